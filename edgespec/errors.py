@@ -1,0 +1,75 @@
+"""What can go wrong, and how it is told.
+
+    EdgespecError
+    ├── ModelError              a model, its vocabulary or its files
+    │   ├── ModelFileError      missing, truncated, or not what its name says
+    │   ├── VocabularyMismatch  target and draft do not speak the same tokens
+    │   └── TemplateError       the chat template cannot be used
+    ├── ConversionError         a checkpoint that cannot be converted, or an output that cannot be written
+    ├── ContextOverflow         the prompt does not fit the context
+    ├── RollbackError           a cache that cannot go back
+    ├── EngineError             the engine below reported a failure
+    ├── MissingPackage          an optional package is not installed
+    ├── OptionError             an option that makes no sense
+    ├── BusyError               a second use while the first goes on
+    └── ClosedError             use after close
+
+Every message says what was wrong, what was expected, and the way out, on one line.
+`Interrupted` is no error: it is how a cancelled decode unwinds.
+"""
+
+
+class EdgespecError(Exception):
+    """The root: catch this to catch everything that edgespec raises on purpose."""
+
+
+class ModelError(EdgespecError):
+    """A model, its vocabulary or its files."""
+
+
+class ModelFileError(ModelError):
+    """A file that is missing, truncated, or not what its name says."""
+
+
+class VocabularyMismatch(ModelError):
+    """Target and draft do not speak the same tokens."""
+
+
+class TemplateError(ModelError):
+    """The model's chat template is missing or cannot be rendered."""
+
+
+class ConversionError(EdgespecError):
+    """A checkpoint that cannot be converted, or an output that cannot be written."""
+
+
+class ContextOverflow(EdgespecError):
+    """The prompt does not fit the context."""
+
+
+class RollbackError(EdgespecError):
+    """A cache that cannot go back to the length asked for."""
+
+
+class EngineError(EdgespecError):
+    """The engine below (llama.cpp, say) reported a failure."""
+
+
+class MissingPackage(EdgespecError):
+    """An optional package is not installed."""
+
+
+class OptionError(EdgespecError):
+    """An option that makes no sense; the message lists what does."""
+
+
+class BusyError(EdgespecError):
+    """A second generation on a runtime whose first has not ended."""
+
+
+class ClosedError(EdgespecError):
+    """Use of a runtime after close."""
+
+
+class Interrupted(Exception):  # noqa: N818 - not an error: the caller asked for it
+    """A decode was cancelled; the session holds what it held before the call."""
