@@ -7,7 +7,7 @@ index, -1 for the committed context; parents come before children.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -89,33 +89,34 @@ class Acceptance:
     token: int
 
 
+class Asked(NamedTuple):
+    """One drafter asked in one round: what it proposed (bought or not), and what that took."""
+
+    draft: Draft
+    #: Passes of a draft model; 0 for a look-up.
+    steps: int
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True)
 class Round:
     """One verify pass and what it brought.
 
-    `tokens` are those committed (accepted, then bonus or correction), cut where the text ended.
-    `spent` are the seconds each asked drafter took, whether its draft was bought or not, and `width` is the
-    number of tokens in the target's pass: 1 + len(draft).
+    `draft` is what was bought, `path` its accepted nodes. `tokens` are those committed: the accepted, then the bonus
+    or correction, cut where the text ended. `asked` are all drafters asked in this round.
     """
 
     draft: Draft
     path: tuple[int, ...]
     tokens: tuple[int, ...]
     verify_seconds: float
-    spent: tuple[Asked, ...] = field(default=())
+    asked: tuple[Asked, ...] = ()
 
     @property
     def width(self) -> int:
+        """Tokens in the target's pass."""
         return 1 + len(self.draft)
 
     @property
     def draft_seconds(self) -> float:
-        return sum(asked.seconds for asked in self.spent)
-
-
-class Asked(NamedTuple):
-    """One drafter asked in one round: its name, how many tokens it proposed, the seconds it took."""
-
-    drafter: str
-    drafted: int
-    seconds: float
+        return sum(asked.seconds for asked in self.asked)

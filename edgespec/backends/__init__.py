@@ -1,0 +1,223 @@
+"""What the runtime needs of an engine, as protocols; and `open_model`, which finds the engine for a file.
+
+A new engine is one module here with an `open_model(path, device, interrupt)`, and its suffix in `_BACKENDS`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ..errors import ModelFileError, OptionError, VocabularyMismatch
+from ..types import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where a model runs and how much it may hold.
+
+    Args:
+        context: tokens of prompt and answer together; 0 takes the model's own limit, at most 4096.
+        threads: CPU threads; 0 takes one per physical core.
+        gpu_layers: layers to keep on the GPU; -1 takes as many as the engine can, 0 none.
+    """
+
+    context: int = 0
+    threads: int = 0
+    gpu_layers: int = -1
+
+    def __post_init__(self) -> None:
+        if self.context < 0 or self.threads < 0 or self.gpu_layers < -1:
+            raise OptionError(
+                f"context {self.context}, threads {self.threads}, gpu_layers {self.gpu_layers}: "
+                "none may be negative (gpu_layers -1 means all)"
+            )
+
+
+class Interrupt:
+    """One flag that stops a pair of sessions, even in the middle of a pass.
+
+    It is a byte in memory and not an Event because engines poll it from native code many times a pass.
+    """
+
+    def __init__(self) -> None:
+        self._flag = ctypes.create_string_buffer(2)
+
+    @property
+    def address(self) -> int:
+        """Where the flag lies: a C string that is empty until the flag is set."""
+        return ctypes.addressof(self._flag)
+
+    @property
+    def is_set(self) -> bool:
+        return self._flag.raw[0] != 0
+
+    def set(self) -> None:
+        self._flag.raw = b"\x01\x00"
+
+    def clear(self) -> None:
+        self._flag.raw = b"\x00\x00"
+
+
+class Vocabulary(Protocol):
+    """The tokens of a model, and text to tokens and back."""
+
+    size: int
+    bos: int | None
+    #: The model's chat template in Jinja, where it has one.
+    template: str | None
+
+    def tokenize(self, text: str, *, special: bool = False, start: bool = False) -> list[int]:
+        """The tokens of `text`.
+
+        Args:
+            special: whether text that spells a special token becomes one. Never for what a user typed.
+            start: whether this begins a sequence, so that models that ask for it get their bos.
+        """
+        ...
+
+    def piece(self, token: int) -> bytes:
+        """What `token` adds to the text: UTF-8, possibly cut inside a character; empty for special tokens."""
+        ...
+
+    def label(self, token: int) -> str:
+        """How the vocabulary itself writes `token`; equal labels mean equal tokens."""
+        ...
+
+    def ends(self, token: int) -> bool:
+        """Whether `token` ends the model's turn."""
+        ...
+
+    def specials(self) -> Sequence[str]:
+        """The texts of the special tokens, which user text must not be able to spell."""
+        ...
+
+
+class Session(Protocol):
+    """One sequence in one loaded model: its tokens, and the KV cache that holds them."""
+
+    vocab: int
+    #: How many tokens the cache can hold.
+    context: int
+    can_rollback: bool
+    can_tree: bool
+    #: What determines the price of a pass: file, device, threads, engine version.
+    identity: str
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """What the cache holds, in order."""
+        ...
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        """Append `tokens` to the cache, in chunks, without logits.
+
+        Raises:
+            ContextOverflow: more tokens than there is room for; nothing was appended.
+            Interrupted: the interrupt was set; the cache holds what it held before.
+        """
+        ...
+
+    def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
+        """Append `tokens` and return the logits after each, float32 [n, vocab], valid until the next call.
+
+        `tree[i]` is the parent of token i, -1 for the cache: each token sees the cache, its ancestors, itself.
+        Raises as `prefill` does.
+        """
+        ...
+
+    def rollback(self, length: int, keep: Sequence[int] = ()) -> None:
+        """Forget all but the first `length` tokens and, after them, the nodes `keep` of the last decode.
+
+        Raises:
+            RollbackError: the cache cannot go back there. It never pretends.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free the cache; further use is an error."""
+        ...
+
+
+class Model(Protocol):
+    """Loaded weights."""
+
+    vocabulary: Vocabulary
+    #: The longest context the model was trained for, in tokens.
+    trained_context: int
+    #: A short human description: name, size, quantization.
+    description: str
+    #: The model's own default sampling, as far as its file states one: `Sampling` fields by name.
+    sampling: dict[str, float]
+
+    def session(self, context: int) -> Session:
+        """A new sequence with room for `context` tokens."""
+        ...
+
+    def close(self) -> None:
+        """Free the weights; sessions must be closed before."""
+        ...
+
+
+_BACKENDS = {".gguf": "llama"}
+_DEFAULT_CONTEXT = 4096
+_PADDING = 1024  # unused tokens by which members of one family differ in size; Qwen2's differ by 384
+
+
+def open_model(path: Path, device: Device, interrupt: Interrupt) -> Model:
+    """Load the model at `path` with the engine for its suffix.
+
+    Raises:
+        ModelFileError: missing, truncated, or in no format that an engine reads.
+        MissingPackage: that engine is not installed.
+    """
+    if not path.exists():
+        raise ModelFileError(f"no model at {path}; give the path of a {' or '.join(_BACKENDS)} file")
+    backend = _BACKENDS.get(path.suffix.lower())
+    if path.is_dir() or backend is None:
+        raise ModelFileError(
+            f"{path} is not a model file that edgespec opens ({', '.join(_BACKENDS)}); "
+            "convert a Hugging Face folder with `edgespec convert`"
+        )
+    model: Model = importlib.import_module(f".{backend}", __name__).open_model(path, device, interrupt)
+    return model
+
+
+def context_length(device: Device, model: Model) -> int:
+    """The context to open: what was asked for, or a default that the model was trained for."""
+    return device.context or min(model.trained_context, _DEFAULT_CONTEXT)
+
+
+def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+    """How many leading tokens two sequences share."""
+    length = min(len(left), len(right))
+    if list(left[:length]) == list(right[:length]):
+        return length
+    return next(i for i in range(length) if left[i] != right[i])
+
+
+def require_same_tokens(target: Vocabulary, draft: Vocabulary) -> None:
+    """Check token by token that a draft model's vocabulary is the target's.
+
+    Models of one family pad their vocabularies to different sizes; tokens that only one has are never drafted, so
+    sizes may differ where every shared token is the same and nearly all are shared.
+
+    Raises:
+        VocabularyMismatch: names the first token that differs.
+    """
+    shared = min(target.size, draft.size)
+    for token in range(shared):
+        if (ours := target.label(token)) != (theirs := draft.label(token)):
+            raise VocabularyMismatch(
+                f"target and draft have different vocabularies: token {token} is {ours!r} in the target and "
+                f"{theirs!r} in the draft; use a draft model of the target's own family, or --draft none"
+            )
+    if abs(target.size - draft.size) > _PADDING:
+        raise VocabularyMismatch(
+            f"target and draft have different vocabularies: {target.size} and {draft.size} tokens, so token {shared} "
+            "exists in one only; use a draft model of the target's own family, or --draft none"
+        )

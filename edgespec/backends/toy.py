@@ -1,0 +1,154 @@
+"""A tiny language model in NumPy, for tests and examples: instant, exact, and able to do all a real one can.
+
+Its logits after a sequence are a function of the sequence's last few tokens, so a wrong rollback, a lost token
+or a mixed-up branch changes what it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ..errors import ContextOverflow, Interrupted, RollbackError
+from ..sampling import gumbel
+from ..types import Floats
+from . import Interrupt
+
+Rule = Callable[[Sequence[int]], Floats]
+
+END = "<|im_end|>"
+_SPECIALS = ("<|endoftext|>", "<|im_start|>", END)
+
+
+class Bytes:
+    """A vocabulary of the 256 bytes and three special tokens; characters beyond ASCII span several tokens."""
+
+    size = 256 + len(_SPECIALS)
+    bos: int | None = None
+    template: str | None = (
+        "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+
+    def tokenize(self, text: str, *, special: bool = False, start: bool = False) -> list[int]:  # noqa: ARG002
+        tokens: list[int] = []
+        while text:
+            spelled = next((s for s in _SPECIALS if special and text.startswith(s)), None)
+            tokens += [256 + _SPECIALS.index(spelled)] if spelled else text[0].encode()
+            text = text[len(spelled or text[0]) :]
+        return tokens
+
+    def piece(self, token: int) -> bytes:
+        return bytes([token]) if token < 256 else b""
+
+    def label(self, token: int) -> str:
+        return f"<0x{token:02X}>" if token < 256 else _SPECIALS[token - 256]
+
+    def ends(self, token: int) -> bool:
+        return token >= 256 and _SPECIALS[token - 256] != "<|im_start|>"
+
+    def specials(self) -> Sequence[str]:
+        return _SPECIALS
+
+
+def ngram_rule(vocab: int, *, order: int = 2, seed: int = 0, sharpness: float = 2.0) -> Rule:
+    """Random logits, float32 [vocab], that depend on the last `order` tokens; the larger `sharpness`, the surer."""
+    everything = np.arange(vocab, dtype=np.int64)
+
+    def rule(context: Sequence[int]) -> Floats:
+        place = 0
+        for token in context[-order:]:
+            place = place * (vocab + 1) + token + 1
+        noise: Floats = (sharpness * gumbel(seed, place, everything)).astype(np.float32)
+        return noise
+
+    return rule
+
+
+def blend(rule: Rule, other: Rule, weight: float) -> Rule:
+    """`weight` of `other` mixed into `rule`: a draft model that is wrong as often as is wanted."""
+    return lambda context: ((1 - weight) * rule(context) + weight * other(context)).astype(np.float32)
+
+
+def scripted(vocab: int, script: Sequence[int]) -> Rule:
+    """Says `script` token by token, whatever it is told, counting from an empty context."""
+
+    def rule(context: Sequence[int]) -> Floats:
+        row = np.zeros(vocab, dtype=np.float32)
+        row[script[len(context) % len(script)]] = 20.0
+        return row
+
+    return rule
+
+
+class ToySession:
+    """A session over a rule. `passes` records the width of every decode."""
+
+    can_rollback = True
+    can_tree = True
+    identity = "toy"
+
+    def __init__(self, rule: Rule, vocab: int, context: int = 4096, interrupt: Interrupt | None = None) -> None:
+        self.vocab = vocab
+        self.context = context
+        self.passes: list[int] = []
+        self._rule = rule
+        self._interrupt = interrupt
+        self._held: list[int] = []
+        self._last: tuple[int, list[int]] = (0, [])
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        return self._held
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        self._check(tokens)
+        self._held.extend(tokens)
+
+    def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
+        self._check(tokens)
+        self.passes.append(len(tokens))
+        parents = range(-1, len(tokens) - 1) if tree is None else tree
+        paths: list[list[int]] = []
+        for token, parent in zip(tokens, parents, strict=True):
+            paths.append([*(paths[parent] if parent >= 0 else ()), token])
+        rows = np.stack([self._rule([*self._held, *path]) for path in paths])
+        self._last = (len(self._held), list(tokens))
+        self._held.extend(tokens)
+        return rows
+
+    def rollback(self, length: int, keep: Sequence[int] = ()) -> None:
+        start, decoded = self._last
+        if length > len(self._held) or (keep and length != start):
+            raise RollbackError(f"cannot go back to {length} tokens and keep {list(keep)}: {len(self._held)} are held")
+        self._held[length:] = [decoded[node] for node in keep]
+        self._last = (len(self._held), [])
+
+    def close(self) -> None:
+        self._held.clear()
+
+    def _check(self, tokens: Sequence[int]) -> None:
+        if self._interrupt is not None and self._interrupt.is_set:
+            raise Interrupted
+        if len(self._held) + len(tokens) > self.context:
+            raise ContextOverflow(f"{len(self._held)} + {len(tokens)} tokens, but the context holds {self.context}")
+
+
+class ToyModel:
+    """A rule with the byte vocabulary, as loaded weights."""
+
+    trained_context = 4096
+    description = "toy"
+
+    def __init__(self, rule: Rule | None = None, interrupt: Interrupt | None = None) -> None:
+        self.vocabulary = Bytes()
+        self.sampling: dict[str, float] = {}
+        self._rule = rule or ngram_rule(Bytes.size)
+        self._interrupt = interrupt
+
+    def session(self, context: int) -> ToySession:
+        return ToySession(self._rule, self.vocabulary.size, context, self._interrupt)
+
+    def close(self) -> None:
+        """Nothing is held."""

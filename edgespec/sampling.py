@@ -1,0 +1,201 @@
+"""Logits to the distribution a token is drawn from, and the noise that draws it.
+
+Filters apply in the order logit bias, penalties, temperature, top-k, top-p, min-p; the last three each look at
+what the one before left.
+
+The noise is a pure function of (seed, position, token), not a stream of draws. Picking
+`argmax(log p + gumbel(seed, position, token))` is an exact draw from p (the Gumbel-max trick), and two models
+that share the noise agree as often as their distributions allow without knowing of each other: "drafter-
+invariant speculative decoding", Daliri, Musco and Suresh, 2024. Same seed, same text, whatever was drafted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from .errors import OptionError
+from .types import Distribution, Doubles, Floats, Ints
+
+# What a number is drawn for. Draws for different purposes at one place must be independent.
+SHARED, DRAFTING, ACCEPTING, RESIDUAL = range(4)
+
+_WORD = (1 << 64) - 1
+_GAMMA = 0x9E3779B97F4A7C15
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a token is chosen. The default is greedy.
+
+    Args:
+        temperature: 0 picks the likeliest token; 1 is the model's own distribution.
+        top_k: keep the k likeliest tokens; 0 keeps all.
+        top_p: keep the likeliest tokens that together reach this probability (Holtzman et al. 2020).
+        min_p: keep tokens at least this likely relative to the likeliest (Nguyen et al. 2024).
+        repetition_penalty: divides positive and multiplies negative logits of recent tokens (Keskar et al. 2019).
+        presence_penalty: subtracted once from the logit of each recent token.
+        frequency_penalty: subtracted once per recent occurrence.
+        penalty_window: how many of the newest tokens count as recent.
+        logit_bias: pairs (token, addend); -inf bans a token.
+        seed: same seed, same text.
+
+    Raises:
+        OptionError: a value outside its range.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    penalty_window: int = 64
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                bound = f"from {low:g} to {high:g}" if high < np.inf else f"{low:g} or more"
+                raise OptionError(f"{name} is {value!r}; it must be {bound}")
+        if self.repetition_penalty <= 0 or self.top_p <= 0:
+            raise OptionError("repetition_penalty and top_p must be above 0; 1 switches each off")
+        if any(np.isnan(bias) or bias == np.inf for _, bias in self.logit_bias):
+            raise OptionError("a logit bias must be a number below infinity; -inf bans a token")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+    @property
+    def penalises(self) -> bool:
+        return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
+
+    def recent(self, context: Sequence[int]) -> tuple[int, ...]:
+        """The tokens that penalties look at; empty without penalties, so that callers pay nothing."""
+        return tuple(context[-self.penalty_window :]) if self.penalises and self.penalty_window else ()
+
+
+_RANGES: dict[str, tuple[float, float]] = {
+    "temperature": (0, 100),
+    "top_k": (0, np.inf),
+    "top_p": (0, 1),
+    "min_p": (0, 1),
+    "repetition_penalty": (0, np.inf),
+    "presence_penalty": (-100, 100),
+    "frequency_penalty": (-100, 100),
+    "penalty_window": (0, np.inf),
+    "seed": (0, _WORD),
+}
+SAMPLING_FIELDS = tuple(field.name for field in fields(Sampling))
+
+
+def distribution(row: Floats, sampling: Sampling, recent: Sequence[int] = ()) -> Distribution:
+    """The distribution that a token following `row` is drawn from.
+
+    Args:
+        row: logits, float32 [vocabulary].
+        recent: what `sampling.recent` gave for the tokens before.
+    """
+    row = _adjusted(row, sampling, recent)
+    if sampling.greedy:
+        return Distribution(np.array([row.argmax()], dtype=np.int64), np.ones(1))
+    tokens, logits = _top_k(row, sampling.top_k)
+    probs = _softmax(logits.astype(np.float64) / sampling.temperature)
+    keep = probs > 0
+    if sampling.top_p < 1:
+        keep &= _nucleus(probs, sampling.top_p)
+    if sampling.min_p > 0:
+        keep &= probs >= sampling.min_p * probs.max()
+    if keep.all():
+        return Distribution(tokens, probs)
+    kept = probs[keep]
+    return Distribution(tokens[keep], kept / kept.sum())
+
+
+def pick(row: Floats, sampling: Sampling, position: int, recent: Sequence[int] = ()) -> int:
+    """The token that follows `row` at `position`, by the noise that target and drafters share."""
+    if sampling.greedy:
+        return int(_adjusted(row, sampling, recent).argmax())
+    return draw(distribution(row, sampling, recent), sampling.seed, position, SHARED)
+
+
+def draw(choices: Distribution, seed: int, position: int, purpose: int) -> int:
+    """One token from `choices`, exactly by its probabilities."""
+    if len(choices.tokens) == 1:
+        return int(choices.tokens[0])
+    scores = np.log(choices.probs) + gumbel(seed, position, choices.tokens, purpose)
+    return int(choices.tokens[scores.argmax()])
+
+
+def gumbel(seed: int, position: int, tokens: Ints, purpose: int = SHARED) -> Doubles:
+    """Standard Gumbel noise, float64 [c], one number for each of `tokens` [c]."""
+    return -np.log(-np.log(uniform(seed, position, tokens, purpose)))
+
+
+def uniform(seed: int, position: int, tokens: Ints, purpose: int) -> Doubles:
+    """Uniform noise in (0, 1), float64 [c], one number for each of `tokens` [c].
+
+    SplitMix64 (Steele, Lea and Flood 2014), its state keyed by seed, purpose and position, read at `token`.
+    """
+    key = _mix_int(_mix_int(_mix_int(seed + _GAMMA) + purpose * _GAMMA) + position * _GAMMA)
+    with np.errstate(over="ignore"):
+        words = (tokens.astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA) + np.uint64(key)
+        words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        words ^= words >> np.uint64(31)
+    # Half a step from both ends: neither 0 nor 1 may come out, their logarithms are infinite.
+    return ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+
+
+def _mix_int(word: int) -> int:
+    word &= _WORD
+    word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9 & _WORD
+    word = (word ^ (word >> 27)) * 0x94D049BB133111EB & _WORD
+    return word ^ (word >> 31)
+
+
+def _adjusted(row: Floats, sampling: Sampling, recent: Sequence[int]) -> Floats:
+    if not sampling.logit_bias and not recent:
+        return row
+    row = row.copy()
+    for token, bias in sampling.logit_bias:
+        if not 0 <= token < len(row):
+            raise OptionError(f"logit bias for token {token}, but the vocabulary has tokens 0 to {len(row) - 1}")
+        row[token] += bias
+    if recent:
+        counts = Counter(recent)
+        tokens = np.fromiter(counts, dtype=np.int64)
+        logits = row[tokens]
+        logits = np.where(logits > 0, logits / sampling.repetition_penalty, logits * sampling.repetition_penalty)
+        often = np.fromiter(counts.values(), dtype=np.float32)
+        row[tokens] = logits - sampling.presence_penalty - sampling.frequency_penalty * often
+    return row
+
+
+def _top_k(row: Floats, k: int) -> tuple[Ints, Floats]:
+    if not 0 < k < len(row):
+        return np.arange(len(row), dtype=np.int64), row
+    tokens = np.argpartition(row, -k)[-k:]
+    return tokens.astype(np.int64), row[tokens]
+
+
+def _softmax(logits: Doubles) -> Doubles:
+    weights = np.exp(logits - logits.max())
+    total: Doubles = weights / weights.sum()
+    return total
+
+
+def _nucleus(probs: Doubles, top_p: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    order = np.argsort(-probs, kind="stable")
+    reached = np.cumsum(probs[order])
+    inside = np.zeros(len(probs), dtype=np.bool_)
+    # The token that crosses the line is in: the mass kept is at least top_p.
+    inside[order[: int(np.searchsorted(reached, top_p)) + 1]] = True
+    return inside
