@@ -1,0 +1,79 @@
+"""Checkpoints in, models out: a Hugging Face folder becomes one file that an engine runs. No torch.
+
+    __init__.py     the face: formats, quantizations, convert
+    checkpoint.py   config, tokenizer files and safetensors, read in row blocks
+    llama.py        what the Llama graph is made of, whatever the output format
+    vocabulary.py   the tokenizer as llama.cpp wants it; bytelevel.py and spm.py are its two kinds
+    proof.py        that llama.cpp and the original tokenizer agree, text by text
+    card.py         name and licence, chat templates, sampling defaults
+    quantize.py     llama.cpp's own quantizer, block by block
+    native.py       the few calls into llama.cpp that the above need
+    whole.py        a file that is there whole or not at all
+    gguf.py         the GGUF writer
+
+Importing this package loads none of the converters' dependencies: they come with the first call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from edgespec.errors import ConversionError, OptionError
+
+_FORMATS = ("gguf",)  # each is the name of a module here with `quantizations`, `check` and `write`
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """`what` is the tensor or stage being worked on; `done` and `total` count parameters."""
+
+    what: str
+    done: int
+    total: int
+
+
+def formats() -> tuple[str, ...]:
+    """The names that `convert` takes as `fmt`."""
+    return _FORMATS
+
+
+def quantizations(fmt: str) -> tuple[str, ...]:
+    """The names that `convert` takes as `quantization` with this format. OptionError for an unknown format."""
+    return tuple(_writer(fmt).quantizations())
+
+
+def convert(
+    source: Path, output: Path, *, fmt: str = "gguf", quantization: str = "q8_0", force: bool = False
+) -> Iterator[Progress]:
+    """Convert the checkpoint folder `source` into the one file `output`.
+
+    The call itself checks options and paths and reads the checkpoint's headers: OptionError or ConversionError
+    at once. The work is done by iterating. The output appears under its name when the iterator ends, and
+    never otherwise: after an error, an interruption or `close()` nothing is left behind.
+    """
+    source, output = Path(source), Path(output)
+    writer = _writer(fmt)
+    writer.check(quantization)
+    _check_output(output, force)
+    checkpoint = import_module("edgespec.converters.checkpoint").Checkpoint.open(source)
+    steps: Iterator[Progress] = writer.write(checkpoint, output, quantization, force)
+    return steps
+
+
+def _writer(fmt: str) -> Any:
+    if fmt not in _FORMATS:
+        raise OptionError(f"unknown format {fmt!r}; known: {', '.join(_FORMATS)}")
+    return import_module(f"edgespec.converters.{fmt}")
+
+
+def _check_output(output: Path, force: bool) -> None:
+    if output.is_dir():
+        raise ConversionError(f"the output {output} is a folder; give the name of a file")
+    if output.exists() and not force:
+        raise ConversionError(f"the output {output} exists; choose another name or force overwriting")
+    if not output.parent.is_dir():
+        raise ConversionError(f"the output folder {output.parent} does not exist; create it first")

@@ -1,0 +1,236 @@
+"""A Hugging Face folder: its JSON files and its safetensors, checked before anything is believed.
+
+The safetensors layout is an 8-byte little-endian length, a JSON header of that length and the data; see
+https://github.com/huggingface/safetensors#format. Tensors are streamed in row blocks by seek and read: a
+memory map would be as fast, but its pages count as this process's memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgespec.errors import ConversionError
+
+Json = dict[str, Any]
+
+#: How a stored number is read; bfloat16, which NumPy lacks, as its 16 bits.
+DTYPES = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+
+_WIDTHS = {  # of all dtypes of the format: files may hold tensors that no graph asks for
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1,
+    "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
+    "U32": 4, "I32": 4, "F32": 4,
+    "U64": 8, "I64": 8, "F64": 8, "C64": 8,
+}  # fmt: skip
+_LONGEST_HEADER = 100_000_000  # the format's own limit
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One tensor in one file: `offset` and `nbytes` locate its data."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    path: Path
+    offset: int
+    nbytes: int
+
+    def blocks(self, multiple: int = 1, weights: int = 1 << 20) -> Iterator[npt.NDArray[Any]]:
+        """The rows in order, a block at a time, as stored: `DTYPES[dtype]` [n, columns].
+
+        n is a multiple of `multiple`, at most `weights` numbers where a single such group is no larger. A
+        vector is read as rows of one column. ConversionError if the file ends early or cannot be read.
+        """
+        columns = prod(self.shape[1:])
+        rows = self.shape[0] if self.shape else 1
+        group = multiple * max(1, weights // max(1, columns * multiple))
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.offset)
+                for start in range(0, rows, group):
+                    block = np.empty((min(group, rows - start), columns), DTYPES[self.dtype])
+                    if file.readinto(memoryview(block).cast("B")) != block.nbytes:
+                        raise ConversionError(f"{self.path} ends inside {self.name}; fetch the file again")
+                    yield block
+        except OSError as error:
+            raise ConversionError(f"{self.path} cannot be read: {error.strerror or error}") from error
+
+
+def float32(block: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """A block of `Stored.blocks` as numbers; exact, since float32 holds all of float16 and bfloat16."""
+    if block.dtype == DTYPES["BF16"]:
+        wide = block.astype(np.uint32)
+        wide <<= 16
+        return wide.view(np.float32)
+    return block.astype(np.float32, copy=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A folder that passed: every tensor it promises is there, with its bytes."""
+
+    folder: Path
+    config: Json
+    generation: Json
+    tensors: Mapping[str, Stored]
+
+    @classmethod
+    def open(cls, folder: Path) -> Checkpoint:
+        """Read the JSON files and the safetensors headers of `folder`. ConversionError for all that is wrong."""
+        if not folder.is_dir():
+            raise ConversionError(f"{folder} is not a folder; give a local Hugging Face checkpoint folder")
+        config = read_json(folder / "config.json")
+        if config is None:
+            raise ConversionError(f"{folder} has no config.json; give a Hugging Face checkpoint folder")
+        if method := config.get("quantization_config"):
+            kind = method.get("quant_method") if isinstance(method, dict) else None
+            raise ConversionError(
+                f"{folder} is already quantized ({kind or 'quantization_config'}); "
+                "give the F32, F16 or BF16 checkpoint that it was made from"
+            )
+        return cls(folder, config, read_json(folder / "generation_config.json") or {}, _tensors(folder))
+
+    def json(self, name: str) -> Json | None:
+        """The object in the folder's file `name`; None where there is no such file."""
+        return read_json(self.folder / name)
+
+    def text(self, name: str) -> str | None:
+        """The folder's file `name` as text; None where there is no such file."""
+        return read_text(self.folder / name)
+
+
+def read_text(path: Path) -> str | None:
+    """A UTF-8 file, or None where there is none. ConversionError if it cannot be read or decoded."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConversionError(f"{path} cannot be read as UTF-8 text: {error}") from error
+
+
+def read_json(path: Path) -> Json | None:
+    """The JSON object in a file, or None where there is none. ConversionError if it is anything else."""
+    text = read_text(path)
+    return None if text is None else _object(text, path)
+
+
+def _object(text: str | bytes, path: Path) -> Json:
+    try:
+        value = json.loads(text, object_pairs_hook=_no_twins)
+    except (ValueError, RecursionError) as error:
+        raise ConversionError(f"{path} does not hold the JSON expected: {error}; fetch it again") from error
+    if not isinstance(value, dict):
+        raise ConversionError(f"{path} does not hold a JSON object; fetch it again")
+    return value
+
+
+def _no_twins(pairs: list[tuple[str, Any]]) -> Json:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} stands twice")
+    return found
+
+
+def _tensors(folder: Path) -> dict[str, Stored]:
+    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if single.is_file():
+        return header(single)
+    listing = read_json(index)
+    if listing is None:
+        raise ConversionError(_no_weights(folder))
+    shards = listing.get("weight_map")
+    if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
+        raise ConversionError(f"{index} has no weight_map of tensor names to file names; fetch it again")
+    return _sharded(folder, index, shards)
+
+
+def _sharded(folder: Path, index: Path, shards: Mapping[str, str]) -> dict[str, Stored]:
+    found: dict[str, Stored] = {}
+    for shard in sorted(set(shards.values())):
+        if Path(shard).name != shard:
+            raise ConversionError(f"{index} names {shard!r}, which is not a file of its own folder")
+        if not (folder / shard).is_file():
+            raise ConversionError(f"{index} names {shard}, which is not in {folder}; fetch it too")
+        for name, stored in header(folder / shard).items():
+            if name in found:
+                raise ConversionError(
+                    f"{name} is both in {found[name].path} and in {shard}; fetch them again"
+                )
+            found[name] = stored
+    for name, shard in shards.items():
+        if name not in found:
+            raise ConversionError(f"{index} promises {name} in {shard}, which lacks it; fetch both again")
+    return found
+
+
+def _no_weights(folder: Path) -> str:
+    others = sorted(path.name for path in folder.glob("pytorch_model*.bin")) or sorted(
+        path.name for path in folder.glob("*.safetensors")
+    )
+    met = f"only {others[0]}" if others else "no weights"
+    return (
+        f"{folder} has {met}: expected model.safetensors or model.safetensors.index.json; "
+        "save the model with safe_serialization, or fetch the safetensors version"
+    )
+
+
+def header(path: Path) -> dict[str, Stored]:
+    """The tensors of one safetensors file, by name. ConversionError unless they tile its data exactly."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if size < 8 or length > min(size - 8, _LONGEST_HEADER):
+                raise ConversionError(
+                    f"{path} is not a whole safetensors file: a header of {length:,} bytes in {size:,}; fetch it again"
+                )
+            entries = _object(file.read(length), path)
+    except OSError as error:
+        raise ConversionError(f"{path} cannot be read: {error.strerror or error}") from error
+    entries.pop("__metadata__", None)
+    found = {name: _entry(path, name, entry, 8 + length) for name, entry in entries.items()}
+    _check_tiling(path, list(found.values()), 8 + length, size)
+    return found
+
+
+def _entry(path: Path, name: str, entry: Any, start: int) -> Stored:
+    def whole(numbers: Any) -> bool:
+        return isinstance(numbers, list) and all(type(n) is int and n >= 0 for n in numbers)
+
+    if not isinstance(entry, dict) or not whole(entry.get("shape")) or not whole(entry.get("data_offsets")):
+        raise ConversionError(f"{path}: the header's entry for {name} is malformed; fetch the file again")
+    dtype, shape, offsets = entry.get("dtype"), tuple(entry["shape"]), entry["data_offsets"]
+    if dtype not in _WIDTHS:
+        raise ConversionError(
+            f"{path}: {name} has the unknown dtype {dtype!r}; F32, F16 and BF16 are supported"
+        )
+    nbytes = prod(shape) * _WIDTHS[dtype]
+    if len(offsets) != 2 or offsets[1] - offsets[0] != nbytes:
+        raise ConversionError(
+            f"{path}: {name} is {dtype} {list(shape)}, {nbytes:,} bytes, but has the offsets {offsets}; fetch it again"
+        )
+    return Stored(name, dtype, shape, path, start + offsets[0], nbytes)
+
+
+def _check_tiling(path: Path, stored: list[Stored], start: int, size: int) -> None:
+    for tensor in sorted(stored, key=lambda tensor: (tensor.offset, tensor.nbytes)):
+        if tensor.offset != start:
+            what = "overlaps the tensor before it" if tensor.offset < start else "leaves a hole before it"
+            raise ConversionError(f"{path}: {tensor.name} {what}; fetch the file again")
+        start += tensor.nbytes
+    if start != size:
+        what = "is cut off" if start > size else "goes on"
+        raise ConversionError(
+            f"{path}: its tensors end at byte {start:,}, the file {what} at {size:,}; fetch it again"
+        )

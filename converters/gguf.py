@@ -1,0 +1,227 @@
+"""The GGUF writer: metadata through the `gguf` package, tensors streamed straight to their place.
+
+The layout is https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; the keys and the tensor names of the
+`llama` architecture are llama.cpp's (gguf-py/gguf/constants.py).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+from edgespec.converters import Progress, card, llama, native, proof, quantize, vocabulary
+from edgespec.converters.checkpoint import Checkpoint
+from edgespec.converters.vocabulary import Vocabulary
+from edgespec.converters.whole import whole
+
+_ARCH = "llama"
+_FACTORS = "rope_freqs.weight"
+_ALIGNMENT = gguf.GGUF_DEFAULT_ALIGNMENT
+_REPORT = 16_000_000  # parameters between two progress reports of one tensor
+
+
+def quantizations() -> tuple[str, ...]:
+    return tuple(quantize.FILE_TYPES)
+
+
+def check(quantization: str) -> None:
+    """OptionError unless this quantization can be made."""
+    quantize.file_type(quantization)
+
+
+def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) -> Iterator[Progress]:
+    """Convert `checkpoint` into the GGUF `output`. See `edgespec.converters.convert`."""
+    graph = llama.read(checkpoint)
+    total = graph.parameters()
+    yield Progress("the tokenizer", 0, total)
+    words = proof.proven(vocabulary.read(checkpoint, graph.vocabulary), _vocabulary_file)
+    yield Progress("the plan", 0, total)
+    plan = _Plan.make(checkpoint, graph, words, quantization)
+    with whole(output, plan.size(), force) as file:
+        file.write(plan.header)
+        yield from plan.write(file, total)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """One tensor to write: `shape` in NumPy's order, `kind` a ggml type; no weight, then `rope_factors`."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: int
+    weight: llama.Weight | None
+
+    @property
+    def nbytes(self) -> int:
+        *rows, columns = self.shape
+        return prod(rows) * native.row_bytes(self.kind, columns)
+
+    @property
+    def padding(self) -> int:
+        return -self.nbytes % _ALIGNMENT
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """All that is known before the first tensor is touched: the header's bytes and every tensor's place."""
+
+    checkpoint: Checkpoint
+    graph: llama.Llama
+    tensors: list[_Tensor]
+    header: bytes
+
+    @classmethod
+    def make(cls, checkpoint: Checkpoint, graph: llama.Llama, words: Vocabulary, quantization: str) -> _Plan:
+        file_type = quantize.file_type(quantization)
+        weights = {_name(weight): weight for weight in graph.weights()}
+        shapes = {name: weight.shape for name, weight in weights.items()}
+        if graph.rope_factors() is not None:
+            shapes = {_FACTORS: (graph.head_dim // 2,), **shapes}
+        kinds = quantize.tensor_types(lambda path, few: _skeleton(path, graph, few), shapes, file_type)
+        tensors = [_Tensor(name, shape, kinds[name], weights.get(name)) for name, shape in shapes.items()]
+
+        writer = gguf.GGUFWriter(None, _ARCH)
+        _add_origin(writer, checkpoint, graph.parameters())
+        _add_graph(writer, graph)
+        writer.add_file_type(file_type)
+        writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+        _add_vocabulary(writer, words)
+        _add_chat(writer, checkpoint)
+        return cls(checkpoint, graph, tensors, _header(writer, tensors))
+
+    def size(self) -> int:
+        return len(self.header) + sum(tensor.nbytes + tensor.padding for tensor in self.tensors)
+
+    def write(self, file: Any, total: int) -> Iterator[Progress]:
+        done = 0
+        with quantize.Pool() as pool:
+            for tensor in self.tensors:
+                reported = done
+                yield Progress(tensor.name, done, total)
+                for weights, data in self._data(tensor, pool):
+                    file.write(data)
+                    done += weights
+                    if done - reported >= _REPORT:
+                        reported = done
+                        yield Progress(tensor.name, done, total)
+                file.write(bytes(tensor.padding))
+        yield Progress("done", done, total)
+
+    def _data(self, tensor: _Tensor, pool: quantize.Pool) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
+        if tensor.weight is None:
+            factors = self.graph.rope_factors()
+            if factors is not None:
+                yield 0, factors.view(np.uint8)
+            return
+        # llama.cpp's `llama` rotates neighbouring rows; the checkpoint's halves are interleaved for it.
+        order = self.graph.permutation() if tensor.weight.rotary else None
+        yield from quantize.packed(self.checkpoint.tensors[tensor.weight.source], tensor.kind, order, pool)
+
+
+def _name(weight: llama.Weight) -> str:
+    place = "" if weight.layer is None else f"blk.{weight.layer}."
+    return f"{place}{weight.role}.{weight.kind}"
+
+
+def _header(writer: gguf.GGUFWriter, tensors: list[_Tensor]) -> bytes:
+    """Everything before the tensors' data, padded to the alignment."""
+    for tensor in tensors:
+        kind = gguf.GGMLQuantizationType(tensor.kind)
+        writer.add_tensor_info(tensor.name, tensor.shape, np.dtype(np.float32), tensor.nbytes, kind)
+    with tempfile.TemporaryDirectory(prefix="edgespec-") as folder:
+        path = Path(folder) / "header.gguf"
+        writer.write_header_to_file(path)
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        writer.close()
+        data = path.read_bytes()
+    return data + bytes(-len(data) % _ALIGNMENT)
+
+
+def _skeleton(path: Path, graph: llama.Llama, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    writer = gguf.GGUFWriter(path, _ARCH)
+    _add_graph(writer, graph)
+    for name, shape in shapes.items():
+        writer.add_tensor(name, np.zeros(shape, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _vocabulary_file(path: Path, words: Vocabulary) -> None:
+    """A GGUF with a vocabulary and nothing else, which llama.cpp loads with `vocab_only`."""
+    writer = gguf.GGUFWriter(path, _ARCH)
+    _add_vocabulary(writer, words)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    writer.close()
+
+
+def _add_origin(writer: gguf.GGUFWriter, checkpoint: Checkpoint, parameters: int) -> None:
+    about = card.read(checkpoint)
+    writer.add_type(gguf.GGUFType.MODEL)
+    writer.add_name(about.name)
+    writer.add_size_label(gguf.size_label(parameters, parameters, 0, 0))
+    writer.add_license(about.licence)
+    writer.add_license_name(about.licence_name)
+    writer.add_license_link(about.licence_link)
+    try:
+        made_by = f"edgespec {version('edgespec')}"
+    except PackageNotFoundError:  # run from a bare checkout
+        made_by = "edgespec"
+    writer.add_quantized_by(made_by)
+    for key, value in card.sampling(checkpoint).items():
+        getattr(writer, f"add_sampling_{key}")(value)
+
+
+def _add_graph(writer: gguf.GGUFWriter, graph: llama.Llama) -> None:
+    writer.add_vocab_size(graph.vocabulary)
+    writer.add_context_length(graph.context)
+    writer.add_embedding_length(graph.hidden)
+    writer.add_feed_forward_length(graph.ffn)
+    writer.add_block_count(graph.layers)
+    writer.add_head_count(graph.heads)
+    writer.add_head_count_kv(graph.kv_heads)
+    writer.add_key_length(graph.head_dim)
+    writer.add_value_length(graph.head_dim)
+    writer.add_layer_norm_rms_eps(graph.epsilon)
+    writer.add_rope_dimension_count(graph.head_dim)
+    writer.add_rope_freq_base(graph.rope_theta)
+    if graph.rope.kind == "linear":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(graph.rope.factor)
+
+
+def _add_vocabulary(writer: gguf.GGUFWriter, words: Vocabulary) -> None:
+    writer.add_tokenizer_model(words.model)
+    writer.add_tokenizer_pre(words.pre)
+    writer.add_token_list(words.tokens)
+    writer.add_token_types(words.types)
+    if words.scores is not None:
+        writer.add_token_scores(words.scores)
+    if words.merges is not None:
+        writer.add_token_merges(words.merges)
+    for name, token in words.ids.items():
+        getattr(writer, f"add_{name}_token_id")(token)
+    writer.add_add_bos_token(words.add_bos)
+    writer.add_add_eos_token(words.add_eos)
+    if words.add_space_prefix is not None:
+        writer.add_add_space_prefix(words.add_space_prefix)
+
+
+def _add_chat(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
+    templates = card.templates(checkpoint)
+    writer.add_string(gguf.Keys.Tokenizer.CHAT_TEMPLATE, templates.pop("default", ""))
+    for name, text in templates.items():
+        writer.add_string(gguf.Keys.Tokenizer.CHAT_TEMPLATE_N.format(name=name), text)
+    writer.add_array(gguf.Keys.Tokenizer.CHAT_TEMPLATES, sorted(templates))

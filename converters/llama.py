@@ -1,0 +1,267 @@
+"""What the Llama graph is made of, whatever the output format.
+
+`read` turns a config into a `Llama`, which knows its weights by role. A role is a word of our own
+("attn_q", "ffn_down", ...), not a name of either side: a writer spells it its way, and another family can
+bring its own table of roles. The graph is that of `LlamaForCausalLM` in Hugging Face transformers;
+`MistralForCausalLM` computes the same as long as the context fits its sliding window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import pi, prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from edgespec.converters.checkpoint import DTYPES, Checkpoint, Json, Stored
+
+from edgespec.errors import ConversionError
+
+ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM")
+_MODEL_TYPES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM"}
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """One tensor of the graph.
+
+    `layer` is None outside the blocks. With `rotary` the rows come in heads of `head_dim` rows, whose first
+    and second halves are rotated against each other (half-split RoPE).
+    """
+
+    role: str
+    kind: str  #: "weight" or "bias"
+    layer: int | None
+    source: str  #: its name in the checkpoint
+    shape: tuple[int, ...]
+    rotary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RopeScaling:
+    """`kind` is "none", "linear" or "llama3"; the last three fields are llama3's."""
+
+    kind: str = "none"
+    factor: float = 1.0
+    low: float = 1.0
+    high: float = 1.0
+    original_context: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Llama:
+    """The hyperparameters, in our words. `context` is the longest context that is exact."""
+
+    vocabulary: int
+    context: int
+    hidden: int
+    ffn: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    epsilon: float
+    rope_theta: float
+    rope: RopeScaling
+    tied: bool
+    attention_bias: bool
+    mlp_bias: bool
+
+    def weights(self) -> list[Weight]:
+        """Every tensor that the graph needs, in the order of the computation."""
+        h = self.hidden
+        found = [Weight("token_embd", "weight", None, "model.embed_tokens.weight", (self.vocabulary, h))]
+        for layer in range(self.layers):
+            found += self._block(layer)
+        found.append(Weight("output_norm", "weight", None, "model.norm.weight", (h,)))
+        if not self.tied:
+            found.append(Weight("output", "weight", None, "lm_head.weight", (self.vocabulary, h)))
+        return found
+
+    def _block(self, layer: int) -> list[Weight]:
+        h, q, kv = self.hidden, self.heads * self.head_dim, self.kv_heads * self.head_dim
+        table = (  # role, its name in the checkpoint, shape, has a bias, is rotated
+            ("attn_norm", "input_layernorm", (h,), False, False),
+            ("attn_q", "self_attn.q_proj", (q, h), self.attention_bias, True),
+            ("attn_k", "self_attn.k_proj", (kv, h), self.attention_bias, True),
+            ("attn_v", "self_attn.v_proj", (kv, h), self.attention_bias, False),
+            ("attn_output", "self_attn.o_proj", (h, q), self.attention_bias, False),
+            ("ffn_norm", "post_attention_layernorm", (h,), False, False),
+            ("ffn_gate", "mlp.gate_proj", (self.ffn, h), self.mlp_bias, False),
+            ("ffn_up", "mlp.up_proj", (self.ffn, h), self.mlp_bias, False),
+            ("ffn_down", "mlp.down_proj", (h, self.ffn), self.mlp_bias, False),
+        )
+        found = []
+        for role, name, shape, biased, rotary in table:
+            source = f"model.layers.{layer}.{name}"
+            found.append(Weight(role, "weight", layer, f"{source}.weight", shape, rotary))
+            if biased:
+                found.append(Weight(role, "bias", layer, f"{source}.bias", shape[:1], rotary))
+        return found
+
+    def parameters(self) -> int:
+        return sum(prod(weight.shape) for weight in self.weights())
+
+    def rope_factors(self) -> npt.NDArray[np.float32] | None:
+        """What each rotation frequency is divided by, float32 [head_dim / 2]; None where nothing is.
+
+        llama3 scaling: long wavelengths are stretched by the factor, short ones kept, those between blended.
+        Linear scaling divides all alike and needs no table.
+        """
+        if self.rope.kind != "llama3":
+            return None
+        rope = self.rope
+        wavelengths = 2 * pi * self.rope_theta ** (np.arange(0, self.head_dim, 2) / self.head_dim)
+        turns = rope.original_context / wavelengths
+        blend = np.clip((turns - rope.low) / (rope.high - rope.low), 0.0, 1.0)
+        factors: npt.NDArray[np.float32] = (1.0 / ((1.0 - blend) / rope.factor + blend)).astype(np.float32)
+        return factors
+
+    def permutation(self) -> npt.NDArray[np.int64]:
+        """Row order within a head, int64 [head_dim], that turns half-split RoPE into interleaved pairs."""
+        return np.arange(self.head_dim).reshape(2, -1).T.ravel()
+
+
+def read(checkpoint: Checkpoint) -> Llama:
+    """The graph of a checkpoint, its tensors checked against it. ConversionError for what is not supported."""
+    config = _Config(checkpoint)
+    config.check_family()
+    heads, hidden = config.count("num_attention_heads"), config.count("hidden_size")
+    tied = bool(config.get("tie_word_embeddings", False)) or "lm_head.weight" not in checkpoint.tensors
+    llama = Llama(
+        vocabulary=config.count("vocab_size"),
+        context=config.context(),
+        hidden=hidden,
+        ffn=config.count("intermediate_size"),
+        layers=config.count("num_hidden_layers"),
+        heads=heads,
+        kv_heads=config.count("num_key_value_heads", heads),
+        head_dim=config.count("head_dim", hidden // heads),
+        epsilon=config.number("rms_norm_eps", 1e-6),
+        rope_theta=config.rope_theta(),
+        rope=config.rope(),
+        tied=tied,
+        attention_bias=bool(config.get("attention_bias", False)),
+        mlp_bias=bool(config.get("mlp_bias", False)),
+    )
+    if llama.heads % llama.kv_heads or llama.head_dim % 2:
+        raise ConversionError(
+            f"{config.path}: {llama.heads} heads over {llama.kv_heads} key-value heads of {llama.head_dim} "
+            "cannot be; expected a divisor of the heads and an even head_dim"
+        )
+    _check_tensors(checkpoint, llama)
+    return llama
+
+
+class _Config:
+    """config.json, each answer checked."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.path = checkpoint.folder / "config.json"
+        self._values = checkpoint.config
+
+    def get(self, key: str, default: Any = None) -> Any:
+        value = self._values.get(key)
+        return default if value is None else value
+
+    def count(self, key: str, default: int | None = None) -> int:
+        value = self.get(key, default)
+        if type(value) is not int or value < 1:
+            raise ConversionError(f"{self.path}: {key} is {value!r}; expected a positive whole number")
+        return value
+
+    def number(self, key: str, default: float, within: Mapping[str, Any] | None = None) -> float:
+        value = (within if within is not None else self._values).get(key)
+        value = default if value is None else value
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e12:
+            raise ConversionError(f"{self.path}: {key} is {value!r}; expected a positive number")
+        return float(value)
+
+    def check_family(self) -> None:
+        names = self.get("architectures") or [
+            _MODEL_TYPES.get(self.get("model_type", ""), self.get("model_type"))
+        ]
+        if names[0] not in ARCHITECTURES:
+            raise ConversionError(
+                f"{self.path}: the architecture {names[0]} is not supported; {' and '.join(ARCHITECTURES)} are"
+            )
+        if (activation := self.get("hidden_act", "silu")) not in {"silu", "swish"}:
+            raise ConversionError(f"{self.path}: hidden_act is {activation!r}; only silu is supported")
+
+    def context(self) -> int:
+        """Beyond its sliding window a Mistral masks what this graph attends to: the window is the limit."""
+        longest = self.count("max_position_embeddings", 2048)
+        window = self.get("sliding_window")
+        return min(longest, self.count("sliding_window")) if window is not None else longest
+
+    def _scaling(self) -> Json:
+        """`rope_scaling`, or the `rope_parameters` that transformers 5 writes in its place."""
+        found = self.get("rope_parameters", self.get("rope_scaling", {}))
+        if not isinstance(found, dict):
+            raise ConversionError(f"{self.path}: rope_scaling is {found!r}; expected an object or null")
+        return found
+
+    def rope_theta(self) -> float:
+        return self.number("rope_theta", self.number("rope_theta", 10000.0), self._scaling())
+
+    def rope(self) -> RopeScaling:
+        scaling = self._scaling()
+        kind = scaling.get("rope_type", scaling.get("type", "default"))
+        if (part := scaling.get("partial_rotary_factor", self.get("partial_rotary_factor", 1.0))) != 1.0:
+            raise ConversionError(f"{self.path}: partial_rotary_factor is {part}; only 1 is supported")
+        if kind == "default":
+            return RopeScaling()
+        if kind not in {"linear", "llama3"}:
+            raise ConversionError(
+                f"{self.path}: the rope scaling {kind!r} is not supported; linear and llama3 are"
+            )
+        required = ("factor",) if kind == "linear" else ("factor", "low_freq_factor", "high_freq_factor")
+        for key in required:
+            if key not in scaling:
+                raise ConversionError(
+                    f"{self.path}: the {kind} rope scaling lacks {key}; fetch the file again"
+                )
+        if kind == "linear":
+            return RopeScaling("linear", self.number("factor", 1.0, scaling))
+        original = scaling.get(
+            "original_max_position_embeddings", self.get("original_max_position_embeddings")
+        )
+        if type(original) is not int or original < 1:
+            raise ConversionError(f"{self.path}: llama3 rope scaling needs original_max_position_embeddings")
+        found = RopeScaling("llama3", *(self.number(key, 1.0, scaling) for key in required), original)
+        if found.high <= found.low:
+            raise ConversionError(
+                f"{self.path}: high_freq_factor {found.high} is not above {found.low}, the low one"
+            )
+        return found
+
+
+def _check_tensors(checkpoint: Checkpoint, llama: Llama) -> None:
+    for weight in llama.weights():
+        stored = checkpoint.tensors.get(weight.source)
+        if stored is None:
+            raise ConversionError(
+                f"{checkpoint.folder} lacks the tensor {weight.source}; fetch the checkpoint again"
+            )
+        _check_tensor(stored, weight)
+    used = {weight.source for weight in llama.weights()}
+    for name in checkpoint.tensors:
+        # A bias or a norm that the config does not announce would be dropped silently: another model results.
+        if name not in used and name != "lm_head.weight" and not name.endswith("rotary_emb.inv_freq"):
+            raise ConversionError(
+                f"{checkpoint.folder} has the tensor {name}, for which config.json leaves no place; "
+                "expected a plain Llama graph"
+            )
+
+
+def _check_tensor(stored: Stored, weight: Weight) -> None:
+    if stored.shape != weight.shape:
+        raise ConversionError(
+            f"{stored.path}: {stored.name} is {list(stored.shape)}, but config.json asks for {list(weight.shape)}"
+        )
+    if stored.dtype not in DTYPES:
+        raise ConversionError(
+            f"{stored.path}: {stored.name} is {stored.dtype}; F32, F16 and BF16 are supported"
+        )

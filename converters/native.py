@@ -1,0 +1,163 @@
+"""The few calls into llama.cpp that a conversion needs, with its log turned into our errors."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgespec.errors import ConversionError, MissingPackage
+
+_ERROR, _CONTINUED = 3, 5  # of ggml_log_level
+
+
+@cache
+def llama_cpp() -> Any:
+    """The low-level bindings, initialised. MissingPackage if they are not installed or do not load."""
+    try:
+        bindings = import_module("llama_cpp.llama_cpp")
+    except (ImportError, OSError, RuntimeError) as error:
+        raise MissingPackage(
+            f"converting needs llama.cpp, which does not load: {error}; pip install llama-cpp-python"
+        ) from error
+    bindings.llama_backend_init()
+    return bindings
+
+
+@cache
+def ggml() -> Any:
+    """The ggml library inside llama-cpp-python, with the quantizer's functions declared."""
+    folder = Path(llama_cpp().__file__).parent / "lib"
+    try:
+        library = import_module("llama_cpp._ctypes_extensions").load_shared_library("ggml-base", folder)
+        declare = _declare(library)
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        raise MissingPackage(
+            f"llama-cpp-python has no ggml quantizer that can be called: {error}; reinstall llama-cpp-python 0.3.36"
+        ) from error
+    return declare
+
+
+def _declare(library: Any) -> Any:
+    pointer, count = ctypes.c_void_p, ctypes.c_int64
+    for name, result, arguments in (
+        (
+            "ggml_quantize_chunk",
+            ctypes.c_size_t,
+            [ctypes.c_int, pointer, pointer, count, count, count, pointer],
+        ),
+        ("ggml_row_size", ctypes.c_size_t, [ctypes.c_int, count]),
+        ("ggml_validate_row_data", ctypes.c_bool, [ctypes.c_int, pointer, ctypes.c_size_t]),
+        ("ggml_quantize_requires_imatrix", ctypes.c_bool, [ctypes.c_int]),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+@contextmanager
+def captured() -> Iterator[list[str]]:
+    """Silences llama.cpp's log meanwhile and collects its error lines; the log goes where it went before.
+
+    The log is global to the process: lines of other threads meanwhile are captured, too.
+    """
+    lib = llama_cpp()
+    errors: list[str] = []
+    levels = [0]
+
+    @lib.llama_log_callback  # type: ignore[untyped-decorator, unused-ignore]
+    def collect(level: int, text: bytes, _: Any) -> None:
+        levels[0] = levels[0] if level == _CONTINUED else level
+        if levels[0] == _ERROR:
+            errors.append(text.decode("utf-8", "replace"))
+
+    callback, data = lib.llama_log_callback(), ctypes.c_void_p()
+    lib.llama_log_get(ctypes.byref(callback), ctypes.byref(data))
+    lib.llama_log_set(collect, ctypes.c_void_p())
+    try:
+        yield errors
+    finally:
+        lib.llama_log_set(callback, data)
+
+
+def _sentence(errors: Sequence[str]) -> str:
+    return " ".join("".join(errors).split()) or "no reason given"
+
+
+class Tokenizer:
+    """llama.cpp's tokenizer, from a GGUF that needs to hold nothing but a vocabulary."""
+
+    def __init__(self, path: Path) -> None:
+        self._lib = llama_cpp()
+        self._model: Any = None
+        params = self._lib.llama_model_default_params()
+        params.vocab_only, params.n_gpu_layers = True, 0
+        with captured() as errors:
+            self._model = self._lib.llama_model_load_from_file(str(path).encode(), params)
+        if not self._model:
+            raise ConversionError(f"llama.cpp does not load the vocabulary: {_sentence(errors)}")
+        self._vocab = self._lib.llama_model_get_vocab(self._model)
+
+    def __enter__(self) -> Tokenizer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._model:
+            self._lib.llama_model_free(self._model)
+            self._model = None
+
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """The tokens of `text`, none added at its ends; with `special`, control tokens in it are recognised."""
+        data = text.encode()
+        room = len(data) + 2  # no token is shorter than a byte, but for the space that may be prefixed
+        while True:
+            tokens = (self._lib.llama_token * room)()
+            n = self._lib.llama_tokenize(self._vocab, data, len(data), tokens, room, False, special)
+            if n >= 0:
+                return tokens[:n]
+            room = -n
+
+    def ends(self, token: int) -> bool:
+        """Whether llama.cpp stops generating at this token."""
+        return bool(self._lib.llama_vocab_is_eog(self._vocab, token))
+
+
+def quantize_file(source: Path, output: Path, file_type: int, threads: int = 1) -> None:
+    """llama.cpp's own quantization of a whole GGUF. ConversionError with its words if it fails."""
+    lib = llama_cpp()
+    params = lib.llama_model_quantize_default_params()
+    params.ftype, params.nthread = file_type, threads
+    with captured() as errors:
+        failed = lib.llama_model_quantize(str(source).encode(), str(output).encode(), ctypes.byref(params))
+    if failed:
+        raise ConversionError(f"llama.cpp does not quantize this model: {_sentence(errors)}")
+
+
+def row_bytes(kind: int, columns: int) -> int:
+    """The bytes of one row of `columns` numbers in the ggml type `kind`."""
+    return int(ggml().ggml_row_size(kind, columns))
+
+
+def quantize_rows(kind: int, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
+    """float32 [n, columns] in the ggml type `kind`, as bytes. Releases the GIL meanwhile.
+
+    ValueError if a value is not finite or overflows in that type.
+    """
+    lib = ggml()
+    rows = np.ascontiguousarray(rows)
+    n, columns = rows.shape
+    packed = np.empty(n * row_bytes(kind, columns), np.uint8)
+    lib.ggml_quantize_chunk(kind, rows.ctypes.data, packed.ctypes.data, 0, n, columns, None)
+    if not lib.ggml_validate_row_data(kind, packed.ctypes.data, packed.nbytes):
+        raise ValueError("not finite")
+    return packed

@@ -1,0 +1,132 @@
+"""llama.cpp's quantizations: their names, which tensor gets which type, and the packing itself.
+
+Which tensor gets which type is llama.cpp's business (Q4_K_M, say, mixes three types by layer), and changes with
+its versions. So it is asked: a skeleton model with the same metadata and tensor names but two rows of zeros
+per matrix goes through its quantizer, and the types are read off the result. Its choice depends on names,
+order, row lengths, head and layer counts, never on the number of rows (llama-quant.cpp,
+`llama_tensor_get_type`); one row would not do, since that is a vector to it, and vectors stay float32.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from edgespec.converters import native
+from edgespec.converters.checkpoint import Stored, float32
+
+from edgespec.errors import ConversionError, OptionError
+
+#: Our names for llama.cpp's file types (enum llama_ftype in llama.h).
+FILE_TYPES = {
+    "f32": 0, "f16": 1, "bf16": 32, "q8_0": 7,
+    "q6_k": 18, "q5_k_m": 17, "q5_k_s": 16, "q5_1": 9, "q5_0": 8,
+    "q4_k_m": 15, "q4_k_s": 14, "q4_1": 3, "q4_0": 2, "iq4_nl": 25, "iq4_xs": 30,
+    "q3_k_l": 13, "q3_k_m": 12, "q3_k_s": 11, "iq3_m": 27, "iq3_s": 26, "q2_k": 10,
+}  # fmt: skip
+
+_MATRIX = "it needs an importance matrix, which a conversion without calibration text has not"
+_TRAINED = "it is for models trained in that format, others come out as noise"
+_EXPERTS = "it is for mixture-of-experts models"
+#: What llama.cpp has and this converter refuses, and why.
+REFUSED = {
+    **dict.fromkeys(
+        ("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq2_m", "iq3_xxs", "iq3_xs", "q2_k_s"), _MATRIX
+    ),
+    **dict.fromkeys(("tq1_0", "tq2_0", "q1_0", "q2_0"), _TRAINED),
+    "mxfp4_moe": _EXPERTS,
+    "nvfp4": "llama.cpp reads it but does not make it",
+}
+
+
+def file_type(name: str) -> int:
+    """llama.cpp's number for a quantization. OptionError, with the reason or the known ones, if it is refused."""
+    if name in FILE_TYPES:
+        return FILE_TYPES[name]
+    if name in REFUSED:
+        raise OptionError(
+            f"the quantization {name} is refused: {REFUSED[name]}; known: {', '.join(FILE_TYPES)}"
+        )
+    raise OptionError(f"unknown quantization {name!r}; known: {', '.join(FILE_TYPES)}")
+
+
+def tensor_types(
+    skeleton: Callable[[Path, Mapping[str, tuple[int, ...]]], None],
+    shapes: Mapping[str, tuple[int, ...]],
+    kind: int,
+) -> dict[str, int]:
+    """The ggml type that llama.cpp gives each tensor in the file type `kind`.
+
+    `skeleton(path, shapes)` writes a GGUF of zeros with these shapes, in NumPy's order (rows first).
+    """
+    import gguf  # noqa: PLC0415 - optional until a conversion starts
+
+    few = {
+        name: (min(2, shape[0]), *shape[1:]) if len(shape) > 1 else shape for name, shape in shapes.items()
+    }
+    with tempfile.TemporaryDirectory(prefix="edgespec-") as folder:
+        bare, done = Path(folder) / "bare.gguf", Path(folder) / "done.gguf"
+        skeleton(bare, few)
+        native.quantize_file(bare, done, kind)
+        # The reader maps the file: it has to be gone before the folder can be removed on Windows.
+        types = {tensor.name: int(tensor.tensor_type) for tensor in gguf.GGUFReader(done).tensors}
+    if types.keys() != shapes.keys():
+        raise ConversionError(
+            "llama.cpp's quantizer returned other tensors than it was given; report this model"
+        )
+    return types
+
+
+def packed(
+    stored: Stored, kind: int, order: npt.NDArray[np.int64] | None, pool: Pool
+) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
+    """A tensor's rows in the ggml type `kind`, in blocks: (numbers in the block, its bytes).
+
+    With `order`, each group of `len(order)` rows is reordered by it. ConversionError for what the type
+    cannot hold: infinities, or numbers too large for float16.
+    """
+
+    def work(block: npt.NDArray[Any]) -> tuple[int, npt.NDArray[np.uint8]]:
+        if order is not None:
+            block = block.reshape(-1, len(order), block.shape[1])[:, order].reshape(block.shape)
+        return block.size, native.quantize_rows(kind, float32(block))
+
+    multiple = 1 if order is None else len(order)
+    try:
+        yield from pool.map(work, stored.blocks(multiple))
+    except ValueError as error:
+        raise ConversionError(
+            f"{stored.path}: {stored.name} holds numbers that are not finite or too large for this quantization; "
+            "fetch the file again, or try f32 or bf16"
+        ) from error
+
+
+class Pool:
+    """Threads that work on a stream: results in order, and only a few blocks in memory at any time."""
+
+    def __init__(self) -> None:
+        self._threads = min(8, os.cpu_count() or 1)
+        self._executor = ThreadPoolExecutor(self._threads, "edgespec-quantize")
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+    def map(self, work: Callable[[Any], Any], stream: Iterator[Any]) -> Iterator[Any]:
+        """`work` of each element of `stream`, in order."""
+        waiting: deque[Future[Any]] = deque()
+        for element in stream:
+            waiting.append(self._executor.submit(work, element))
+            if len(waiting) > self._threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()

@@ -1,0 +1,235 @@
+"""SentencePiece-style BPE: Llama 2, TinyLlama, Mistral, from tokenizer.model, tokenizer.json or both.
+
+llama.cpp merges the pair whose result has the highest score. tokenizer.model holds scores; tokenizer.json holds
+merges in order, whose rank does as well. Control tokens, bytes and the unknown token have types of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from edgespec.converters.checkpoint import Checkpoint, Json
+from edgespec.converters.vocabulary import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    UNKNOWN,
+    USER_DEFINED,
+    Claim,
+    Reference,
+    Specials,
+    TokenizersReference,
+    TokenList,
+    Vocabulary,
+    added_tokens,
+    has_step,
+)
+
+from edgespec.errors import ConversionError, MissingPackage
+
+_SPACE = "\u2581"  # how SentencePiece writes a space
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+_NEVER = -1e9  # the score of what no merge makes
+_KINDS = {
+    1: "Unigram",
+    2: "BPE",
+    3: "word",
+    4: "character",
+}  # TrainerSpec.ModelType of sentencepiece_model.proto
+
+
+def read(checkpoint: Checkpoint, description: Json | None, size: int) -> Claim:
+    """What tokenizer.json (`description`) or, without it, tokenizer.model claims. ConversionError if unsupported."""
+    model = _sentencepiece(checkpoint.folder / "tokenizer.model")
+    reference: Reference
+    if description is not None:
+        fast = TokenizersReference(checkpoint)
+        reference, find = fast, fast.tokenizer.token_to_id
+        score_lists = [
+            scores for scores in (_model_scores(model, size), _merge_scores(description, size)) if scores
+        ]
+        tokens, types = _described_tokens(checkpoint, description, size)
+        begins, finishes = fast.adds, fast.adds
+    else:
+        if model is None:
+            raise ConversionError(
+                f"{checkpoint.folder / 'tokenizer.model'} is not a SentencePiece model; fetch it again"
+            )
+        reference = _SentencePieceReference(model)
+        score_lists = [_model_scores(model, size)]
+        tokens, types = _model_tokens(checkpoint, model, size)
+        find = {text: token for token, text in enumerate(tokens)}.get
+        begins, finishes = (lambda *_: True), (lambda *_: False)  # what transformers' LlamaTokenizer does
+    _check_bytes(checkpoint, tokens)
+    special = Specials(checkpoint, find, size)
+    ids = special.ids()
+    first = Vocabulary(
+        model="llama",
+        pre="default",
+        tokens=tokens,
+        types=types,
+        ids=ids,
+        add_bos=special.adds("bos", begins(ids.get("bos"), 0)),
+        add_eos=special.adds("eos", finishes(ids.get("eos"), -1)),
+    )
+    return Claim(
+        what="SentencePiece-style BPE",
+        candidates=[
+            replace(first, scores=scores, add_space_prefix=prefix)
+            for scores in score_lists
+            for prefix in (True, False)
+        ],
+        reference=reference,
+        ends=special.ends(),
+        pieces=[
+            text.replace(_SPACE, " ") for text, kind in zip(tokens, types, strict=True) if kind == NORMAL
+        ],
+        specials=_special_texts(description),
+    )
+
+
+class _SentencePieceReference:
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def encode(self, texts: Sequence[str], special: bool = False) -> list[list[int]]:
+        del special  # SentencePiece itself never recognises control tokens in a text
+        return [list(self._model.encode(text)) for text in texts]
+
+    def normalize(self, text: str) -> str:
+        return text
+
+
+def _sentencepiece(path: Path) -> Any:
+    """The model in `path`, or None if that is missing or something else (Llama 3 ships a file of that name)."""
+    if not path.is_file():
+        return None
+    try:
+        package = import_module("sentencepiece")
+    except ImportError as error:
+        raise MissingPackage(
+            "reading tokenizer.model needs sentencepiece: pip install sentencepiece"
+        ) from error
+    try:
+        model = package.SentencePieceProcessor(model_file=str(path))
+    except (OSError, RuntimeError):
+        return None
+    kind = _model_type(model.serialized_model_proto())
+    if kind != 2:
+        raise ConversionError(f"{path}: {_KINDS.get(kind, kind)} models are not supported; BPE models are")
+    return model
+
+
+def _model_type(proto: bytes) -> int:
+    """ModelProto.trainer_spec (field 2) .model_type (field 3; 1, Unigram, where absent) in the protobuf bytes."""
+    for field, trainer in _fields(proto):
+        if field == 2 and isinstance(trainer, bytes):
+            return next(
+                (value for inner, value in _fields(trainer) if inner == 3 and isinstance(value, int)), 1
+            )
+    return 1
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
+    """The fields of one protobuf message (https://protobuf.dev/programming-guides/encoding)."""
+    place = 0
+
+    def varint() -> int:
+        nonlocal place
+        value = shift = 0
+        while True:
+            byte = data[place]
+            place += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while place < len(data):
+        key = varint()
+        if key & 7 == 0:
+            yield key >> 3, varint()
+        else:
+            length = {1: 8, 5: 4}.get(key & 7) or varint()
+            yield key >> 3, data[place : place + length]
+            place += length
+
+
+def _model_scores(model: Any, size: int) -> list[float]:
+    if model is None or model.get_piece_size() > size:
+        return []
+    n = model.get_piece_size()
+    return [model.get_score(token) for token in range(n)] + [_NEVER] * (size - n)
+
+
+def _merge_scores(description: Json, size: int) -> list[float]:
+    """The better the rank of the first merge that makes a token, the higher its score."""
+    scores = [_NEVER] * size
+    vocabulary = description["model"]["vocab"]
+    for rank, merge in reversed(list(enumerate(description["model"].get("merges") or []))):
+        left, right = merge if isinstance(merge, list) else merge.split(" ")
+        token = vocabulary.get(left + right)
+        if token is not None and token < size:
+            scores[token] = -float(rank)
+    return scores
+
+
+def _described_tokens(checkpoint: Checkpoint, description: Json, size: int) -> tuple[list[str], list[int]]:
+    found = TokenList(checkpoint, size)
+    unknown = description["model"].get("unk_token")
+    for text, token in description["model"]["vocab"].items():
+        kind = UNKNOWN if text == unknown else BYTE if _BYTE.fullmatch(text) else NORMAL
+        found.put(token, text, kind)
+    _put_added(found, added_tokens(checkpoint, description), unknown)
+    return found.lists()
+
+
+def _model_tokens(checkpoint: Checkpoint, model: Any, size: int) -> tuple[list[str], list[int]]:
+    found = TokenList(checkpoint, size)
+    unknown = None
+    for token in range(model.get_piece_size()):
+        text = model.id_to_piece(token)
+        if model.is_unknown(token):
+            unknown, kind = text, UNKNOWN
+        else:
+            kind = CONTROL if model.is_control(token) else BYTE if model.is_byte(token) else NORMAL
+        found.put(token, text, kind)
+    _put_added(found, added_tokens(checkpoint, None), unknown)
+    return found.lists()
+
+
+def _put_added(found: TokenList, entries: Sequence[Json], unknown: str | None) -> None:
+    for entry in entries:
+        if entry["content"] == unknown:
+            continue
+        # llama.cpp looks for these in the text before it writes spaces SentencePiece's way.
+        text = entry["content"] if entry.get("special") else entry["content"].replace(_SPACE, " ")
+        found.put(entry["id"], text, CONTROL if entry.get("special") else USER_DEFINED)
+
+
+def _check_bytes(checkpoint: Checkpoint, tokens: list[str]) -> None:
+    """llama.cpp spells what no token covers in byte tokens, and ends the process where one is missing."""
+    missing = 256 - sum(1 for text in set(tokens) if _BYTE.fullmatch(text))
+    if missing:
+        raise ConversionError(
+            f"{checkpoint.folder}: the tokenizer lacks {missing} of the 256 byte tokens <0x00>..<0xFF>; "
+            "only SentencePiece models trained with byte_fallback are supported"
+        )
+
+
+def _special_texts(description: Json | None) -> list[str]:
+    """Texts with added tokens inside, for tokenizers that treat the text after one as llama.cpp does.
+
+    Those that prefix a space at the very beginning only (Metaspace "first") differ from llama.cpp there,
+    which knows one setting for both; and SentencePiece itself has no such notion.
+    """
+    if description is None or has_step(description.get("pre_tokenizer"), "Metaspace"):
+        return []
+    entries = [e for e in description.get("added_tokens") or [] if not (e.get("lstrip") or e.get("rstrip"))]
+    unknown = description["model"].get("unk_token")
+    return [f"one {e['content']}two\n{e['content']} three" for e in entries[:512] if e["content"] != unknown]

@@ -1,0 +1,244 @@
+"""The tokenizer of a checkpoint in the words of GGUF.
+
+Two kinds are known: byte-level BPE (bytelevel.py) and SentencePiece-style BPE (spm.py). Either reads what
+is certain and lists the candidates for what is not: which of llama.cpp's pre-tokenizers it is, whether a space is
+prefixed. proof.py picks the candidate that tokenizes as the original does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Protocol
+
+from edgespec.converters.checkpoint import Checkpoint, Json
+
+from edgespec.errors import ConversionError, MissingPackage
+
+# Token types of GGUF (enum llama_token_type in llama.h).
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """`tokens[i]` is the text of token i, `types[i]` its GGUF type; `ids` maps "bos", "eos", "eot"... to tokens."""
+
+    model: str  #: "gpt2" or "llama", which are llama.cpp's names for the two kinds
+    pre: str  #: one of llama.cpp's pre-tokenizers
+    tokens: list[str]
+    types: list[int]
+    ids: Mapping[str, int]
+    add_bos: bool
+    add_eos: bool
+    scores: list[float] | None = None
+    merges: list[str] | None = None
+    add_space_prefix: bool | None = None
+
+
+class Reference(Protocol):
+    """The original tokenizer."""
+
+    def encode(self, texts: Sequence[str], special: bool = False) -> list[list[int]]:
+        """Tokens of each text, none added; with `special`, special tokens in a text are recognised."""
+
+    def normalize(self, text: str) -> str:
+        """What the tokenizer does to a text before anything else, which llama.cpp cannot do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a checkpoint's tokenizer may be: candidates to be proven against the original, likeliest first.
+
+    `ends` are all tokens at which generation has to stop. `pieces` are texts drawn from the vocabulary.
+    `specials` are texts with special tokens in them that both sides have to recognise.
+    """
+
+    what: str
+    candidates: Sequence[Vocabulary]
+    reference: Reference
+    ends: tuple[int, ...]
+    pieces: Sequence[str]
+    specials: Sequence[str] = field(default=())
+
+
+def read(checkpoint: Checkpoint, size: int) -> Claim:
+    """The tokenizer of `checkpoint`, padded to `size` tokens. ConversionError for a kind that is not supported."""
+    from edgespec.converters import bytelevel, spm  # noqa: PLC0415 - they import this module
+
+    description = checkpoint.json("tokenizer.json")
+    if description is None:
+        if (checkpoint.folder / "tokenizer.model").is_file():
+            return spm.read(checkpoint, None, size)
+        raise ConversionError(
+            f"{checkpoint.folder} has no tokenizer.json or tokenizer.model; fetch one of them, too"
+        )
+    model = description.get("model")
+    model = model if isinstance(model, dict) else {}
+    kind = model.get("type") or ("BPE" if "merges" in model else "unknown")
+    if kind != "BPE":
+        raise ConversionError(
+            f"{checkpoint.folder / 'tokenizer.json'}: {kind} tokenizers are not supported; byte-level and "
+            "SentencePiece-style BPE are"
+        )
+    if model.get("byte_fallback"):
+        return spm.read(checkpoint, description, size)
+    if has_step(description.get("pre_tokenizer"), "ByteLevel"):
+        return bytelevel.read(checkpoint, description, size)
+    raise ConversionError(
+        f"{checkpoint.folder / 'tokenizer.json'}: this BPE has neither a ByteLevel pre-tokenizer nor byte_fallback; "
+        "byte-level and SentencePiece-style BPE are supported"
+    )
+
+
+def steps(stage: Any) -> list[Json]:
+    """A normalizer, pre-tokenizer or post-processor as the list of its steps."""
+    if not isinstance(stage, dict):
+        return []
+    if stage.get("type") != "Sequence":
+        return [stage]
+    inner = stage.get("normalizers") or stage.get("pretokenizers") or stage.get("processors") or []
+    return [step for part in inner for step in steps(part)]
+
+
+def has_step(stage: Any, kind: str) -> bool:
+    return any(step.get("type") == kind for step in steps(stage))
+
+
+class TokenList:
+    """Token texts and types under construction: every id is given a text, and only once."""
+
+    def __init__(self, checkpoint: Checkpoint, size: int) -> None:
+        self._folder, self._size = checkpoint.folder, size
+        self._entries: dict[int, tuple[str, int]] = {}
+
+    def put(self, token: int, text: str, kind: int) -> None:
+        """The last word on a token counts: added tokens follow the model's own."""
+        if not isinstance(token, int) or not 0 <= token < self._size:
+            raise ConversionError(
+                f"{self._folder}: the tokenizer's token {token!r} ({text!r}) is outside the vocabulary of {self._size} "
+                "that config.json gives; fetch both files again"
+            )
+        self._entries[token] = (text, kind)
+
+    def lists(self) -> tuple[list[str], list[int]]:
+        """Texts and types of all tokens; ids that the tokenizer leaves open are placeholders, never produced.
+
+        ConversionError if two tokens share a text, at which llama.cpp would end the process.
+        """
+        taken = {text for text, _ in self._entries.values()}
+        texts, types, seen = [], [], dict[str, int]()
+        for token in range(self._size):
+            text, kind = self._entries.get(token, (_placeholder(token, taken), UNUSED))
+            if seen.setdefault(text, token) != token:
+                raise ConversionError(
+                    f"{self._folder}: the tokens {seen[text]} and {token} have the same text {text!r}; "
+                    "fetch the tokenizer again"
+                )
+            texts.append(text)
+            types.append(kind)
+        return texts, types
+
+
+def _placeholder(token: int, taken: set[str]) -> str:
+    text = f"[PAD{token}]"
+    while text in taken:
+        text = f"[{text}]"
+    return text
+
+
+def added_tokens(checkpoint: Checkpoint, description: Json | None) -> list[Json]:
+    """Added tokens, each with `id`, `content` and `special`, from all the places where they are kept."""
+    found: dict[int, Json] = {}
+    for text, token in (checkpoint.json("added_tokens.json") or {}).items():
+        found[token] = {"id": token, "content": text, "special": True}
+    decoder = (checkpoint.json("tokenizer_config.json") or {}).get("added_tokens_decoder")
+    for key, entry in (decoder if isinstance(decoder, dict) else {}).items():
+        found[int(key)] = {**entry, "id": int(key)}
+    if (
+        description is not None
+    ):  # what the original tokenizer itself reads has the last word, and is all there is
+        found = {entry["id"]: entry for entry in description.get("added_tokens") or []}
+    return [found[token] for token in sorted(found)]
+
+
+class Specials:
+    """Which tokens begin, end and pad, from tokenizer_config, special_tokens_map and config."""
+
+    def __init__(self, checkpoint: Checkpoint, find: Callable[[str], int | None], size: int) -> None:
+        self._checkpoint, self._find, self._size = checkpoint, find, size
+        self._settings = {
+            **(checkpoint.json("special_tokens_map.json") or {}),
+            **(checkpoint.json("tokenizer_config.json") or {}),
+        }
+
+    def ids(self) -> dict[str, int]:
+        """ "bos", "eos", "unk" and "pad", as far as there are any."""
+        found = {name: self._one(name) for name in ("bos", "eos", "unk", "pad")}
+        return {name: token for name, token in found.items() if token is not None}
+
+    def _one(self, name: str) -> int | None:
+        text = self._settings.get(f"{name}_token")
+        if isinstance(text, dict):
+            text = text.get("content")
+        if isinstance(text, str) and (token := self._find(text)) is not None:
+            return token
+        numbers = self._numbers(self._checkpoint.config, name) or self._numbers(
+            self._checkpoint.generation, name
+        )
+        return numbers[0] if numbers else None
+
+    def _numbers(self, config: Json, name: str) -> list[int]:
+        value = config.get(f"{name}_token_id")
+        values = value if isinstance(value, list) else [value]
+        return [token for token in values if type(token) is int and 0 <= token < self._size]
+
+    def ends(self) -> tuple[int, ...]:
+        """Every token that ends a generation, the tokenizer's own eos first.
+
+        transformers stops at the generation config's; the model config's count where that names none.
+        """
+        eos = self._one("eos")
+        listed = self._numbers(self._checkpoint.generation, "eos") or self._numbers(
+            self._checkpoint.config, "eos"
+        )
+        return tuple(dict.fromkeys([*([] if eos is None else [eos]), *listed]))
+
+    def adds(self, name: str, default: bool) -> bool:
+        """Whether the tokenizer adds "bos" or "eos" to a text: its config if that says so, else `default`."""
+        given = self._settings.get(f"add_{name}_token")
+        return (given if isinstance(given, bool) else default) and name in self.ids()
+
+
+class TokenizersReference:
+    """A tokenizer.json as the `tokenizers` package runs it."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        tokenizers = _package("tokenizers")
+        path = checkpoint.folder / "tokenizer.json"
+        try:
+            self.tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:
+            raise ConversionError(f"{path} is not a tokenizer: {error}; fetch it again") from error
+        self.tokenizer.no_truncation()
+        self.tokenizer.no_padding()
+
+    def encode(self, texts: Sequence[str], special: bool = False) -> list[list[int]]:
+        self.tokenizer.encode_special_tokens = not special
+        return [found.ids for found in self.tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+
+    def normalize(self, text: str) -> str:
+        return text
+
+    def adds(self, token: int | None, place: int) -> bool:
+        """Whether the post-processor puts `token` at the `place` (0 or -1) of a text."""
+        ids = self.tokenizer.encode("a", add_special_tokens=True).ids
+        bare = self.tokenizer.encode("a", add_special_tokens=False).ids
+        return token is not None and len(ids) > len(bare) and ids[place] == token
+
+
+def _package(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise MissingPackage(f"reading this tokenizer needs {name}: pip install {name}") from error

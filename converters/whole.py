@@ -1,0 +1,86 @@
+"""A file that is there whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from edgespec.errors import ConversionError
+
+
+@contextmanager
+def whole(output: Path, size: int, force: bool) -> Iterator[BinaryIO]:
+    """A binary file to write that becomes `output` when the block ends well and vanishes otherwise.
+
+    It lives in the output's folder, under a name that ends in `.part`, so that the last step is one rename.
+    `size` is the number of bytes to come: without room for them nothing is started. Failures to create,
+    write or rename raise ConversionError.
+    """
+    part = output.with_name(f"{output.name}.{secrets.token_hex(4)}.part")
+    try:
+        _check_room(output, size)
+        with part.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        _settle(part, output, force)
+    except OSError as error:
+        raise ConversionError(_reason(error, output, size)) from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def _check_room(output: Path, size: int) -> None:
+    free = shutil.disk_usage(output.parent).free
+    if size > free:
+        raise ConversionError(
+            f"no room for {output}: it takes {size:,} bytes and {output.parent} has {free:,} free; "
+            "free some or choose another folder"
+        )
+
+
+def _settle(part: Path, output: Path, force: bool) -> None:
+    if force:
+        part.replace(output)
+    elif os.name == "nt":
+        part.rename(output)  # on Windows this refuses an existing name
+    else:
+        # A rename would overwrite what came into being meanwhile; a link refuses. Some filesystems have none.
+        try:
+            os.link(part, output)
+        except FileExistsError:
+            raise
+        except OSError:
+            if output.exists():
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(output)) from None
+            part.replace(output)
+    _sync_folder(output.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name survive a power cut, where the system lets a folder be synced."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _reason(error: OSError, output: Path, size: int) -> str:
+    if isinstance(error, FileExistsError):
+        return f"the output {output} came into being meanwhile; choose another name or force overwriting"
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return f"no room for {output}: the disk or quota is full ({size:,} bytes are needed); free some"
+    if error.errno == errno.EFBIG:
+        return f"{output} would be larger than this system or folder allows ({size:,} bytes); choose another"
+    if isinstance(error, PermissionError):
+        return f"the folder {output.parent} cannot be written; choose another or change its permissions"
+    return f"writing {output} failed: {error.strerror or error}; check the disk or choose another folder"
