@@ -1,0 +1,37 @@
+"""edgespec: on-device inference by speculative decoding.
+
+    import edgespec
+
+    with edgespec.load("target.gguf", draft="draft.gguf") as runtime:
+        for event in runtime.chat([{"role": "user", "content": "Hello"}]):
+            if isinstance(event, edgespec.Text):
+                print(event.text, end="", flush=True)
+
+Importing this loads no engine; one is loaded with the first model.
+"""
+
+from .backends import Device, Interrupt
+from .engine import Event, Finished, Started, Text
+from .errors import EdgespecError
+from .runtime import DRAFTERS, Runtime, Speculation, assemble, load
+from .sampling import Sampling
+from .stats import Stats
+from .verify import VERIFIERS
+
+__all__ = [
+    "DRAFTERS",
+    "VERIFIERS",
+    "Device",
+    "EdgespecError",
+    "Event",
+    "Finished",
+    "Interrupt",
+    "Runtime",
+    "Sampling",
+    "Speculation",
+    "Started",
+    "Stats",
+    "Text",
+    "assemble",
+    "load",
+]

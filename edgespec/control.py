@@ -118,7 +118,7 @@ class Adaptive:
     def observe(self, round: Round) -> None:  # noqa: A002
         self.calibration.observe(round, by_text=_by_text(round))
         self._since_plain = 0 if round.width == 1 else self._since_plain + 1
-        self._tokens = 0.97 * self._tokens + len(round.path) + 1
+        self._tokens = 0.97 * self._tokens + len(round.tokens)
         self._seconds = 0.97 * self._seconds + round.verify_seconds + round.draft_seconds
         for asked in round.asked:
             self._silence[asked.draft.drafter].heard(asked, round.tokens)

@@ -13,7 +13,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from platformdirs import user_cache_path
@@ -22,6 +22,7 @@ from .backends import Session
 
 WIDTHS = 16  #: prices are measured for 1 to this many tokens; the longest draft is one less
 _CONTEXT = 64  # tokens in the cache while measuring
+_SWEEPS = 24
 _VERSION = 1
 _GAIN = 0.1  # share of a surprise that a price takes over from one pass
 _CLIP = 1.5  # a pass counts as at most this many times dearer or cheaper: a hiccup of the machine is not the price
@@ -75,26 +76,33 @@ class Prices:
                 self._seconds[i] *= factor
 
 
-def measure(session: Session, *, budget: float = 1.0, clock: Clock = time.perf_counter) -> Iterator[float]:
-    """Measure passes of 1 to `WIDTHS` tokens; yields the share done and returns the median seconds by width.
+def measure(
+    session: Session,
+    on_share: Callable[[float], None] = lambda _share: None,
+    *,
+    budget: float = 1.0,
+    clock: Clock = time.perf_counter,
+) -> list[float]:
+    """Measure passes of 1 to `WIDTHS` tokens: the median seconds by width.
 
-    Every width is timed at least twice and its first pass, in which engines build graphs, is not counted. Further
-    rounds follow until `budget` seconds are spent. The session is empty afterwards, as it must be before.
+    Every width is timed at least twice; its first pass, in which engines build graphs, is not counted. Further
+    sweeps follow until `budget` seconds are spent. The session must be empty, and is so afterwards. `on_share` is
+    told the share done, from 0 to 1.
     """
     widths = range(1, min(WIDTHS, session.context - 1) + 1)
-    tokens = [1 + i % max(1, session.vocab - 2) for i in range(max(_CONTEXT, WIDTHS))]
     base = min(_CONTEXT, session.context - len(widths))
+    tokens = [1 + i % max(1, session.vocab - 2) for i in range(max(_CONTEXT, WIDTHS))]
     times: list[list[float]] = [[] for _ in widths]
     started = clock()
     try:
         session.prefill(tokens[:base])
-        while len(times[0]) < 3 or (clock() - started < budget and len(times[0]) < 24):
+        while len(times[0]) < 3 or (clock() - started < budget and len(times[0]) < _SWEEPS):
             for n in widths:
                 before = clock()
                 session.decode(tokens[:n])
                 times[n - 1].append(clock() - before)
                 session.rollback(base)
-                yield min(1.0, (len(times[0]) - 1 + n / len(widths)) / 3)
+                on_share(min(1.0, (len(times[0]) - 1 + n / len(widths)) / 3))
     finally:
         session.rollback(0)
     return [statistics.median(passes[1:]) for passes in times]

@@ -1,0 +1,192 @@
+"""The round, and the stream of events.
+
+    choose   the controller asks drafters and buys a draft, perhaps an empty one
+    verify   one pass of the target over the last committed token and the draft
+    accept   the draft's longest path that the target agrees with, and one token more
+    commit   the cache goes back to what was accepted; the context grows
+    emit     only now: between events the caches are in step, and a consumer may leave at any
+
+The target's cache always lacks just the last committed token: it is the first of the next pass.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .backends import Interrupt, Session, Vocabulary, common_prefix
+from .control import Choice, Controller
+from .errors import ContextOverflow, Interrupted, OptionError
+from .prices import Prices
+from .sampling import Sampling
+from .stats import Stats, Tally
+from .text import Span, TextStream
+from .types import Acceptance, Round
+from .verify import Drawing, Verifier
+
+
+class Started(NamedTuple):
+    """The prompt is in the cache: its length in tokens, how many of them were there already, and how many of the
+    oldest messages were dropped so that it fits."""
+
+    prompt: int
+    cached: int
+    dropped: int = 0
+
+
+class Text(NamedTuple):
+    """A round was committed. `text` may lag behind `tokens`: half a character, or half a stop string, is held back.
+
+    `spans` is the same text by origin.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    round: Round
+    spans: tuple[Span, ...]
+
+
+class Finished(NamedTuple):
+    """No more follows. `reason`: end (the model ended its turn), stop (a stop string), length (`max_tokens`),
+    context (the context is full) or cancelled."""
+
+    reason: str
+    stats: Stats
+
+
+Event = Started | Text | Finished
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to generate: a prompt in tokens, and when to stop. `max_tokens` None goes on to the context's end."""
+
+    prompt: Sequence[int]
+    sampling: Sampling = Sampling()  # noqa: RUF009 - frozen
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    dropped: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.prompt:
+            raise OptionError("the prompt is empty; give at least one token of text")
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise OptionError(f"max_tokens is {self.max_tokens}; it must be 1 or more")
+
+
+class Engine:
+    """Speculative decoding of one target session."""
+
+    def __init__(
+        self,
+        target: Session,
+        vocabulary: Vocabulary,
+        controller: Controller,
+        verifier: Verifier,
+        interrupt: Interrupt,
+        prices: Prices | None = None,
+    ) -> None:
+        self._target = target
+        self._vocabulary = vocabulary
+        self._controller = controller
+        self._verifier = verifier
+        self._interrupt = interrupt
+        self._prices = prices
+
+    def generate(self, request: Request) -> Iterator[Event]:
+        """Follow the prompt.
+
+        Raises:
+            ContextOverflow: the prompt leaves no room for an answer; before any work.
+        """
+        if len(request.prompt) >= self._target.context:
+            raise ContextOverflow(
+                f"the prompt has {len(request.prompt)} tokens, but the context holds {self._target.context} with the "
+                "answer; shorten it, or give a larger context (--ctx)"
+            )
+        return self._generate(request)
+
+    def _generate(self, request: Request) -> Iterator[Event]:
+        context = list(request.prompt)
+        text = TextStream(request.stop)
+        tally = Tally(len(context), common_prefix(self._target.tokens, context[:-1]))
+        reason = None
+        try:
+            started = time.perf_counter()
+            self._prefill(context, tally.cached)
+            tally.prompt_seconds = time.perf_counter() - started
+            yield Started(tally.prompt, tally.cached, request.dropped)
+            while reason is None:
+                if self._interrupt.is_set:
+                    raise Interrupted
+                event, reason = self._round(request, context, text, tally)
+                yield event
+        except Interrupted:
+            reason = "cancelled"
+        yield Finished(reason, tally.stats(self._prices.plain if self._prices else None))
+
+    def _prefill(self, context: Sequence[int], cached: int) -> None:
+        self._target.rollback(cached)
+        if len(context) - 1 > cached:
+            self._target.prefill(context[cached:-1])
+
+    def _round(
+        self, request: Request, context: list[int], text: TextStream, tally: Tally
+    ) -> tuple[Text, str | None]:
+        started = time.perf_counter()
+        drawing = Drawing(self._verifier, request.sampling, context, self._vocabulary.ends)
+        choice = self._controller.choose(drawing, self._limit(request, context, tally))
+        acceptance, seconds = self._verify(choice, drawing)
+        said = (*(choice.draft.tokens[node] for node in acceptance.path), acceptance.token)
+        tokens, spans, reason = self._cut(said, request, text, tally.tokens)
+        context.extend(tokens)
+        round_ = Round(choice.draft, acceptance.path, tokens, seconds, choice.asked)
+        if reason is None and len(context) > self._target.context:
+            reason = "context"
+        if reason is not None and not text.stopped:
+            spans += text.flush()
+        self._observe(round_)
+        tally.add(round_, time.perf_counter() - started)
+        return Text("".join(span.text for span in spans), tokens, round_, tuple(spans)), reason
+
+    def _limit(self, request: Request, context: Sequence[int], tally: Tally) -> int:
+        """The longest draft that is any use: the context must hold it, and one token more always comes."""
+        room = self._target.context - len(context)
+        wanted = request.max_tokens - tally.tokens - 1 if request.max_tokens is not None else room
+        return max(0, min(room, wanted))
+
+    def _verify(self, choice: Choice, drawing: Drawing) -> tuple[Acceptance, float]:
+        """Verify and bring the cache in line: what was accepted stays, and nothing else."""
+        draft, held = choice.draft, len(self._target.tokens)
+        started = time.perf_counter()
+        tree = None if draft.is_chain else (-1, *(parent + 1 for parent in draft.parents))
+        rows = self._target.decode((drawing.context[-1], *draft.tokens), tree)
+        seconds = time.perf_counter() - started
+        acceptance = self._verifier.accept(draft, rows, drawing.sampling, drawing.context)
+        if len(acceptance.path) < len(draft):
+            self._target.rollback(held, (0, *(node + 1 for node in acceptance.path)))
+        return acceptance, seconds
+
+    def _cut(
+        self, said: Sequence[int], request: Request, text: TextStream, before: int
+    ) -> tuple[tuple[int, ...], list[Span], str | None]:
+        """The tokens of `said` up to where the text ends, their text, and the reason if it ends."""
+        spans: list[Span] = []
+        for i, token in enumerate(said, 1):
+            spans += text.push(self._vocabulary.piece(token), drafted=i < len(said))
+            if self._vocabulary.ends(token):
+                return tuple(said[:i]), spans, "end"
+            if text.stopped:
+                return tuple(said[:i]), spans, "stop"
+            if before + i == request.max_tokens:
+                return tuple(said[:i]), spans, "length"
+        return tuple(said), spans, None
+
+    def _observe(self, round: Round) -> None:  # noqa: A002
+        if self._prices is not None:
+            self._prices.observe(round.width, round.verify_seconds)
+        self._controller.observe(round)
+        for drafter in self._controller.drafters:
+            drafter.observe(round)

@@ -1,0 +1,94 @@
+"""What a generation brought, in figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from .types import Round
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """The figures of one generation.
+
+    Seconds are spent in rounds, without the prompt and without the time the reader of the events took.
+    `plain_tokens_per_second` is what plain decoding reaches by the price of a plain step, as measured here and
+    corrected during this very generation; `speedup` is over that, None where no plain price is known.
+    """
+
+    prompt: int
+    cached: int
+    prompt_seconds: float
+    tokens: int
+    rounds: int
+    drafted: int
+    accepted: int
+    seconds: float
+    #: Of these, seconds inside the engines: passes of the target, and drafting.
+    engine_seconds: float
+    plain_tokens_per_second: float | None
+    #: Drafted and accepted tokens by drafter.
+    by_drafter: dict[str, tuple[int, int]]
+    #: Rounds by the number of tokens drafted.
+    k_histogram: dict[int, int]
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+    @property
+    def mean_accepted_length(self) -> float:
+        """Tokens committed per pass of the target."""
+        return self.tokens / self.rounds if self.rounds else 0.0
+
+    @property
+    def acceptance_rate(self) -> float:
+        return self.accepted / self.drafted if self.drafted else 0.0
+
+    @property
+    def speedup(self) -> float | None:
+        plain = self.plain_tokens_per_second
+        return self.tokens_per_second / plain if plain and self.tokens else None
+
+
+@dataclass
+class Tally:
+    """The stats of a generation that goes on."""
+
+    prompt: int
+    cached: int
+    prompt_seconds: float = 0.0
+    tokens: int = 0
+    seconds: float = 0.0
+    engine_seconds: float = 0.0
+    drafted: Counter[str] = field(default_factory=Counter)
+    accepted: Counter[str] = field(default_factory=Counter)
+    lengths: Counter[int] = field(default_factory=Counter)
+
+    def add(self, round: Round, seconds: float) -> None:  # noqa: A002
+        """Count a round that took `seconds` in all."""
+        self.tokens += len(round.tokens)
+        self.seconds += seconds
+        self.engine_seconds += round.verify_seconds + round.draft_seconds
+        self.lengths[len(round.draft)] += 1
+        if round.draft:
+            self.drafted[round.draft.drafter] += len(round.draft)
+            self.accepted[round.draft.drafter] += len(round.path)
+
+    def stats(self, plain_seconds: float | None) -> Stats:
+        """The figures now; `plain_seconds` is the price of a plain step."""
+        return Stats(
+            prompt=self.prompt,
+            cached=self.cached,
+            prompt_seconds=self.prompt_seconds,
+            tokens=self.tokens,
+            rounds=self.lengths.total(),
+            drafted=self.drafted.total(),
+            accepted=self.accepted.total(),
+            seconds=self.seconds,
+            engine_seconds=self.engine_seconds,
+            plain_tokens_per_second=1 / plain_seconds if plain_seconds else None,
+            by_drafter={name: (n, self.accepted[name]) for name, n in sorted(self.drafted.items())},
+            k_histogram=dict(sorted(self.lengths.items())),
+        )
