@@ -1,0 +1,323 @@
+"""Tiny Hugging Face checkpoints, made on the spot: random weights, real tokenizers.
+
+    llama(folder, tokenizer="qwen2", heads=4, kv_heads=2, rope={"rope_type": "linear", "factor": 2.0})
+
+The weights are drawn so that the logits are far apart: greedy text of two implementations can be compared.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Raw = tuple[str, tuple[int, ...], bytes]  # dtype, shape, data
+Json = dict[str, Any]
+
+CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+USER_DEFINED = "<tool>"
+
+CORPUS = (
+    "The quick brown fox jumps over the lazy dog, and the dog doesn't mind: it's used to that by now.",
+    "I'll book a table for 2 at 19:30 on 2024-02-29; that's $45.60 per person, isn't it? They've said they'd call.",
+    "In 1234567 cases out of 10000000 there's nothing to do. Numbers: 1 12 123 1234 12345 007 3.14159",
+    "def add(a, b):\n    return a + b\n\n\nclass Point:\n\tx: int = 0\n\ty: int = 0\n",
+    "Grüße aus München! Ça va? El niño comió piñas. Žluťoučký kůň. Łódź, Århus, İstanbul.",
+    "Привет, мир! Как дела? Всё хорошо, спасибо.",
+    "你好，世界！今天天气很好。こんにちは、世界。안녕하세요 세계.",
+    "مرحبا بالعالم שלום עולם नमस्ते दुनिया สวัสดี",
+    "WE'RE SHOUTING AND CAN'T STOP: IT'S WHAT WE'VE ALWAYS DONE!!! ??? ...",
+    "emoji 😀 😃 👍🏽 👩‍👩‍👧 and symbols → ∑ ≤ € § “quotes” — dashes…",
+    "  indented   text\twith tabs \n\n and  \r\n line ends\n",
+)
+
+# The two regular expressions are those of the models' own tokenizer.json.
+_LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+BYTE_LEVEL = ("gpt-2", "llama-3", "qwen2", "smollm")
+SENTENCEPIECE = ("spm-model", "spm-json", "spm-both")
+
+
+def bfloat16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
+    """Rounded down to the 16 upper bits: for random weights that is as good as rounding to nearest."""
+    return (np.ascontiguousarray(values, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, npt.NDArray[Any] | Raw]) -> None:
+    """One safetensors file. Arrays are float32 or float16; anything else is given as (dtype, shape, bytes)."""
+    names = {np.dtype(np.float32): "F32", np.dtype(np.float16): "F16"}
+    raw = {
+        name: tensor if isinstance(tensor, tuple) else (names[tensor.dtype], tensor.shape, tensor.tobytes())
+        for name, tensor in tensors.items()
+    }
+    header, offset = {}, 0
+    for name, (dtype, shape, data) in raw.items():
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [offset, offset + len(data)]}
+        offset += len(data)
+    text = json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for _, _, data in raw.values():
+            file.write(data)
+
+
+def stored(values: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any] | Raw:
+    if dtype == "BF16":
+        return "BF16", values.shape, bfloat16(values).tobytes()
+    return values.astype({"F32": np.float32, "F16": np.float16}[dtype])
+
+
+def byte_level(kind: str, size: int = 700) -> Any:
+    """A byte-level BPE `tokenizers.Tokenizer` trained on CORPUS with one of the four ways of cutting text."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    bare = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = {
+        "gpt-2": pre_tokenizers.ByteLevel(add_prefix_space=False),
+        "smollm": pre_tokenizers.Sequence(
+            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        ),
+        "llama-3": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_LLAMA3), "isolated"), bare]),
+        "qwen2": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_QWEN2), "isolated"), bare]),
+    }[kind]
+    if kind == "qwen2":
+        tokenizer.normalizer = normalizers.NFC()
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=list(SPECIALS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(CORPUS * 3, trainer)
+    tokenizer.add_tokens([AddedToken(USER_DEFINED, normalized=False)])
+    return tokenizer
+
+
+@cache
+def byte_level_json(kind: str, size: int = 700) -> str:
+    description = json.loads(byte_level(kind, size).to_str())
+    if kind == "llama-3":
+        description["model"]["ignore_merges"] = True
+    return json.dumps(description)
+
+
+@cache
+def sentencepiece_model(size: int = 600, kind: str = "bpe", byte_fallback: bool = True) -> bytes:
+    """A SentencePiece model as Llama 2's is made: identity normalization, byte fallback, a dummy prefix."""
+    import sentencepiece
+
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([line for text in CORPUS for line in text.splitlines() if line] * 3),
+        model_writer=written,
+        vocab_size=size,
+        model_type=kind,
+        byte_fallback=byte_fallback,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        character_coverage=0.95,
+        split_digits=True,
+        allow_whitespace_only_pieces=True,
+        minloglevel=2,
+    )
+    return written.getvalue()
+
+
+@cache
+def sentencepiece_json(size: int = 600) -> str:
+    """The same model as tokenizer.json: merges are all pairs of tokens that make a token, best score first."""
+    import sentencepiece
+
+    model = sentencepiece.SentencePieceProcessor(model_proto=sentencepiece_model(size))
+    vocab = {model.id_to_piece(i): i for i in range(model.get_piece_size())}
+    merges = []
+    for text, token in vocab.items():
+        if model.is_control(token) or model.is_unknown(token) or model.is_byte(token):
+            continue
+        pairs = [(text[:i], text[i:]) for i in range(1, len(text)) if text[:i] in vocab and text[i:] in vocab]
+        pairs.sort(key=lambda pair: (vocab[pair[0]], vocab[pair[1]]))
+        merges += [(-model.get_score(token), index, pair) for index, pair in enumerate(pairs)]
+    merges.sort(key=lambda merge: merge[0])
+    special = [{"id": i, "content": model.id_to_piece(i), "special": True} for i in range(3)]
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    return json.dumps(
+        {
+            "version": "1.0",
+            "added_tokens": [{**entry, **flags} for entry in special],
+            "normalizer": {
+                "type": "Sequence",
+                "normalizers": [
+                    {"type": "Prepend", "prepend": "▁"},
+                    {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+                ],
+            },
+            "pre_tokenizer": None,
+            "post_processor": {
+                "type": "TemplateProcessing",
+                "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+                "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}},
+            },
+            "decoder": None,
+            "model": {
+                "type": "BPE",
+                "dropout": None,
+                "unk_token": "<unk>",
+                "continuing_subword_prefix": None,
+                "end_of_word_suffix": None,
+                "fuse_unk": True,
+                "byte_fallback": True,
+                "ignore_merges": False,
+                "vocab": vocab,
+                "merges": [f"{left} {right}" for _, _, (left, right) in merges],
+            },
+        }
+    )
+
+
+def write_tokenizer(folder: Path, kind: str) -> int:
+    """The tokenizer files of one kind (BYTE_LEVEL or SENTENCEPIECE); how many tokens it has."""
+    if kind in BYTE_LEVEL:
+        text = byte_level_json(kind)
+        (folder / "tokenizer.json").write_text(text, encoding="utf-8")
+        settings: Json = {"bos_token": SPECIALS[0], "eos_token": SPECIALS[2], "chat_template": CHATML}
+        description = json.loads(text)
+        size = max([*description["model"]["vocab"].values(), *(t["id"] for t in description["added_tokens"])]) + 1
+    else:
+        if kind in {"spm-model", "spm-both"}:
+            (folder / "tokenizer.model").write_bytes(sentencepiece_model())
+        if kind in {"spm-json", "spm-both"}:
+            (folder / "tokenizer.json").write_text(sentencepiece_json(), encoding="utf-8")
+        settings = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": {"content": "<unk>"}}
+        size = 600
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    return size
+
+
+def llama(
+    folder: Path,
+    *,
+    tokenizer: str = "gpt-2",
+    seed: int = 0,
+    dtype: str = "BF16",
+    hidden: int = 64,
+    ffn: int = 96,
+    layers: int = 2,
+    heads: int = 4,
+    kv_heads: int = 2,
+    head_dim: int | None = None,
+    tied: bool = True,
+    attention_bias: bool = False,
+    mlp_bias: bool = False,
+    rope: Json | None = None,
+    shards: int = 1,
+    padding: int = 0,
+    config: Json | None = None,
+    generation: Json | None = None,
+) -> Path:
+    """A random Llama in `folder`; `padding` tokens more than the tokenizer has; `config` overrides config.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary = write_tokenizer(folder, tokenizer) + padding
+    width = head_dim or hidden // heads
+    described = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "vocab_size": vocabulary,
+        "hidden_size": hidden,
+        "intermediate_size": ffn,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "max_position_embeddings": 512,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "rope_scaling": rope,
+        "attention_bias": attention_bias,
+        "mlp_bias": mlp_bias,
+        "tie_word_embeddings": tied,
+        "bos_token_id": 0,
+        "eos_token_id": 2,
+        **({"head_dim": head_dim} if head_dim else {}),
+        **(config or {}),
+    }
+    described = {key: value for key, value in described.items() if value != "absent"}
+    (folder / "config.json").write_text(json.dumps(described), encoding="utf-8")
+    if generation is not None:
+        (folder / "generation_config.json").write_text(json.dumps(generation), encoding="utf-8")
+    tensors = _tensors(
+        seed, vocabulary, hidden, ffn, layers, heads * width, kv_heads * width, tied, attention_bias, mlp_bias
+    )
+    _write_shards(folder, {name: stored(values, dtype) for name, values in tensors.items()}, shards)
+    return folder
+
+
+def _tensors(
+    seed: int,
+    vocabulary: int,
+    hidden: int,
+    ffn: int,
+    layers: int,
+    q: int,
+    kv: int,
+    tied: bool,
+    attention_bias: bool,
+    mlp_bias: bool,
+) -> dict[str, npt.NDArray[np.float32]]:
+    draw = np.random.default_rng(seed)
+
+    def matrix(rows: int, columns: int, gain: float = 1.0) -> npt.NDArray[np.float32]:
+        return (draw.standard_normal((rows, columns)) * gain / columns**0.5).astype(np.float32)
+
+    def norm() -> npt.NDArray[np.float32]:
+        return (1 + 0.1 * draw.standard_normal(hidden)).astype(np.float32)
+
+    tensors = {"model.embed_tokens.weight": matrix(vocabulary, hidden, hidden**0.5)}
+    for layer in range(layers):
+        name = f"model.layers.{layer}"
+        tensors[f"{name}.input_layernorm.weight"] = norm()
+        for part, rows, columns, biased in (
+            ("self_attn.q_proj", q, hidden, attention_bias),
+            ("self_attn.k_proj", kv, hidden, attention_bias),
+            ("self_attn.v_proj", kv, hidden, attention_bias),
+            ("self_attn.o_proj", hidden, q, attention_bias),
+            ("mlp.gate_proj", ffn, hidden, mlp_bias),
+            ("mlp.up_proj", ffn, hidden, mlp_bias),
+            ("mlp.down_proj", hidden, ffn, mlp_bias),
+        ):
+            tensors[f"{name}.{part}.weight"] = matrix(rows, columns, 2.0)
+            if biased:
+                tensors[f"{name}.{part}.bias"] = draw.standard_normal(rows).astype(np.float32)
+        tensors[f"{name}.post_attention_layernorm.weight"] = norm()
+    tensors["model.norm.weight"] = norm()
+    if not tied:
+        tensors["lm_head.weight"] = matrix(vocabulary, hidden, 3.0)
+    return tensors
+
+
+def _write_shards(folder: Path, tensors: Mapping[str, npt.NDArray[Any] | Raw], shards: int) -> None:
+    if shards == 1:
+        write_safetensors(folder / "model.safetensors", tensors)
+        return
+    weight_map: dict[str, str] = {}
+    for shard in range(shards):
+        file = f"model-{shard + 1:05}-of-{shards:05}.safetensors"
+        part = {name: tensor for index, (name, tensor) in enumerate(tensors.items()) if index % shards == shard}
+        write_safetensors(folder / file, part)
+        weight_map |= dict.fromkeys(part, file)
+    index = {"metadata": {}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
