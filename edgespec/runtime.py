@@ -235,6 +235,16 @@ class Runtime:
         request = Request(tokens, sampling or Sampling(), max_tokens, tuple(stop), dropped)
         return self._generate(request, speculation)
 
+    def prompt(self, messages: Sequence[Message]) -> list[int]:
+        """The tokens that `chat` gives the model for `messages`, all of them.
+
+        Raises:
+            TemplateError: the model has no chat template, or it refuses these messages.
+        """
+        if self._template is None:
+            self._template = ChatTemplate(self.vocabulary)
+        return self._template.tokens(messages)
+
     def cancel(self) -> None:
         """End the answer under way, inside a pass where the engine allows it; it finishes as `cancelled`."""
         self._pair.interrupt.set()
@@ -277,13 +287,11 @@ class Runtime:
 
     def _fit(self, messages: list[Message], max_tokens: int | None) -> tuple[list[int], int]:
         """The prompt, without as many of the oldest turns as it takes to leave room for an answer."""
-        if self._template is None:
-            self._template = ChatTemplate(self.vocabulary)
         reserve = min(max_tokens or self.context, self.context // 4)
         first = 1 if messages[0].get("role") == "system" else 0
         dropped = 0
         while True:
-            tokens = self._template.tokens(messages)
+            tokens = self.prompt(messages)
             if len(tokens) + reserve <= self.context or len(messages) - first < 3:
                 return tokens, dropped
             # Turns go in pairs: templates insist that the user speaks first.

@@ -1,0 +1,172 @@
+"""The command line: options in, events out; nothing is decided here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgespec.terminal.options import PATH, Choosing, Loading, choosing, loading
+from edgespec.terminal.progress import has_colour, progress
+
+if TYPE_CHECKING:
+    from edgespec.runtime import Runtime
+    from edgespec.sampling import Sampling
+
+# Modules are imported where they are used: `--help` must not wait for numpy, nor `convert` for an engine.
+
+FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+_DEMO = (
+    "This is the bundled demo pair: it books tables, trips and tickets, and knows nothing else. "
+    "For a real model: edgespec chat MODEL.gguf --draft SMALL.gguf"
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="edgespec")
+def app() -> None:
+    """Speculative decoding on your own machine: the target model's own output, sooner."""
+
+
+@app.command()
+@loading
+@choosing
+@click.option("-p", "--prompt", metavar="TEXT", help="Answer this and leave; a pipe does the same")
+@click.option("--system", default="", metavar="TEXT", help="What the model is told first")
+@click.option("--show-drafts", is_flag=True, help="Mark accepted and rejected draft tokens")
+@click.option("--stats", is_flag=True, help="End with speed, acceptance and draft lengths")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per event and line")
+def chat(
+    loading: Loading,
+    choosing: Choosing,
+    prompt: str | None,
+    system: str,
+    show_drafts: bool,
+    stats: bool,
+    as_json: bool,
+) -> None:
+    """Chat with MODEL, a GGUF file; without one, with the bundled demo pair."""
+    from edgespec.terminal import chat as terminal  # noqa: PLC0415
+
+    if prompt is None and not sys.stdin.isatty():
+        prompt = click.get_text_stream("stdin").read().strip()
+    if as_json and prompt is None:
+        raise click.UsageError("--json answers one prompt: give it with -p, or through a pipe")
+    with loading.open() as runtime:
+        sampling = choosing.sampling(runtime.sampling, seed=int.from_bytes(os.urandom(4), "little"))
+        if as_json:
+            _print_json(runtime, sampling, choosing.max_tokens, _messages(system, prompt or ""))
+            return
+        session = terminal.Chat(
+            runtime, sampling, choosing.max_tokens, system, show_drafts, stats, colour=has_colour(sys.stdout)
+        )
+        if loading.model is None:
+            session.note(_DEMO)
+        if prompt is not None:
+            if session.answer(prompt).reason == "cancelled":
+                raise KeyboardInterrupt
+            return
+        session.note(f"{runtime.description}, context {runtime.context}; /help lists commands")
+        terminal.converse(session, _history())
+
+
+@app.command()
+@loading
+@choosing
+@click.option("--prompts", "file", type=PATH, metavar="FILE", help='JSON lines with "messages" or "prompt" [default: its own]')
+def check(loading: Loading, choosing: Choosing, file: Path | None) -> None:
+    """Check that MODEL says the same with speculation as without.
+
+    Exit status 0: every output is identical, or parts from the plain one at a near tie, where the engine's own
+    rounding decides between two tokens.
+    """
+    from edgespec.check import check as compare  # noqa: PLC0415
+    from edgespec.terminal import background  # noqa: PLC0415
+    from edgespec.terminal.report import Report, read_prompts  # noqa: PLC0415
+
+    with loading.open() as runtime:
+        sampling = choosing.sampling(runtime.sampling, seed=0)
+        prompts = read_prompts(file, runtime)
+        report = Report(len(prompts))
+        verdicts = compare(runtime, prompts, sampling, choosing.max_tokens or 128)
+        with progress("checking") as tell:
+            for verdict in background.stream(verdicts, runtime.cancel):
+                report.add(verdict)
+                tell("checking", report.done, len(prompts))
+        click.echo(report.text())
+        sys.exit(0 if report.passed else FAILED)
+
+
+@app.command()
+@click.argument("source", type=PATH)
+@click.option("--to", "fmt", default="gguf", show_default=True, metavar="FORMAT", help="Format to write")
+@click.option("--quant", default="q8_0", show_default=True, metavar="NAME", help="Quantization; a wrong name lists them")
+@click.option("--out", "output", type=PATH, required=True, metavar="FILE", help="File to write")
+@click.option("--force", is_flag=True, help="Overwrite an existing file")
+def convert(source: Path, fmt: str, quant: str, output: Path, force: bool) -> None:
+    """Convert SOURCE, the folder of a Hugging Face checkpoint, to a quantized model."""
+    from edgespec import converters  # noqa: PLC0415
+
+    steps = converters.convert(source, output, fmt=fmt, quantization=quant, force=force)
+    with progress(f"converting to {quant}") as tell:
+        for step in steps:
+            tell(step.what, step.done, step.total)
+    click.echo(f"{output}: {output.stat().st_size / 1e6:.1f} MB, {quant}", err=True)
+
+
+def _messages(system: str, prompt: str) -> list[dict[str, str]]:
+    first = [{"role": "system", "content": system}] if system else []
+    return [*first, {"role": "user", "content": prompt}]
+
+
+def _print_json(
+    runtime: Runtime, sampling: Sampling, max_tokens: int | None, messages: Sequence[dict[str, str]]
+) -> None:
+    from edgespec.engine import Finished  # noqa: PLC0415
+    from edgespec.terminal import background, show  # noqa: PLC0415
+
+    for event in background.stream(runtime.chat(messages, sampling, max_tokens=max_tokens), runtime.cancel):
+        click.echo(show.as_json(event))
+        cancelled = isinstance(event, Finished) and event.reason == "cancelled"
+    if cancelled:
+        raise KeyboardInterrupt
+
+
+def _history() -> Path | None:
+    """The file that remembers what was typed; None where it cannot be kept."""
+    from platformdirs import user_state_path  # noqa: PLC0415
+
+    try:
+        return user_state_path("edgespec", appauthor=False, ensure_exists=True) / "chat_history"
+    except OSError:
+        return None
+
+
+def main() -> None:
+    """The entry point: every expected failure is one line on stderr and an exit status."""
+    from edgespec.errors import EdgespecError, Interrupted  # noqa: PLC0415
+
+    try:
+        sys.exit(app.main(standalone_mode=False) or 0)
+    except click.UsageError as error:
+        name = error.ctx.command_path if error.ctx else "edgespec"
+        _fail(f"{error.format_message()} (`{name} --help` lists the options)", MISUSED)
+    except click.ClickException as error:
+        _fail(error.format_message(), error.exit_code)
+    except EdgespecError as error:
+        _fail(str(error), FAILED)
+    except (KeyboardInterrupt, click.Abort, Interrupted):
+        _fail("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output left. Point stdout elsewhere, or the interpreter complains while it shuts down.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FAILED)
+
+
+def _fail(message: str, status: int) -> None:
+    click.echo(f"Error: {' '.join(message.split())}", err=True)
+    sys.exit(status)

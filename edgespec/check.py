@@ -1,0 +1,135 @@
+"""Is speculative output the same as plain? Run both and compare, token by token.
+
+Engines compute a token's logits a little differently in passes of different width, so where the two best tokens are
+all but equal either may come out, speculation or not. Such a near tie is told from a fault by measuring that
+difference at the very place: the same context, computed in several ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .engine import Finished, Text
+from .errors import OptionError
+from .runtime import Runtime, Speculation
+from .sampling import SHARED, Sampling, distribution, gumbel, pick
+from .types import Floats
+
+_WIDTHS = (2, 3, 4, 6, 8, 12, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Where two outputs part.
+
+    Args:
+        position: the index of the first token that differs, counted from the end of the prompt.
+        gap: by how much the plain token leads the other, in logits (with temperature: of the scores, noise included,
+            times the temperature).
+        shift: by how much the engine's own logits move there with the width of the pass.
+        flips: whether one of the ways to compute that place picks the other token, without any speculation.
+    """
+
+    position: int
+    gap: float
+    shift: float
+    flips: bool
+
+    @property
+    def near_tie(self) -> bool:
+        """Whether the engine's own rounding explains it: both logits may move by `shift`, towards each other."""
+        return self.flips or self.gap <= 2 * self.shift
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One prompt, decoded both ways; `divergence` None means token for token the same."""
+
+    tokens: int
+    drafted: int
+    accepted: int
+    divergence: Divergence | None
+
+
+def check(
+    runtime: Runtime, prompts: Sequence[Sequence[int]], sampling: Sampling, max_tokens: int
+) -> Iterator[Verdict]:
+    """Decode each of `prompts` (tokens) plainly and speculatively; yields a verdict a prompt.
+
+    Raises:
+        OptionError: the runtime's verifier keeps the distribution but not the text, so there is nothing to compare.
+    """
+    if runtime.speculation.verifier != "match" and not sampling.greedy:
+        raise OptionError(
+            f"the verifier {runtime.speculation.verifier!r} promises the distribution, not the text; check it at "
+            "--temp 0, or check --verifier match"
+        )
+    plain = Speculation(k=0, drafters=())
+    for prompt in prompts:
+        expected, _ = _decode(runtime, prompt, sampling, max_tokens, plain)
+        tokens, finished = _decode(runtime, prompt, sampling, max_tokens, None)
+        divergence = None
+        if tokens != expected:
+            divergence = _diverge(runtime, prompt, expected, tokens, sampling)
+        yield Verdict(len(expected), finished.stats.drafted, finished.stats.accepted, divergence)
+
+
+def _decode(
+    runtime: Runtime, prompt: Sequence[int], sampling: Sampling, max_tokens: int, speculation: Speculation | None
+) -> tuple[list[int], Finished]:
+    tokens: list[int] = []
+    for event in runtime.complete(prompt, sampling, max_tokens=max_tokens, speculation=speculation):
+        if isinstance(event, Text):
+            tokens += event.tokens
+        if isinstance(event, Finished):
+            return tokens, event
+    raise AssertionError("a stream ends with Finished")
+
+
+def _diverge(
+    runtime: Runtime, prompt: Sequence[int], expected: Sequence[int], tokens: Sequence[int], sampling: Sampling
+) -> Divergence:
+    shorter = min(len(expected), len(tokens))
+    at = next((i for i in range(shorter) if expected[i] != tokens[i]), shorter)
+    if at == shorter:  # one is cut short of the other: no tie explains that
+        return Divergence(at, float("inf"), 0.0, flips=False)
+    rows = _several_ways(runtime, prompt, expected[:at])
+    context = [*prompt, *expected[:at]]
+    recent = sampling.recent(context)
+    picks = {pick(row, sampling, len(context), recent) for row in rows}
+    gap = _gap(rows[0], expected[at], tokens[at], sampling, context)
+    shift = float(max(np.abs(row - rows[0]).max() for row in rows))
+    return Divergence(at, gap, shift, flips=tokens[at] in picks and expected[at] in picks)
+
+
+def _several_ways(runtime: Runtime, prompt: Sequence[int], said: Sequence[int]) -> list[Floats]:
+    """The logits after `prompt` and `said`: computed token by token, all at once, and in wider passes."""
+    session = runtime.session
+    session.rollback(0)
+    session.prefill(prompt[:-1])
+    for token in (prompt[-1], *said):
+        row = session.decode([token])[0]
+    rows = [row.copy()]
+    context = [*prompt, *said]
+    session.rollback(0)
+    session.prefill(context[:-1])
+    for width in (1, *_WIDTHS):
+        if len(context) + width > session.context:
+            break
+        rows.append(session.decode([context[-1]] * width)[0].copy())
+        session.rollback(len(context) - 1)
+    return rows
+
+
+def _gap(row: Floats, expected: int, other: int, sampling: Sampling, context: Sequence[int]) -> float:
+    """The lead of `expected` over `other` by what picks a token; infinite where `other` was filtered out."""
+    if sampling.greedy:
+        return float(row[expected] - row[other])
+    choices = distribution(row, sampling, sampling.recent(context))
+    scores = np.log(choices.probs) + gumbel(sampling.seed, len(context), choices.tokens, SHARED)
+    by_token = dict(zip(choices.tokens.tolist(), scores.tolist(), strict=True))
+    lead = by_token.get(expected, -np.inf) - by_token.get(other, -np.inf)
+    return float(lead * sampling.temperature)

@@ -1,0 +1,153 @@
+"""The chat: asks, answers, keeps the conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+
+from ..engine import Finished, Started, Text
+from ..errors import EdgespecError
+from ..runtime import Runtime
+from ..sampling import Sampling
+from ..stats import Stats
+from ..template import Message
+from . import background
+from .show import Drafts, Plain, figures
+
+_HELP = """\
+/help           this list
+/reset          forget the conversation
+/system [TEXT]  set what the model is told first; without TEXT, clear it
+/stats          the figures of the last answer; /stats on or off shows them after every one
+/drafts         mark accepted and rejected draft tokens, or stop doing so
+/exit           leave (Ctrl-D does too)
+Enter sends; Alt-Enter begins a new line. Ctrl-C stops the answer and keeps the conversation."""
+COMMANDS = ("/help", "/reset", "/system", "/stats", "/drafts", "/exit")
+
+
+@dataclass
+class Chat:
+    """A conversation with one runtime. What it says goes to `out`, what it remarks to `note`."""
+
+    runtime: Runtime
+    sampling: Sampling
+    max_tokens: int | None = None
+    system: str = ""
+    drafts: bool = False
+    stats: bool = False
+    colour: bool = True
+    out: Callable[[str], None] = lambda text: click.echo(text, nl=False)
+    note: Callable[[str], None] = lambda text: click.echo(click.style(text, dim=True), err=True)
+    turns: list[Message] = field(default_factory=list)
+    last: Stats | None = None
+
+    def enter(self, line: str) -> bool:
+        """Take what the user typed; False once they want to leave."""
+        command, _, rest = line.strip().partition(" ")
+        if not command:
+            return True
+        if not command.startswith("/"):
+            self._answer_kindly(line.strip())
+            return True
+        if command in ("/exit", "/quit", "/bye"):
+            return False
+        self._obey(command, rest.strip())
+        return True
+
+    def answer(self, text: str) -> Finished:
+        """Stream the answer to `text`; Ctrl-C ends it, and what was said stays in the conversation."""
+        messages = [*self._preamble(), *self.turns, {"role": "user", "content": text}]
+        show = Drafts(self.runtime, colour=self.colour) if self.drafts else Plain()
+        said: list[str] = []
+        events = self.runtime.chat(messages, self.sampling, max_tokens=self.max_tokens)
+        for event in background.stream(events, self.runtime.cancel):
+            match event:
+                case Started(dropped=dropped) if dropped:
+                    self.note(f"(the context is full: the oldest {dropped} messages were left out)")
+                case Text():
+                    said.append(event.text)
+                    self.out(show(event))
+                case Finished():
+                    finished = event
+        self.out("\n")
+        self.turns += [{"role": "user", "content": text}, {"role": "assistant", "content": "".join(said)}]
+        self.last = finished.stats
+        self._remark(finished)
+        return finished
+
+    def _preamble(self) -> list[Message]:
+        return [{"role": "system", "content": self.system}] if self.system else []
+
+    def _remark(self, finished: Finished) -> None:
+        if finished.reason == "cancelled":
+            self.note("(stopped)")
+        if finished.reason in ("length", "context"):
+            limit = "--max-tokens" if finished.reason == "length" else "the context (--ctx)"
+            self.note(f"(cut short: the answer reached {limit})")
+        if self.stats:
+            self.note(figures(finished.stats))
+
+    def _answer_kindly(self, text: str) -> None:
+        """An answer that fails must not end the chat."""
+        try:
+            self.answer(text)
+        except EdgespecError as error:
+            self.note(f"Error: {error}")
+
+    def _obey(self, command: str, rest: str) -> None:
+        match command:
+            case "/help":
+                self.note(_HELP)
+            case "/reset":
+                self.turns.clear()
+                self.note("(the conversation is forgotten)")
+            case "/system":
+                self.system = rest
+                self.note("(the system message is set)" if rest else "(no system message)")
+            case "/stats" if rest in ("on", "off"):
+                self.stats = rest == "on"
+            case "/stats":
+                self.note(figures(self.last) if self.last else "(no answer yet)")
+            case "/drafts":
+                self.drafts = not self.drafts
+                self.note(Drafts(self.runtime, colour=self.colour).legend() if self.drafts else "(drafts are not marked)")
+            case _:
+                self.note(f"there is no command {command}; there are {', '.join(COMMANDS)}")
+
+
+def converse(chat: Chat, history: Path | None) -> None:
+    """Read lines from the terminal until the user leaves; what they type is remembered in `history`."""
+    for line in _lines(history):
+        if not chat.enter(line):
+            return
+
+
+def _lines(history: Path | None) -> Iterable[str]:
+    from prompt_toolkit import PromptSession  # noqa: PLC0415 - a tenth of a second that only this needs
+    from prompt_toolkit.completion import WordCompleter  # noqa: PLC0415
+    from prompt_toolkit.history import FileHistory, InMemoryHistory  # noqa: PLC0415
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent  # noqa: PLC0415
+
+    keys = KeyBindings()
+
+    @keys.add("escape", "enter")
+    def _new_line(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    session: PromptSession[str] = PromptSession(
+        history=FileHistory(str(history)) if history else InMemoryHistory(),
+        completer=WordCompleter(list(COMMANDS), sentence=True),
+        complete_while_typing=False,
+        key_bindings=keys,
+        prompt_continuation="  ",
+    )
+    while True:
+        try:
+            yield session.prompt("> ")
+        except KeyboardInterrupt:
+            continue
+        except EOFError:
+            return

@@ -1,0 +1,152 @@
+"""The options that commands share, gathered into values."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from .progress import progress
+
+if TYPE_CHECKING:
+    from ..runtime import Runtime
+    from ..sampling import Sampling
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """Which models to load, and how to speculate with them."""
+
+    model: Path | None
+    draft: str
+    drafter: str | None
+    k: str
+    verifier: str
+    ctx: int
+    threads: int
+    gpu_layers: int
+
+    def open(self) -> Runtime:
+        """Load, with a progress bar for what is measured once."""
+        from ..backends import Device, Interrupt  # noqa: PLC0415 - `--help` must not wait for numpy
+        from ..runtime import Speculation, load  # noqa: PLC0415
+        from . import background  # noqa: PLC0415
+
+        target, draft = self._files()
+        names = tuple(filter(None, self.drafter.split(","))) if self.drafter is not None else None
+        speculation = Speculation(names, self._k(), self.verifier)
+        device = Device(self.ctx, self.threads, self.gpu_layers)
+        interrupt = Interrupt()
+        with progress("measuring this machine (once for each model)") as tell:
+            return background.call(
+                lambda: load(
+                    target,
+                    draft,
+                    device=device,
+                    speculation=speculation,
+                    interrupt=interrupt,
+                    on_progress=lambda what, share: tell(f"measuring passes of the {what}", share, 1.0),
+                ),
+                interrupt.set,
+            )
+
+    def _files(self) -> tuple[Path, Path | None]:
+        from edgespec import models  # noqa: PLC0415
+
+        found = models.demo() if self.model is None else models.with_draft(self.model)
+        if self.draft == "auto":
+            return found
+        return found.target, None if self.draft == "none" else Path(self.draft)
+
+    def _k(self) -> int | None:
+        from ..errors import OptionError  # noqa: PLC0415
+
+        if self.k == "auto":
+            return None
+        try:
+            return int(self.k)
+        except ValueError:
+            raise OptionError(f"--k is {self.k!r}; it must be auto, or a number from 0 (plain decoding)") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Choosing:
+    """How tokens are chosen; None takes what the model's file recommends, else llama.cpp's usual values."""
+
+    temp: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    repeat_penalty: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    seed: int | None
+    max_tokens: int | None
+
+    def sampling(self, recommended: dict[str, float], *, seed: int) -> Sampling:
+        """These options over the model's own over the usual ones; `seed` where none was given."""
+        from ..sampling import Sampling  # noqa: PLC0415
+
+        usual: dict[str, float] = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
+        given = {
+            "temperature": self.temp,
+            "top_k": self.top_k,
+            "top_p": self.top_p,
+            "min_p": self.min_p,
+            "repetition_penalty": self.repeat_penalty,
+            "presence_penalty": self.presence_penalty,
+            "frequency_penalty": self.frequency_penalty,
+        }
+        chosen = {**usual, **recommended, **{name: value for name, value in given.items() if value is not None}}
+        top_k = int(chosen.pop("top_k"))
+        return Sampling(top_k=top_k, seed=self.seed if self.seed is not None else seed, **chosen)
+
+
+def gathered(kind: type[Any], name: str, *options: Callable[..., Any]) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Add click `options` to a command and hand them to it as one value of `kind`, called `name`."""
+
+    def decorate(command: Callable[..., R]) -> Callable[..., R]:
+        @functools.wraps(command)
+        def wrapped(*args: Any, **given: Any) -> R:
+            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+            return command(*args, **given)
+
+        for option in reversed(options):
+            wrapped = option(wrapped)
+        return wrapped
+
+    return decorate
+
+
+PATH = click.Path(path_type=Path)
+loading = gathered(
+    Loading,
+    "loading",
+    click.argument("model", type=PATH, required=False),
+    click.option("--draft", default="auto", metavar="PATH|auto|none", help="Draft model [default: auto, the one beside MODEL]"),
+    click.option("--drafter", metavar="NAME,...", help="Drafters to use: lookup, model [default: all]"),
+    click.option("--k", default="auto", metavar="auto|N", help="Tokens to draft a round; 0 is plain decoding"),
+    click.option("--verifier", default="match", show_default=True, metavar="NAME", help="match or rejection"),
+    click.option("--ctx", default=0, metavar="N", help="Context in tokens [default: the model's, at most 4096]"),
+    click.option("--threads", default=0, metavar="N", help="CPU threads [default: one a physical core]"),
+    click.option("--gpu-layers", default=-1, metavar="N", help="Layers on the GPU [default: all, where there is one]"),
+)
+choosing = gathered(
+    Choosing,
+    "choosing",
+    click.option("--temp", type=float, help="Temperature; 0 takes the likeliest token"),
+    click.option("--top-k", type=int, help="Only the k likeliest tokens; 0 for all"),
+    click.option("--top-p", type=float, help="Only the likeliest tokens that reach this probability together"),
+    click.option("--min-p", type=float, help="Only tokens this likely relative to the likeliest"),
+    click.option("--repeat-penalty", type=float, help="Divides the logits of recent tokens; 1 is off"),
+    click.option("--presence-penalty", type=float, help="Taken once from the logits of recent tokens"),
+    click.option("--frequency-penalty", type=float, help="Taken from them once per occurrence"),
+    click.option("--seed", type=int, help="Same seed, same text [default: another each time]"),
+    click.option("--max-tokens", type=int, metavar="N", help="Length of an answer at most [default: what fits]"),
+)

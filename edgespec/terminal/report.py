@@ -1,0 +1,109 @@
+"""What `edgespec check` reads and says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from ..check import Verdict
+from ..errors import OptionError, TemplateError
+from ..runtime import Runtime
+
+
+class Report:
+    """Verdicts, counted."""
+
+    def __init__(self, prompts: int) -> None:
+        self._prompts = prompts
+        self._verdicts: list[Verdict] = []
+
+    @property
+    def done(self) -> int:
+        return len(self._verdicts)
+
+    @property
+    def drafted(self) -> int:
+        return sum(verdict.drafted for verdict in self._verdicts)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every prompt was checked, tokens were drafted, and no output parts without a near tie."""
+        ties = all(v.divergence is None or v.divergence.near_tie for v in self._verdicts)
+        return ties and self.done == self._prompts and self.drafted > 0
+
+    def add(self, verdict: Verdict) -> None:
+        self._verdicts.append(verdict)
+
+    def text(self) -> str:
+        """The result in lines, the last of them the sum."""
+        lines = [self._line(i, verdict) for i, verdict in enumerate(self._verdicts, 1) if verdict.divergence]
+        accepted = sum(verdict.accepted for verdict in self._verdicts)
+        tokens = sum(verdict.tokens for verdict in self._verdicts)
+        lines.append(f"{tokens} tokens decoded both ways; {self.drafted} drafted, {accepted} of them accepted")
+        if not self.drafted:
+            lines.append("nothing was drafted, so nothing was checked: give a draft model, or a fixed --k 4")
+        return "\n".join([*lines, self._sum()])
+
+    def _line(self, number: int, verdict: Verdict) -> str:
+        parted = verdict.divergence
+        if parted is None:
+            return f"prompt {number}: identical"
+        kind = "near tie" if parted.near_tie else "DIFFERENT"
+        how = ", and the engine alone picks either" if parted.flips else ""
+        return (
+            f"prompt {number}: {kind} at token {parted.position}: the two best are {parted.gap:.4f} apart, "
+            f"and pass widths move logits by {parted.shift:.4f} there{how}"
+        )
+
+    def _sum(self) -> str:
+        same = sum(verdict.divergence is None for verdict in self._verdicts)
+        ties = sum(verdict.divergence is not None and verdict.divergence.near_tie for verdict in self._verdicts)
+        unlike = self.done - same - ties
+        return f"{self.done} of {self._prompts} prompts: {same} identical, {ties} near ties, {unlike} different"
+
+
+def read_prompts(file: Path | None, runtime: Runtime) -> list[list[int]]:
+    """The prompts of a JSON-lines file in tokens, or the bundled ones.
+
+    Raises:
+        OptionError: an unreadable file, or a line that is no prompt; the message names it.
+    """
+    name = str(file) if file else "the bundled prompts"
+    try:
+        text = file.read_text("utf-8") if file else _bundled()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"cannot read the prompts in {name}: {error}") from error
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if not lines:
+        raise OptionError(f'{name} holds no prompt; expected lines of JSON with "messages" or "prompt"')
+    return [_tokens(line, runtime, f"{name}, line {number}") for number, line in lines]
+
+
+def _bundled() -> str:
+    return (resources.files("edgespec") / "check_prompts.jsonl").read_text("utf-8")
+
+
+def _tokens(line: str, runtime: Runtime, where: str) -> list[int]:
+    try:
+        asked = json.loads(line)
+    except ValueError as error:
+        raise OptionError(f"{where} is not JSON: {error}") from error
+    match asked:
+        case {"messages": [*messages]} if messages:
+            return _chat(messages, runtime, where)
+        case {"prompt": str(prompt)} if prompt:
+            return runtime.vocabulary.tokenize(prompt, start=True)
+    raise OptionError(f'{where} has neither "messages" (a list) nor "prompt" (a text)')
+
+
+def _chat(messages: Sequence[dict[str, str]], runtime: Runtime, where: str) -> list[int]:
+    try:
+        return runtime.prompt(messages)
+    except TemplateError:
+        if runtime.vocabulary.template is None:  # a base model: the words alone will do
+            return runtime.vocabulary.tokenize("\n".join(message["content"] for message in messages), start=True)
+        raise
+    except OptionError as error:
+        raise OptionError(f"{where}: {error}") from error

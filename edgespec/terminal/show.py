@@ -1,0 +1,151 @@
+"""Answers and figures as text on a terminal, with and without colour."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from ..engine import Event, Finished, Started, Text
+from ..runtime import Runtime
+from ..stats import Stats
+from ..text import Span
+
+_BARS = "▁▂▃▄▅▆▇█"
+# What a model says must not steer the terminal: control characters show as pictures of themselves.
+_CONTROL = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {
+    0x7F: "\u2421",
+    **{code: "\ufffd" for code in range(0x80, 0xA0)},
+}
+
+
+def printable(text: str) -> str:
+    """`text` without characters that a terminal would obey; newlines and tabs stay."""
+    return text.translate(_CONTROL)
+
+
+class Plain:
+    """Shows the text alone."""
+
+    def __call__(self, event: Text) -> str:
+        return printable(event.text)
+
+
+class Drafts:
+    """Shows where the text came from: accepted draft tokens, rejected ones, and the target's own.
+
+    Green and red are the terminal's own, so they suit its background; underline and strike-through say the same to
+    those who see no colour. Without colour, accepted stretches stand in [brackets] and rejected ones in {-braces-}.
+    """
+
+    def __init__(self, runtime: Runtime, *, colour: bool) -> None:
+        self._runtime = runtime
+        self._colour = colour
+
+    def __call__(self, event: Text) -> str:
+        shown = "".join(self._span(span) for span in _joined(event.spans))
+        return shown + self._rejected(event)
+
+    def legend(self) -> str:
+        """One line that explains the marks."""
+        return f"{self._accept('accepted draft tokens')}, {self._reject('rejected ones')}, the target's own"
+
+    def _span(self, span: Span) -> str:
+        text = printable(span.text)
+        return self._accept(text) if span.drafted and text.strip() else text
+
+    def _rejected(self, event: Text) -> str:
+        round_ = event.round
+        lost = [token for node, token in enumerate(round_.draft.tokens) if node not in round_.path]
+        text = printable(self._runtime.text(lost)).replace("\n", "⏎")
+        return self._reject(text) if text else ""
+
+    def _accept(self, text: str) -> str:
+        return click.style(text, fg="green", underline=True) if self._colour else f"[{text}]"
+
+    def _reject(self, text: str) -> str:
+        return click.style(text, fg="red", strikethrough=True) if self._colour else f"{{-{text}-}}"
+
+
+def _joined(spans: tuple[Span, ...]) -> Iterator[Span]:
+    """Neighbours of one origin as one span."""
+    held: Span | None = None
+    for span in spans:
+        if held is not None and held.drafted == span.drafted:
+            held = Span(held.text + span.text, held.drafted)
+            continue
+        if held is not None:
+            yield held
+        held = span
+    if held is not None:
+        yield held
+
+
+def figures(stats: Stats) -> str:
+    """The figures of an answer, in lines."""
+    lines = [_speed(stats)]
+    passes = f"{stats.tokens} tokens in {stats.rounds} passes of the target"
+    lines.append(f"mean accepted length {stats.mean_accepted_length:.2f} ({passes})")
+    rates = [f"{name} {n / of:.0%} ({n} of {of})" for name, (of, n) in stats.by_drafter.items()]
+    lines.append(f"drafts accepted: {', '.join(rates) or 'nothing was drafted'}")
+    lines.append(f"draft length K: {_histogram(stats.k_histogram)}")
+    lines.append(f"prompt {stats.prompt} tokens, {stats.cached} of them cached, {stats.prompt_seconds:.2f} s")
+    return "\n".join(lines)
+
+
+def _speed(stats: Stats) -> str:
+    plain, speedup = stats.plain_tokens_per_second, stats.speedup
+    speed = f"{stats.tokens_per_second:.1f} tokens/s"
+    if plain is None or speedup is None:
+        return speed
+    return f"{speed}, measured {speedup:.2f}x plain decoding ({plain:.1f} tokens/s)"
+
+
+def _histogram(lengths: dict[int, int]) -> str:
+    most = max(lengths.values(), default=1)
+    return "  ".join(f"{k} {_BARS[(len(_BARS) - 1) * n // most]} {n}" for k, n in lengths.items())
+
+
+def as_json(event: Event) -> str:
+    """One event as one line of JSON."""
+    return json.dumps(_fields(event), ensure_ascii=False)
+
+
+def _fields(event: Event) -> dict[str, Any]:
+    match event:
+        case Started(prompt, cached, dropped):
+            return {"event": "started", "prompt": prompt, "cached": cached, "dropped": dropped}
+        case Text(text, tokens, round_):
+            return {
+                "event": "text",
+                "text": text,
+                "tokens": tokens,
+                "drafter": round_.draft.drafter or None,
+                "drafted": len(round_.draft),
+                "accepted": len(round_.path),
+            }
+        case Finished(reason, stats):
+            return {"event": "finished", "reason": reason, "stats": _stats(stats)}
+
+
+def _stats(stats: Stats) -> dict[str, Any]:
+    return {
+        "prompt": stats.prompt,
+        "cached": stats.cached,
+        "prompt_seconds": stats.prompt_seconds,
+        "tokens": stats.tokens,
+        "rounds": stats.rounds,
+        "drafted": stats.drafted,
+        "accepted": stats.accepted,
+        "acceptance_rate": stats.acceptance_rate,
+        "mean_accepted_length": stats.mean_accepted_length,
+        "seconds": stats.seconds,
+        "engine_seconds": stats.engine_seconds,
+        "tokens_per_second": stats.tokens_per_second,
+        "plain_tokens_per_second": stats.plain_tokens_per_second,
+        "speedup": stats.speedup,
+        "drafters": {name: {"drafted": of, "accepted": n} for name, (of, n) in stats.by_drafter.items()},
+        "k_histogram": {str(k): n for k, n in stats.k_histogram.items()},
+    }

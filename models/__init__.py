@@ -1,0 +1,27 @@
+"""Which models there are: the demo pair that ships with the package, and drafts that lie beside a target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+_DEMO = Path(__file__).parent / "demo"
+
+
+class Pair(NamedTuple):
+    """The files of a target and of its draft model, if it has one."""
+
+    target: Path
+    draft: Path | None
+
+
+def demo() -> Pair:
+    """The bundled pair: a narrow assistant for bookings and travel, 15 and 2 million parameters (demo/CARD.md)."""
+    return Pair(_DEMO / "target.gguf", _DEMO / "draft.gguf")
+
+
+def with_draft(target: Path) -> Pair:
+    """`target` and the draft model beside it: a file of its name with `.draft` before the suffix (`qwen.gguf`,
+    `qwen.draft.gguf`), or one called `draft.gguf`, where there is one."""
+    beside = (target.with_name(f"{target.stem}.draft{target.suffix}"), target.with_name(f"draft{target.suffix}"))
+    return Pair(target, next((path for path in beside if path.is_file() and path != target), None))
