@@ -35,7 +35,10 @@ class Choice(NamedTuple):
 class Controller(Protocol):
     """Says what to verify next."""
 
-    drafters: Sequence[Drafter]
+    @property
+    def drafters(self) -> Sequence[Drafter]:
+        """All it may ask; after each round they are told of it."""
+        ...
 
     def choose(self, drawing: Drawing, limit: int) -> Choice:
         """A draft of at most `limit` tokens to follow `drawing.context`; an empty one is a plain step."""
