@@ -1,0 +1,43 @@
+"""Fixtures for all tests. None touches the user's cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from edgespec.backends import Device, Interrupt, Model, open_model
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """EDGESPEC_CACHE for the whole session: a folder of its own."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDGESPEC_CACHE", str(folder))
+        yield folder
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """EDGESPEC_CACHE for one test: nothing is there yet."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("EDGESPEC_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def demo() -> dict[str, Path]:
+    """The files of the demo pair: `target` and `draft`."""
+    folder = Path(str(files("edgespec.models"))) / "demo"
+    return {name: folder / f"{name}.gguf" for name in ("target", "draft")}
+
+
+@pytest.fixture(scope="session")
+def demo_target(demo: dict[str, Path]) -> Iterator[Model]:
+    """The demo's target, loaded once. Tests open sessions of their own."""
+    model = open_model(demo["target"], Device(threads=2), Interrupt())
+    yield model
+    model.close()

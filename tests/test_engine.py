@@ -1,0 +1,381 @@
+"""Lossless, whatever drafts, verifies and controls; in step after every event; and done when it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgespec.backends import Interrupt, Vocabulary
+from edgespec.backends.toy import END, Bytes, Rule, ToySession, blend, ngram_rule, scripted
+from edgespec.control import Adaptive, Choice, Controller, Fixed
+from edgespec.drafters import Drafter
+from edgespec.drafters.lookup import Lookup
+from edgespec.drafters.model import ModelDrafter
+from edgespec.engine import Engine, Event, Finished, Request, Started, Text
+from edgespec.errors import ContextOverflow, OptionError
+from edgespec.prices import Prices
+from edgespec.sampling import Sampling
+from edgespec.stats import Tally
+from edgespec.types import Draft, Floats, Round
+from edgespec.verify import Drawing, verifier
+
+from .helpers import ALL_ON, Clock, FromRule, Priced, Tree, plainly
+
+VOCAB = 24
+PROMPT = [1, 2, 3, 1, 2, 5, 1, 2]
+SPOKEN = Bytes()
+
+# Order 1: few contexts, so that the text repeats itself and a look-up finds something.
+TARGET = ngram_rule(VOCAB, order=1, seed=3, sharpness=1.5)
+OTHER = ngram_rule(VOCAB, order=1, seed=4, sharpness=1.5)
+
+#: A curve on which drafting pays at some widths.
+STAIRS = (1.0, 1.2, 1.3, 1.3, 1.8, 1.9, 1.9, 1.9, 2.5, 2.6, 2.6, 2.6, 3.0, 3.0, 3.0, 3.0)
+
+
+def wrong(context: Sequence[int]) -> Floats:
+    return -TARGET(context)
+
+
+def drafting(rule: Rule) -> ModelDrafter:
+    return ModelDrafter(ToySession(rule, VOCAB), VOCAB, step_price=0.05)
+
+
+DRAFTERS: dict[str, Callable[[], list[Drafter]]] = {
+    "lookup": lambda: [Lookup()],
+    "unigrams": lambda: [Lookup(1, 2)],
+    "itself": lambda: [drafting(TARGET)],
+    "often wrong": lambda: [drafting(blend(TARGET, OTHER, 0.4))],
+    "always wrong": lambda: [drafting(wrong)],
+    "both": lambda: [Lookup(1, 4), drafting(blend(TARGET, OTHER, 0.3))],
+    "point masses": lambda: [FromRule(blend(TARGET, OTHER, 0.4))],
+    "tree": lambda: [Tree(blend(TARGET, OTHER, 0.2))],
+    "tree and model": lambda: [Tree(OTHER, width=1), drafting(TARGET)],
+}
+CONTROLLERS: dict[str, Callable[[list[Drafter]], Controller]] = {
+    "0": lambda drafters: Fixed(drafters, 0),
+    "1": lambda drafters: Fixed(drafters, 1),
+    "2": lambda drafters: Fixed(drafters, 2),
+    "8": lambda drafters: Fixed(drafters, 8),
+    "15": lambda drafters: Fixed(drafters, 15),
+    "auto": lambda drafters: Adaptive(drafters, Prices(STAIRS)),
+}
+
+
+def engine(
+    target: ToySession,
+    controller: Controller | None = None,
+    rule: str = "match",
+    *,
+    vocabulary: Vocabulary = SPOKEN,
+    interrupt: Interrupt | None = None,
+) -> Engine:
+    controller = controller or Fixed([FromRule(blend(TARGET, OTHER, 0.4))], 4)
+    return Engine(target, vocabulary, controller, verifier(rule), interrupt or Interrupt())
+
+
+def run(events: Iterator[Event], target: ToySession, prompt: Sequence[int]) -> tuple[list[int], Finished]:
+    """All that is said; after every event the cache must be in step with the context."""
+    context = list(prompt)
+    said: list[Text] = []
+    for event in events:
+        if isinstance(event, Finished):
+            check_figures(said, event)
+            return context[len(prompt) :], event
+        if isinstance(event, Text):
+            context += event.tokens
+            said.append(event)
+            if len(event.tokens) <= len(
+                event.round.path
+            ):  # cut inside the draft: the rest goes at the next prompt
+                assert list(target.tokens[: len(context) - 1]) == context[:-1]
+                continue
+        assert list(target.tokens) == context[:-1], "cache and context are out of step"
+    raise AssertionError("the stream ended without Finished")
+
+
+def check_figures(said: Sequence[Text], finished: Finished) -> None:
+    stats, rounds = finished.stats, [text.round for text in said]
+    assert stats.tokens == sum(len(text.tokens) for text in said)
+    assert stats.rounds == len(rounds) == sum(stats.k_histogram.values())
+    assert (
+        stats.drafted == sum(len(r.draft) for r in rounds) == sum(k * n for k, n in stats.k_histogram.items())
+    )
+    assert stats.accepted == sum(len(r.path) for r in rounds) <= stats.drafted
+    assert (stats.drafted, stats.accepted) == tuple(
+        map(sum, zip((0, 0), *stats.by_drafter.values(), strict=True))
+    )
+    assert stats.seconds >= stats.engine_seconds >= 0
+    for text in said:
+        assert text.tokens == text.round.tokens
+        assert text.text == "".join(span.text for span in text.spans)
+        assert text.round.width == 1 + len(text.round.draft)
+
+
+@pytest.mark.parametrize("k", CONTROLLERS)
+@pytest.mark.parametrize("drafters", DRAFTERS)
+@pytest.mark.parametrize(
+    "sampling", [Sampling(), Sampling(temperature=0.8, seed=2), ALL_ON], ids=["0", "0.8", "all"]
+)
+def test_speculation_does_not_change_the_text(sampling: Sampling, drafters: str, k: str) -> None:
+    target = ToySession(TARGET, VOCAB)
+    controller = CONTROLLERS[k](DRAFTERS[drafters]())
+    said, finished = run(engine(target, controller).generate(Request(PROMPT, sampling, 60)), target, PROMPT)
+    assert said == plainly(TARGET, PROMPT, sampling, 60)
+    assert finished.reason == "length"
+    stats = finished.stats
+    if k == "0":
+        assert stats.drafted == 0
+    elif k != "auto" and drafters not in ("lookup", "unigrams"):
+        assert stats.drafted >= 30, "this test means nothing if nothing is drafted"
+    if drafters == "itself" and k not in ("0", "auto"):
+        assert stats.accepted == stats.drafted, "the draft model has lost its place"
+    if drafters == "always wrong" and sampling.greedy:
+        assert stats.accepted == 0
+    if drafters in ("often wrong", "tree") and k == "8":
+        assert 0 < stats.accepted < stats.drafted
+
+
+@pytest.mark.parametrize("k", CONTROLLERS)
+@pytest.mark.parametrize("drafters", DRAFTERS)
+def test_rejection_is_lossless_at_temperature_0_and_always_in_step(drafters: str, k: str) -> None:
+    for sampling in (Sampling(), Sampling(presence_penalty=1.0, logit_bias=((3, -np.inf),)), ALL_ON):
+        target = ToySession(TARGET, VOCAB)
+        controller = CONTROLLERS[k](DRAFTERS[drafters]())
+        request = Request(PROMPT, sampling, 40)
+        said, _ = run(engine(target, controller, "rejection").generate(request), target, PROMPT)
+        if sampling.greedy:
+            assert said == plainly(TARGET, PROMPT, sampling, 40)
+        assert len(said) == 40
+        assert 4 not in said or sampling is not ALL_ON
+
+
+def test_a_tree_is_verified_in_one_pass_and_keeps_the_right_branch() -> None:
+    target = ToySession(TARGET, VOCAB)
+    tree = Tree(blend(TARGET, OTHER, 0.2))
+    _, finished = run(
+        engine(target, Fixed([tree], 12)).generate(Request(PROMPT, max_tokens=60)), target, PROMPT
+    )
+    assert any(not r.draft.is_chain for r in tree.rounds)
+    assert any(list(r.path) != list(range(len(r.path))) for r in tree.rounds), (
+        "only first branches were right"
+    )
+    assert any(len(r.path) > 1 for r in tree.rounds)
+    assert len(target.passes) == finished.stats.rounds
+
+
+def test_the_prompt_cache_spans_turns() -> None:
+    """What the prompt shares with what is held is not computed again."""
+    target = ToySession(TARGET, VOCAB)
+    speaker = engine(target)
+
+    def cached(prompt: Sequence[int]) -> int:
+        started, *rest = speaker.generate(Request(prompt, max_tokens=10))
+        assert isinstance(started, Started)
+        assert started.prompt == len(prompt)
+        assert isinstance(rest[-1], Finished)
+        assert rest[-1].stats.cached == started.cached
+        said = [token for event in rest if isinstance(event, Text) for token in event.tokens]
+        assert said == plainly(TARGET, prompt, Sampling(), 10)
+        prompts.append([*prompt, *said])
+        return started.cached
+
+    prompts: list[list[int]] = []
+    assert cached(PROMPT) == 0
+    assert cached([*prompts[0], 7, 8]) == len(prompts[0]) - 1  # the last token said was never decoded
+    assert cached([*prompts[0], 7, 9, 9]) == len(prompts[0]) + 1
+    assert cached(PROMPT) == len(PROMPT) - 1
+    assert cached([9, *PROMPT]) == 0
+    assert cached([9]) == 0
+
+
+class Careless:
+    """A controller that heeds no limit: it buys what it was told to, right or not."""
+
+    drafters: tuple[Drafter, ...] = ()
+
+    def __init__(self, propose: Callable[[Sequence[int]], Draft]) -> None:
+        self._propose = propose
+
+    def choose(self, drawing: Drawing, limit: int) -> Choice:
+        return Choice(self._propose(drawing.context), ())
+
+    def observe(self, round: Round) -> None:  # noqa: A002 - the protocol's word
+        pass
+
+
+def says(text: str, ends: str = END) -> tuple[Rule, list[int]]:
+    """A rule that says `text` and its end after a prompt of one token, and those tokens."""
+    tokens = SPOKEN.tokenize(text + ends, special=True)
+    return scripted(SPOKEN.size, [0, *tokens]), tokens
+
+
+def answer(target: ToySession, controller: Controller, **options: Any) -> tuple[str, list[int], str]:
+    """The text, the tokens and the reason of an answer to a prompt of one token."""
+    events = list(engine(target, controller).generate(Request([0], **options)))
+    finished = events[-1]
+    assert isinstance(finished, Finished)
+    texts = [event for event in events if isinstance(event, Text)]
+    check_figures(texts, finished)
+    return "".join(e.text for e in texts), [t for e in texts for t in e.tokens], finished.reason
+
+
+@pytest.mark.parametrize("k", [0, 1, 2, 3, 8, 15])
+def test_stop_strings_span_tokens_and_rounds(k: int) -> None:
+    """A byte a token: the stop string lies in many tokens, over rounds, or inside one draft."""
+    rule, tokens = says("one STOP two ST")
+    target = ToySession(rule, SPOKEN.size)
+    text, said, reason = answer(target, Fixed([FromRule(rule)], k), stop=("STOP", "never"))
+    assert (text, reason) == ("one ", "stop")
+    assert said == tokens[:8], "the token that completes the stop string is the last"
+    text, said, reason = answer(target, Fixed([FromRule(rule)], k), stop=("two STO",))
+    assert (text, reason) == ("one STOP two ST", "end"), "what only might have become a stop string is shown"
+    assert said == tokens
+
+
+@pytest.mark.parametrize("k", [0, 1, 2, 3, 8, 15])
+def test_the_end_inside_a_draft_ends_the_answer(k: int) -> None:
+    """Whatever was drafted behind it: it is accepted by the target, and never shown or counted."""
+    rule, tokens = says("all 😀")
+    target = ToySession(rule, SPOKEN.size)
+    for _ in range(2):  # and the next request starts clean, though the cache went beyond the end
+        text, said, reason = answer(target, Fixed([FromRule(rule)], k))
+        assert (text, said, reason) == ("all 😀", tokens, "end")
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 6])
+def test_max_tokens_cuts_inside_an_accepted_draft(n: int) -> None:
+    """The engine cuts by itself, even where a controller drafts beyond its limit."""
+    rule, tokens = says("abcdefgh")
+    target = ToySession(rule, SPOKEN.size)
+    controller = Careless(lambda context: Draft.chain(tokens[len(context) - 1 :][:4], [0.5] * 4, "test"))
+    for _ in range(2):
+        text, said, reason = answer(target, controller, max_tokens=n)
+        assert (text, said, reason) == ("abcdefgh"[:n], tokens[:n], "length")
+
+
+@pytest.mark.parametrize("k", CONTROLLERS)
+def test_no_more_is_drafted_than_max_tokens_can_use(k: str) -> None:
+    target = ToySession(TARGET, VOCAB)
+    events = list(engine(target, CONTROLLERS[k]([FromRule(TARGET)])).generate(Request(PROMPT, max_tokens=7)))
+    rounds = [event.round for event in events if isinstance(event, Text)]
+    assert sum(len(r.tokens) for r in rounds) == 7
+    assert all(len(r.path) < len(r.tokens) for r in rounds), "a draft longer than what was left"
+
+
+def test_half_a_character_at_the_end_is_never_shown() -> None:
+    rule, _ = says("ab😀")
+    text, said, reason = answer(ToySession(rule, SPOKEN.size), Fixed([], 0), max_tokens=5)
+    assert (text, len(said), reason) == ("ab", 5, "length")
+
+
+@pytest.mark.parametrize("k", CONTROLLERS)
+def test_a_full_context_ends_the_answer(k: str) -> None:
+    """All of it is used, the last token said needs no place; nothing overflows, however long the drafts."""
+    target = ToySession(TARGET, VOCAB, context=30)
+    drafters: list[Drafter] = [ModelDrafter(ToySession(blend(TARGET, OTHER, 0.3), VOCAB, context=20), VOCAB)]
+    said, finished = run(engine(target, CONTROLLERS[k](drafters)).generate(Request(PROMPT)), target, PROMPT)
+    assert said == plainly(TARGET, PROMPT, Sampling(), 31 - len(PROMPT))
+    assert finished.reason == "context"
+
+
+def test_a_prompt_that_does_not_fit_is_refused_before_any_work() -> None:
+    target = ToySession(TARGET, VOCAB, context=8)
+    list(engine(target).generate(Request([1, 2, 3], max_tokens=2)))
+    held, passes = list(target.tokens), list(target.passes)
+    with pytest.raises(ContextOverflow, match="8 tokens, but the context holds 8"):
+        engine(target).generate(Request([1] * 8))
+    assert (list(target.tokens), target.passes) == (held, passes)
+    assert len(list(engine(target).generate(Request([1] * 7, max_tokens=5)))) > 1
+
+
+def test_requests_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(OptionError, match="prompt is empty"):
+        Request([])
+    with pytest.raises(OptionError, match="max_tokens is 0"):
+        Request([1], max_tokens=0)
+
+
+def interrupting(rule: Rule, interrupt: Interrupt, call: int) -> Rule:
+    """Sets the interrupt while it computes its row number `call`."""
+    calls = iter(range(1, 10**9))
+
+    def wrapped(context: Sequence[int]) -> Floats:
+        if next(calls) == call:
+            interrupt.set()
+        return rule(context)
+
+    return wrapped
+
+
+@pytest.mark.parametrize("call", range(1, 16))
+@pytest.mark.parametrize("where", ["target", "draft"])
+def test_cancelling_at_any_moment_leaves_everything_usable(where: str, call: int) -> None:
+    """In the target's pass, between rounds, within a draft; then the same engine answers anew."""
+    interrupt = Interrupt()
+    rules = {"target": TARGET, "draft": blend(TARGET, OTHER, 0.3)}
+    rules[where] = interrupting(rules[where], interrupt, call)
+    target = ToySession(rules["target"], VOCAB, interrupt=interrupt)
+    drafter = ModelDrafter(ToySession(rules["draft"], VOCAB, interrupt=interrupt), VOCAB)
+    speaker = engine(target, Fixed([drafter], 3), interrupt=interrupt)
+    right = plainly(TARGET, PROMPT, Sampling(), 20)
+
+    said, finished = run(speaker.generate(Request(PROMPT, max_tokens=20)), target, PROMPT)
+    assert finished.reason == "cancelled"
+    assert said == right[: len(said)] != right
+
+    interrupt.clear()
+    said, finished = run(speaker.generate(Request(PROMPT, max_tokens=20)), target, PROMPT)
+    assert (said, finished.reason) == (right, "length")
+
+
+def test_cancelled_before_the_prompt_is_read() -> None:
+    interrupt = Interrupt()
+    interrupt.set()
+    target = ToySession(TARGET, VOCAB, interrupt=interrupt)
+    (only,) = engine(target, interrupt=interrupt).generate(Request(PROMPT))
+    assert isinstance(only, Finished)
+    assert (only.reason, only.stats.tokens, list(target.tokens)) == ("cancelled", 0, [])
+
+
+@pytest.mark.parametrize("events", range(6))
+def test_a_reader_may_leave_at_any_event(events: int) -> None:
+    target = ToySession(TARGET, VOCAB)
+    speaker = engine(target, Fixed([drafting(blend(TARGET, OTHER, 0.4))], 4))
+    stream = speaker.generate(Request(PROMPT, max_tokens=20))
+    for _ in range(events):
+        next(stream)
+    del stream
+    other = [5, 5, 1]
+    said, _ = run(speaker.generate(Request(other, max_tokens=20)), target, other)
+    assert said == plainly(TARGET, other, Sampling(), 20)
+
+
+def test_every_drafter_is_told_of_every_round() -> None:
+    drafters = [FromRule(OTHER, "one"), FromRule(TARGET, "two")]
+    events = engine(ToySession(TARGET, VOCAB), Fixed(drafters, 2)).generate(Request(PROMPT, max_tokens=9))
+    rounds = [event.round for event in events if isinstance(event, Text)]
+    assert drafters[0].rounds == rounds == drafters[1].rounds
+
+
+def test_prices_are_corrected_by_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("edgespec.engine.time", clock)
+    prices = Prices([1.0] * 16)
+    target = Priced(TARGET, VOCAB, clock, [2.0])
+    speaker = Engine(target, SPOKEN, Fixed([], 0), verifier("match"), Interrupt(), prices)
+    *_, finished = speaker.generate(Request(PROMPT, max_tokens=50))
+    assert isinstance(finished, Finished)
+    assert prices.plain == pytest.approx(2.0, rel=0.02)
+    assert finished.stats.seconds == 100.0
+    assert finished.stats.speedup == pytest.approx(1.0, rel=0.02)
+
+
+def test_without_rounds_the_figures_are_nothing_and_not_an_error() -> None:
+    stats = Tally(3, 0).stats(None)
+    assert (stats.tokens_per_second, stats.mean_accepted_length, stats.acceptance_rate) == (0, 0, 0)
+    assert stats.speedup is None
+    assert Tally(3, 0).stats(0.5).speedup is None
