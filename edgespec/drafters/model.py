@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from ..backends import Session, common_prefix
-from ..types import Draft, Round
+from ..types import Draft, Floats, Round
 from ..verify import Drawn
 from . import Terms
 
@@ -26,19 +28,17 @@ class ModelDrafter:
     def __init__(self, session: Session, vocab: int, step_price: float = 0.0) -> None:
         self.step_price = step_price
         self._session = session
-        self._vocab = min(vocab, session.vocab)
+        self._vocab = vocab
 
     def propose(self, context: Sequence[int], terms: Terms) -> Draft:
         limit = min(terms.limit, self._session.context - len(context) + 1)
-        if limit < 1:
+        if limit < 1 or not self._catch_up(context):
             return Draft(drafter=self.name)
-        self._catch_up(context)
         tokens: list[int] = []
         drawn: list[Drawn] = []
         pending = context[len(self._session.tokens) :]
         while len(tokens) < limit and not (tokens and terms.ends(tokens[-1])):
-            row = self._session.decode(pending)[-1, : self._vocab]
-            guess = terms.draw(row, tokens)
+            guess = terms.draw(self._row(pending), tokens)
             if not terms.another(guess.top):
                 break
             tokens.append(guess.token)
@@ -53,9 +53,21 @@ class ModelDrafter:
     def close(self) -> None:
         self._session.close()
 
-    def _catch_up(self, context: Sequence[int]) -> None:
-        """Make the cache a prefix of `context`, short of it by at least one token and at most a few."""
+    def _row(self, tokens: Sequence[int]) -> Floats:
+        """Logits over the target's vocabulary: biases and penalties may name tokens the draft model lacks."""
+        row = self._session.decode(tokens)[-1, : self._vocab]
+        missing = self._vocab - len(row)
+        return np.pad(row, (0, missing), constant_values=-np.inf) if missing else row
+
+    def _catch_up(self, context: Sequence[int]) -> bool:
+        """Make the cache a prefix of `context`, short of it by at least one token and at most a few.
+
+        False where the context holds a token that only the target knows.
+        """
         same = min(common_prefix(self._session.tokens, context), len(context) - 1)
+        if max(context[same:]) >= self._session.vocab:
+            return False
         self._session.rollback(same)
         if len(context) - same > _CATCH_UP:
             self._session.prefill(context[same:-1])
+        return True
