@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import statistics
 import tempfile
@@ -89,7 +90,7 @@ def measure(
     sweeps follow until `budget` seconds are spent. The session must be empty, and is so afterwards. `on_share` is
     told the share done, from 0 to 1.
     """
-    widths = range(1, min(WIDTHS, session.context - 1) + 1)
+    widths = range(1, max(1, min(WIDTHS, session.context - 1)) + 1)
     base = min(_CONTEXT, session.context - len(widths))
     tokens = [1 + i % max(1, session.vocab - 2) for i in range(max(_CONTEXT, WIDTHS))]
     times: list[list[float]] = [[] for _ in widths]
@@ -113,7 +114,8 @@ def recall(session: Session) -> Prices | None:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         kept = json.loads(_path(session).read_text())
         seconds = [float(s) for s in kept["seconds"]]
-        if kept["version"] == _VERSION and kept["identity"] == session.identity and seconds and min(seconds) > 0:
+        sound = bool(seconds) and all(0 < s < math.inf for s in seconds)
+        if sound and kept["version"] == _VERSION and kept["identity"] == session.identity:
             return Prices(seconds)
     return None
 
@@ -126,9 +128,12 @@ def keep(session: Session, prices: Prices) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         # A name of its own, then a rename: two processes may write, and a reader never sees half a file.
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(kept, file)
-        Path(temporary).replace(path)
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                json.dump(kept, file)
+            Path(temporary).replace(path)
+        except OSError:
+            Path(temporary).unlink(missing_ok=True)
 
 
 def _path(session: Session) -> Path:
