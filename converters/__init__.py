@@ -4,7 +4,7 @@
     checkpoint.py   config, tokenizer files and safetensors, read in row blocks
     llama.py        what the Llama graph is made of, whatever the output format
     vocabulary.py   the tokenizer as llama.cpp wants it; bytelevel.py and spm.py are its two kinds
-    proof.py        that llama.cpp and the original tokenizer agree, text by text
+    proof.py        that llama.cpp and the original tokenizer agree on the texts of probes.py and its own
     card.py         name and licence, chat templates, sampling defaults
     quantize.py     llama.cpp's own quantizer, block by block
     native.py       the few calls into llama.cpp that the above need
@@ -29,7 +29,10 @@ _FORMATS = ("gguf",)  # each is the name of a module here with `quantizations`, 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`what` is the tensor or stage being worked on; `done` and `total` count parameters."""
+    """`what` is the tensor or stage being worked on; `done` and `total` count parameters.
+
+    A `what` that begins with "note: " is a line for the user to keep: what is not quite the original's.
+    """
 
     what: str
     done: int
@@ -42,7 +45,7 @@ def formats() -> tuple[str, ...]:
 
 
 def quantizations(fmt: str) -> tuple[str, ...]:
-    """The names that `convert` takes as `quantization` with this format. OptionError for an unknown format."""
+    """The names that `convert` takes as `quantization` with this format. OptionError if that is unknown."""
     return tuple(_writer(fmt).quantizations())
 
 
@@ -51,9 +54,9 @@ def convert(
 ) -> Iterator[Progress]:
     """Convert the checkpoint folder `source` into the one file `output`.
 
-    The call itself checks options and paths and reads the checkpoint's headers: OptionError or ConversionError
-    at once. The work is done by iterating. The output appears under its name when the iterator ends, and
-    never otherwise: after an error, an interruption or `close()` nothing is left behind.
+    The call itself checks options and paths and reads the checkpoint's headers: OptionError or
+    ConversionError at once. The work is done by iterating. The output appears under its name when the
+    iterator ends, and never otherwise: after an error, an interruption or `close()` nothing is left behind.
     """
     source, output = Path(source), Path(output)
     writer = _writer(fmt)

@@ -1,7 +1,7 @@
 """Byte-level BPE: GPT-2, Llama 3, Qwen2, SmolLM and their kin, from tokenizer.json.
 
 How text is cut before BPE is a regular expression in the file, but llama.cpp only has a list of named ones
-built in. A name is neither guessed from a file name nor looked up by a hash: it is guessed by how the original
+built in. The name is not taken from a file name or a hash of the file: it is guessed by how the original
 cuts three small texts, and proven later.
 """
 
@@ -28,11 +28,12 @@ from edgespec.converters.vocabulary import (
 
 from edgespec.errors import ConversionError
 
-# One name of llama.cpp's for every way of cutting it knows that a Llama graph has been trained with. Names that
+# llama.cpp's names, one for each way of cutting text that a Llama graph may have been trained with. Two that
 # differ only in ignoring merges follow each other: which one it is shows in the tokens.
 _CUTS = (
-    "gpt-2", "smollm", "llama-bpe", "smaug-bpe", "qwen2", "tekken", "gpt-4o", "qwen35", "minicpm5", "deepseek-llm",
-    "deepseek-coder", "deepseek-v3", "falcon", "seed-coder", "bailingmoe", "ufakzeka", "poro-chat", "viking", "default",
+    "gpt-2", "smollm", "llama-bpe", "smaug-bpe", "qwen2", "tekken", "gpt-4o", "qwen35", "minicpm5",
+    "deepseek-llm", "deepseek-coder", "deepseek-v3", "falcon", "seed-coder", "bailingmoe", "ufakzeka",
+    "poro-chat", "viking", "default",
 )  # fmt: skip
 # (digits taken together, a tab joins the word, a capital 'S is a contraction) -> the likeliest names
 _LIKELY = {
@@ -42,16 +43,19 @@ _LIKELY = {
     (1, True, True): ("qwen2",),
     (1, True, False): ("tekken",),
 }
-_NORMALIZERS = {"NFC"}  # what can be done to the text beforehand without loss
+_NORMALIZERS = {"NFC"}  # what can be done to the text beforehand
+_NFC = (
+    "the original tokenizer brings text into Unicode's form NFC, which llama.cpp does not: do so beforehand",
+)
 
 
 def read(checkpoint: Checkpoint, description: Json, size: int) -> Claim:
-    """What tokenizer.json claims. ConversionError for what neither llama.cpp nor a preparation of the text can do."""
+    """What tokenizer.json claims. ConversionError for what llama.cpp cannot do, even on prepared text."""
     path = checkpoint.folder / "tokenizer.json"
     for step in steps(description.get("normalizer")):
         if step.get("type") not in _NORMALIZERS:
             raise ConversionError(
-                f"{path}: the normalizer {step.get('type')} is not supported; expected none, or NFC, in byte-level BPE"
+                f"{path}: the normalizer {step.get('type')} is not supported in byte-level BPE; only NFC is"
             )
     reference = _Reference(checkpoint)
     special = Specials(checkpoint, reference.tokenizer.token_to_id, size)
@@ -79,6 +83,7 @@ def read(checkpoint: Checkpoint, description: Json, size: int) -> Claim:
             if kind == NORMAL and (text := _plain(token))
         ],
         specials=_special_texts(added_tokens(checkpoint, description)),
+        notes=_NFC if steps(description.get("normalizer")) else (),
     )
 
 
@@ -108,7 +113,7 @@ def _tokens(checkpoint: Checkpoint, description: Json, size: int) -> tuple[list[
 
 
 def _merges(description: Json, path: Any) -> list[str]:
-    """Each merge as its two halves with a space between; newer files hold pairs, since a half may have a space."""
+    """Each merge as its halves with a space between; newer files hold pairs instead of such texts."""
     merges = []
     for merge in description["model"].get("merges") or []:
         halves = merge if isinstance(merge, list) else str(merge).split(" ")
@@ -122,7 +127,7 @@ def _merges(description: Json, path: Any) -> list[str]:
 
 @cache
 def _bytes() -> dict[str, int]:
-    """The byte behind each character of byte-level BPE: printable ones are themselves, the rest follow U+0100."""
+    """The byte behind each character of byte-level BPE: printable ones stay, the rest follow U+0100."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
@@ -138,6 +143,6 @@ def _plain(token: str) -> str:
 
 
 def _special_texts(entries: Sequence[Json]) -> list[str]:
-    """Texts with added tokens inside. Tokens that swallow the space beside them are left to llama.cpp's ways."""
+    """Texts with added tokens inside; not those that swallow the space beside them, as llama.cpp's do not."""
     texts = [str(entry["content"]) for entry in entries if not (entry.get("lstrip") or entry.get("rstrip"))]
     return [f"one {text}two\n{text} three" for text in texts[:512]]

@@ -1,4 +1,4 @@
-"""What a checkpoint says about itself beside its numbers: name, licence, chat templates, sampling defaults."""
+"""What a checkpoint says beside its numbers: name, licence, chat templates, sampling defaults."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read(checkpoint: Checkpoint) -> About:
 
 
 def _front_matter(text: str) -> dict[str, str]:
-    """The plain `key: value` lines between the leading dashes; nothing nested is needed, so no YAML parser."""
+    """The plain `key: value` lines between the leading dashes; nothing nested is needed, so no YAML."""
     found = re.match(r"---\s*\n(.*?)\n---\s*(\n|$)", text, re.DOTALL)
     lines = found.group(1).splitlines() if found else []
     pairs = (re.fullmatch(r"([A-Za-z_]+):\s+(.+?)\s*", line) for line in lines)
@@ -78,7 +78,7 @@ _SAMPLING = {  # generation_config's word: llama.cpp's
 
 
 def sampling(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The sampling defaults under llama.cpp's names. `do_sample: false` is temperature 0, whatever else is there."""
+    """The sampling defaults under llama.cpp's names. `do_sample: false` is temperature 0, come what may."""
     given = checkpoint.generation
     found = {word: given[key] for key, word in _SAMPLING.items() if _is_number(given.get(key))}
     if "top_k" in found:

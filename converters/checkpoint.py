@@ -22,7 +22,7 @@ from edgespec.errors import ConversionError
 Json = dict[str, Any]
 
 #: How a stored number is read; bfloat16, which NumPy lacks, as its 16 bits.
-DTYPES = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 
 _WIDTHS = {  # of all dtypes of the format: files may hold tensors that no graph asks for
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1,
@@ -58,7 +58,7 @@ class Stored:
                 file.seek(self.offset)
                 for start in range(0, rows, group):
                     block = np.empty((min(group, rows - start), columns), DTYPES[self.dtype])
-                    if file.readinto(memoryview(block).cast("B")) != block.nbytes:
+                    if file.readinto(block.view(np.uint8).data) != block.nbytes:
                         raise ConversionError(f"{self.path} ends inside {self.name}; fetch the file again")
                     yield block
         except OSError as error:
@@ -85,7 +85,7 @@ class Checkpoint:
 
     @classmethod
     def open(cls, folder: Path) -> Checkpoint:
-        """Read the JSON files and the safetensors headers of `folder`. ConversionError for all that is wrong."""
+        """Read the JSON files and safetensors headers of `folder`. ConversionError for all that is wrong."""
         if not folder.is_dir():
             raise ConversionError(f"{folder} is not a folder; give a local Hugging Face checkpoint folder")
         config = read_json(folder / "config.json")
@@ -193,7 +193,8 @@ def header(path: Path) -> dict[str, Stored]:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(size - 8, _LONGEST_HEADER):
                 raise ConversionError(
-                    f"{path} is not a whole safetensors file: a header of {length:,} bytes in {size:,}; fetch it again"
+                    f"{path} is not a whole safetensors file: a header of {length:,} bytes in {size:,}; "
+                    "fetch it again"
                 )
             entries = _object(file.read(length), path)
     except OSError as error:
@@ -218,7 +219,8 @@ def _entry(path: Path, name: str, entry: Any, start: int) -> Stored:
     nbytes = prod(shape) * _WIDTHS[dtype]
     if len(offsets) != 2 or offsets[1] - offsets[0] != nbytes:
         raise ConversionError(
-            f"{path}: {name} is {dtype} {list(shape)}, {nbytes:,} bytes, but has the offsets {offsets}; fetch it again"
+            f"{path}: {name} is {dtype} {list(shape)}, {nbytes:,} bytes, but has the offsets {offsets}; "
+            "fetch the file again"
         )
     return Stored(name, dtype, shape, path, start + offsets[0], nbytes)
 

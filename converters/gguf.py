@@ -6,7 +6,6 @@ The layout is https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; the key
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -20,11 +19,11 @@ import numpy.typing as npt
 from edgespec.converters import Progress, card, llama, native, proof, quantize, vocabulary
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.vocabulary import Vocabulary
-from edgespec.converters.whole import whole
+from edgespec.converters.whole import scratch, whole
 
 _ARCH = "llama"
 _FACTORS = "rope_freqs.weight"
-_ALIGNMENT = gguf.GGUF_DEFAULT_ALIGNMENT
+_ALIGNMENT: int = gguf.GGUF_DEFAULT_ALIGNMENT
 _REPORT = 16_000_000  # parameters between two progress reports of one tensor
 
 
@@ -42,7 +41,10 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
     graph = llama.read(checkpoint)
     total = graph.parameters()
     yield Progress("the tokenizer", 0, total)
-    words = proof.proven(vocabulary.read(checkpoint, graph.vocabulary), _vocabulary_file)
+    claim = vocabulary.read(checkpoint, graph.vocabulary)
+    words = proof.proven(claim, _vocabulary_file)
+    for note in claim.notes:
+        yield Progress(f"note: {note}", 0, total)
     yield Progress("the plan", 0, total)
     plan = _Plan.make(checkpoint, graph, words, quantization)
     with whole(output, plan.size(), force) as file:
@@ -61,8 +63,7 @@ class _Tensor:
 
     @property
     def nbytes(self) -> int:
-        *rows, columns = self.shape
-        return prod(rows) * native.row_bytes(self.kind, columns)
+        return prod(self.shape[:-1]) * native.row_bytes(self.kind, self.shape[-1])
 
     @property
     def padding(self) -> int:
@@ -136,8 +137,8 @@ def _header(writer: gguf.GGUFWriter, tensors: list[_Tensor]) -> bytes:
     for tensor in tensors:
         kind = gguf.GGMLQuantizationType(tensor.kind)
         writer.add_tensor_info(tensor.name, tensor.shape, np.dtype(np.float32), tensor.nbytes, kind)
-    with tempfile.TemporaryDirectory(prefix="edgespec-") as folder:
-        path = Path(folder) / "header.gguf"
+    with scratch() as folder:
+        path = folder / "header.gguf"
         writer.write_header_to_file(path)
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()

@@ -121,11 +121,12 @@ class Llama:
 
     def permutation(self) -> npt.NDArray[np.int64]:
         """Row order within a head, int64 [head_dim], that turns half-split RoPE into interleaved pairs."""
-        return np.arange(self.head_dim).reshape(2, -1).T.ravel()
+        order: npt.NDArray[np.int64] = np.arange(self.head_dim).reshape(2, -1).T.ravel()
+        return order
 
 
 def read(checkpoint: Checkpoint) -> Llama:
-    """The graph of a checkpoint, its tensors checked against it. ConversionError for what is not supported."""
+    """The graph of a checkpoint, whose tensors were seen to fit. ConversionError if it is not supported."""
     config = _Config(checkpoint)
     config.check_family()
     heads, hidden = config.count("num_attention_heads"), config.count("hidden_size")
@@ -185,7 +186,7 @@ class _Config:
         ]
         if names[0] not in ARCHITECTURES:
             raise ConversionError(
-                f"{self.path}: the architecture {names[0]} is not supported; {' and '.join(ARCHITECTURES)} are"
+                f"{self.path}: the architecture {names[0]} is not supported; {', '.join(ARCHITECTURES)} are"
             )
         if (activation := self.get("hidden_act", "silu")) not in {"silu", "swish"}:
             raise ConversionError(f"{self.path}: hidden_act is {activation!r}; only silu is supported")
@@ -230,7 +231,8 @@ class _Config:
         )
         if type(original) is not int or original < 1:
             raise ConversionError(f"{self.path}: llama3 rope scaling needs original_max_position_embeddings")
-        found = RopeScaling("llama3", *(self.number(key, 1.0, scaling) for key in required), original)
+        factor, low, high = (self.number(key, 1.0, scaling) for key in required)
+        found = RopeScaling("llama3", factor, low, high, original)
         if found.high <= found.low:
             raise ConversionError(
                 f"{self.path}: high_freq_factor {found.high} is not above {found.low}, the low one"
@@ -259,7 +261,8 @@ def _check_tensors(checkpoint: Checkpoint, llama: Llama) -> None:
 def _check_tensor(stored: Stored, weight: Weight) -> None:
     if stored.shape != weight.shape:
         raise ConversionError(
-            f"{stored.path}: {stored.name} is {list(stored.shape)}, but config.json asks for {list(weight.shape)}"
+            f"{stored.path}: {stored.name} is {list(stored.shape)}, "
+            f"but config.json asks for {list(weight.shape)}; fetch both again"
         )
     if stored.dtype not in DTYPES:
         raise ConversionError(

@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from edgespec.errors import ConversionError, MissingPackage
 
-_ERROR, _CONTINUED = 3, 5  # of ggml_log_level
+# enum ggml_log_level in ggml.h; the numbers in a comment of the bindings are out of date
+_ERROR, _CONTINUED = 4, 5
 
 
 @cache
@@ -37,12 +38,11 @@ def ggml() -> Any:
     folder = Path(llama_cpp().__file__).parent / "lib"
     try:
         library = import_module("llama_cpp._ctypes_extensions").load_shared_library("ggml-base", folder)
-        declare = _declare(library)
+        return _declare(library)
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
         raise MissingPackage(
-            f"llama-cpp-python has no ggml quantizer that can be called: {error}; reinstall llama-cpp-python 0.3.36"
+            f"llama-cpp-python has no quantizer to call: {error}; reinstall llama-cpp-python 0.3.36"
         ) from error
-    return declare
 
 
 def _declare(library: Any) -> Any:
@@ -117,14 +117,14 @@ class Tokenizer:
             self._model = None
 
     def encode(self, text: str, special: bool = False) -> list[int]:
-        """The tokens of `text`, none added at its ends; with `special`, control tokens in it are recognised."""
+        """The tokens of `text`, none added at its ends; with `special`, control tokens in it count."""
         data = text.encode()
         room = len(data) + 2  # no token is shorter than a byte, but for the space that may be prefixed
         while True:
             tokens = (self._lib.llama_token * room)()
             n = self._lib.llama_tokenize(self._vocab, data, len(data), tokens, room, False, special)
             if n >= 0:
-                return tokens[:n]
+                return list(tokens[:n])
             room = -n
 
     def ends(self, token: int) -> bool:

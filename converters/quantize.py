@@ -1,16 +1,15 @@
 """llama.cpp's quantizations: their names, which tensor gets which type, and the packing itself.
 
-Which tensor gets which type is llama.cpp's business (Q4_K_M, say, mixes three types by layer), and changes with
-its versions. So it is asked: a skeleton model with the same metadata and tensor names but two rows of zeros
-per matrix goes through its quantizer, and the types are read off the result. Its choice depends on names,
-order, row lengths, head and layer counts, never on the number of rows (llama-quant.cpp,
+Which tensor gets which type is llama.cpp's business (Q4_K_M, say, mixes three types by layer), and changes
+with its versions. So it is asked: a skeleton model with the same metadata and tensor names but two rows of
+zeros per matrix goes through its quantizer, and the types are read off the result. Its choice depends on
+names, order, row lengths, head and layer counts, never on the number of rows (llama-quant.cpp,
 `llama_tensor_get_type`); one row would not do, since that is a vector to it, and vectors stay float32.
 """
 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from edgespec.converters import native
 from edgespec.converters.checkpoint import Stored, float32
+from edgespec.converters.whole import scratch
 
 from edgespec.errors import ConversionError, OptionError
 
@@ -47,7 +47,7 @@ REFUSED = {
 
 
 def file_type(name: str) -> int:
-    """llama.cpp's number for a quantization. OptionError, with the reason or the known ones, if it is refused."""
+    """llama.cpp's number for a quantization. OptionError, with the reason and the known ones, if refused."""
     if name in FILE_TYPES:
         return FILE_TYPES[name]
     if name in REFUSED:
@@ -71,8 +71,8 @@ def tensor_types(
     few = {
         name: (min(2, shape[0]), *shape[1:]) if len(shape) > 1 else shape for name, shape in shapes.items()
     }
-    with tempfile.TemporaryDirectory(prefix="edgespec-") as folder:
-        bare, done = Path(folder) / "bare.gguf", Path(folder) / "done.gguf"
+    with scratch() as folder:
+        bare, done = folder / "bare.gguf", folder / "done.gguf"
         skeleton(bare, few)
         native.quantize_file(bare, done, kind)
         # The reader maps the file: it has to be gone before the folder can be removed on Windows.
@@ -103,8 +103,8 @@ def packed(
         yield from pool.map(work, stored.blocks(multiple))
     except ValueError as error:
         raise ConversionError(
-            f"{stored.path}: {stored.name} holds numbers that are not finite or too large for this quantization; "
-            "fetch the file again, or try f32 or bf16"
+            f"{stored.path}: {stored.name} holds numbers that are not finite or too large for this "
+            "quantization; fetch the file again, or try f32 or bf16"
         ) from error
 
 

@@ -1,7 +1,8 @@
 """SentencePiece-style BPE: Llama 2, TinyLlama, Mistral, from tokenizer.model, tokenizer.json or both.
 
-llama.cpp merges the pair whose result has the highest score. tokenizer.model holds scores; tokenizer.json holds
-merges in order, whose rank does as well. Control tokens, bytes and the unknown token have types of their own.
+llama.cpp merges the pair whose result has the highest score. tokenizer.model holds scores; tokenizer.json
+holds merges in order, whose rank does as well. Control tokens, bytes and the unknown token have types of
+their own.
 """
 
 from __future__ import annotations
@@ -34,6 +35,12 @@ from edgespec.errors import ConversionError, MissingPackage
 
 _SPACE = "\u2581"  # how SentencePiece writes a space
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+_METASPACE = (  # one setting of llama.cpp's stands for all these cases
+    (
+        "llama.cpp prefixes a space to text that begins with one, and after special tokens, as SentencePiece "
+        "did; the Metaspace step of tokenizer.json may not"
+    ),
+)
 _NEVER = -1e9  # the score of what no merge makes
 _KINDS = {
     1: "Unigram",
@@ -44,11 +51,13 @@ _KINDS = {
 
 
 def read(checkpoint: Checkpoint, description: Json | None, size: int) -> Claim:
-    """What tokenizer.json (`description`) or, without it, tokenizer.model claims. ConversionError if unsupported."""
+    """What tokenizer.json (`description`) or else tokenizer.model claims. ConversionError if unsupported."""
     model = _sentencepiece(checkpoint.folder / "tokenizer.model")
+    metaspace = False
     reference: Reference
     if description is not None:
-        fast = TokenizersReference(checkpoint)
+        metaspace = has_step(description.get("pre_tokenizer"), "Metaspace")
+        fast = (_MetaspaceReference if metaspace else TokenizersReference)(checkpoint)
         reference, find = fast, fast.tokenizer.token_to_id
         score_lists = [
             scores for scores in (_model_scores(model, size), _merge_scores(description, size)) if scores
@@ -89,8 +98,16 @@ def read(checkpoint: Checkpoint, description: Json | None, size: int) -> Claim:
         pieces=[
             text.replace(_SPACE, " ") for text, kind in zip(tokens, types, strict=True) if kind == NORMAL
         ],
-        specials=_special_texts(description),
+        specials=[] if metaspace else _special_texts(description),
+        notes=_METASPACE if metaspace else (),
     )
+
+
+class _MetaspaceReference(TokenizersReference):
+    """Compared on texts that do not begin with a space, and without special tokens: see _METASPACE."""
+
+    def normalize(self, text: str) -> str:
+        return text.lstrip(" ")
 
 
 class _SentencePieceReference:
@@ -106,7 +123,7 @@ class _SentencePieceReference:
 
 
 def _sentencepiece(path: Path) -> Any:
-    """The model in `path`, or None if that is missing or something else (Llama 3 ships a file of that name)."""
+    """The model in `path`; None if that is missing or something else (Llama 3 has a file of that name)."""
     if not path.is_file():
         return None
     try:
@@ -126,7 +143,7 @@ def _sentencepiece(path: Path) -> Any:
 
 
 def _model_type(proto: bytes) -> int:
-    """ModelProto.trainer_spec (field 2) .model_type (field 3; 1, Unigram, where absent) in the protobuf bytes."""
+    """ModelProto.trainer_spec (field 2) .model_type (field 3; 1, Unigram, where absent) in protobuf bytes."""
     for field, trainer in _fields(proto):
         if field == 2 and isinstance(trainer, bytes):
             return next(
@@ -223,12 +240,8 @@ def _check_bytes(checkpoint: Checkpoint, tokens: list[str]) -> None:
 
 
 def _special_texts(description: Json | None) -> list[str]:
-    """Texts with added tokens inside, for tokenizers that treat the text after one as llama.cpp does.
-
-    Those that prefix a space at the very beginning only (Metaspace "first") differ from llama.cpp there,
-    which knows one setting for both; and SentencePiece itself has no such notion.
-    """
-    if description is None or has_step(description.get("pre_tokenizer"), "Metaspace"):
+    """Texts with added tokens inside; SentencePiece by itself has no such notion."""
+    if description is None:
         return []
     entries = [e for e in description.get("added_tokens") or [] if not (e.get("lstrip") or e.get("rstrip"))]
     unknown = description["model"].get("unk_token")

@@ -1,14 +1,14 @@
 """The tokenizer of a checkpoint in the words of GGUF.
 
-Two kinds are known: byte-level BPE (bytelevel.py) and SentencePiece-style BPE (spm.py). Either reads what
-is certain and lists the candidates for what is not: which of llama.cpp's pre-tokenizers it is, whether a space is
-prefixed. proof.py picks the candidate that tokenizes as the original does.
+Two kinds are known: byte-level BPE (bytelevel.py) and SentencePiece-style BPE (spm.py). Either reads what is
+certain and lists the candidates for what is not: which of llama.cpp's pre-tokenizers it is, whether a space
+is prefixed. proof.py picks the candidate that tokenizes as the original does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """`tokens[i]` is the text of token i, `types[i]` its GGUF type; `ids` maps "bos", "eos", "eot"... to tokens."""
+    """`tokens[i]` is the text of token i, `types[i]` its GGUF type; `ids` maps "bos", "eos"... to tokens."""
 
     model: str  #: "gpt2" or "llama", which are llama.cpp's names for the two kinds
     pre: str  #: one of llama.cpp's pre-tokenizers
@@ -51,7 +51,8 @@ class Claim:
     """What a checkpoint's tokenizer may be: candidates to be proven against the original, likeliest first.
 
     `ends` are all tokens at which generation has to stop. `pieces` are texts drawn from the vocabulary.
-    `specials` are texts with special tokens in them that both sides have to recognise.
+    `specials` are texts with special tokens in them that both sides have to recognise. `notes` tell the user
+    what the converted tokenizer leaves to be done, or cannot do.
     """
 
     what: str
@@ -59,11 +60,12 @@ class Claim:
     reference: Reference
     ends: tuple[int, ...]
     pieces: Sequence[str]
-    specials: Sequence[str] = field(default=())
+    specials: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
 
 def read(checkpoint: Checkpoint, size: int) -> Claim:
-    """The tokenizer of `checkpoint`, padded to `size` tokens. ConversionError for a kind that is not supported."""
+    """The tokenizer of `checkpoint`, padded to `size` tokens. ConversionError for an unsupported kind."""
     from edgespec.converters import bytelevel, spm  # noqa: PLC0415 - they import this module
 
     description = checkpoint.json("tokenizer.json")
@@ -86,8 +88,8 @@ def read(checkpoint: Checkpoint, size: int) -> Claim:
     if has_step(description.get("pre_tokenizer"), "ByteLevel"):
         return bytelevel.read(checkpoint, description, size)
     raise ConversionError(
-        f"{checkpoint.folder / 'tokenizer.json'}: this BPE has neither a ByteLevel pre-tokenizer nor byte_fallback; "
-        "byte-level and SentencePiece-style BPE are supported"
+        f"{checkpoint.folder / 'tokenizer.json'}: this BPE has neither a ByteLevel pre-tokenizer nor "
+        "byte_fallback; byte-level and SentencePiece-style BPE are supported"
     )
 
 
@@ -116,8 +118,8 @@ class TokenList:
         """The last word on a token counts: added tokens follow the model's own."""
         if not isinstance(token, int) or not 0 <= token < self._size:
             raise ConversionError(
-                f"{self._folder}: the tokenizer's token {token!r} ({text!r}) is outside the vocabulary of {self._size} "
-                "that config.json gives; fetch both files again"
+                f"{self._folder}: the tokenizer's token {token!r} ({text!r}) is outside the vocabulary of "
+                f"{self._size} that config.json gives; fetch both files again"
             )
         self._entries[token] = (text, kind)
 

@@ -6,12 +6,26 @@ import errno
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from edgespec.errors import ConversionError
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder for small files on the way, gone afterwards. ConversionError if it cannot be written."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="edgespec-") as folder:
+            yield Path(folder)
+    except OSError as error:
+        raise ConversionError(
+            f"temporary files cannot be written to {tempfile.gettempdir()}: {error.strerror or error}; "
+            "free space there or point TMPDIR to another folder"
+        ) from error
 
 
 @contextmanager

@@ -16,12 +16,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import sentencepiece
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 Raw = tuple[str, tuple[int, ...], bytes]  # dtype, shape, data
 Json = dict[str, Any]
 
 CHATML = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+    "{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -29,7 +32,7 @@ USER_DEFINED = "<tool>"
 
 CORPUS = (
     "The quick brown fox jumps over the lazy dog, and the dog doesn't mind: it's used to that by now.",
-    "I'll book a table for 2 at 19:30 on 2024-02-29; that's $45.60 per person, isn't it? They've said they'd call.",
+    "I'll book a table for 2 at 19:30 on 2024-02-29; that's $45.60 each, isn't it? They've said they'd call.",
     "In 1234567 cases out of 10000000 there's nothing to do. Numbers: 1 12 123 1234 12345 007 3.14159",
     "def add(a, b):\n    return a + b\n\n\nclass Point:\n\tx: int = 0\n\ty: int = 0\n",
     "Grüße aus München! Ça va? El niño comió piñas. Žluťoučký kůň. Łódź, Århus, İstanbul.",
@@ -43,7 +46,8 @@ CORPUS = (
 
 # The two regular expressions are those of the models' own tokenizer.json.
 _LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
 BYTE_LEVEL = ("gpt-2", "llama-3", "qwen2", "smollm")
@@ -56,7 +60,7 @@ def bfloat16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, npt.NDArray[Any] | Raw]) -> None:
-    """One safetensors file. Arrays are float32 or float16; anything else is given as (dtype, shape, bytes)."""
+    """One safetensors file. Arrays are float32 or float16; all else is given as (dtype, shape, bytes)."""
     names = {np.dtype(np.float32): "F32", np.dtype(np.float16): "F16"}
     raw = {
         name: tensor if isinstance(tensor, tuple) else (names[tensor.dtype], tensor.shape, tensor.tobytes())
@@ -80,8 +84,7 @@ def stored(values: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any] | Ra
 
 
 def byte_level(kind: str, size: int = 700) -> Any:
-    """A byte-level BPE `tokenizers.Tokenizer` trained on CORPUS with one of the four ways of cutting text."""
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+    """A byte-level BPE trained on CORPUS with one of the four ways of cutting text."""
 
     tokenizer = Tokenizer(models.BPE())
     bare = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -118,8 +121,6 @@ def byte_level_json(kind: str, size: int = 700) -> str:
 @cache
 def sentencepiece_model(size: int = 600, kind: str = "bpe", byte_fallback: bool = True) -> bytes:
     """A SentencePiece model as Llama 2's is made: identity normalization, byte fallback, a dummy prefix."""
-    import sentencepiece
-
     written = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([line for text in CORPUS for line in text.splitlines() if line] * 3),
@@ -129,7 +130,7 @@ def sentencepiece_model(size: int = 600, kind: str = "bpe", byte_fallback: bool 
         byte_fallback=byte_fallback,
         normalization_rule_name="identity",
         remove_extra_whitespaces=False,
-        character_coverage=0.95,
+        character_coverage=0.98,
         split_digits=True,
         allow_whitespace_only_pieces=True,
         minloglevel=2,
@@ -139,9 +140,7 @@ def sentencepiece_model(size: int = 600, kind: str = "bpe", byte_fallback: bool 
 
 @cache
 def sentencepiece_json(size: int = 600) -> str:
-    """The same model as tokenizer.json: merges are all pairs of tokens that make a token, best score first."""
-    import sentencepiece
-
+    """The same model as tokenizer.json: merges are all pairs that make a token, best score first."""
     model = sentencepiece.SentencePieceProcessor(model_proto=sentencepiece_model(size))
     vocab = {model.id_to_piece(i): i for i in range(model.get_piece_size())}
     merges = []
@@ -168,7 +167,10 @@ def sentencepiece_json(size: int = 600) -> str:
             "pre_tokenizer": None,
             "post_processor": {
                 "type": "TemplateProcessing",
-                "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                "single": [
+                    {"SpecialToken": {"id": "<s>", "type_id": 0}},
+                    {"Sequence": {"id": "A", "type_id": 0}},
+                ],
                 "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
                 "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}},
             },
@@ -196,7 +198,10 @@ def write_tokenizer(folder: Path, kind: str) -> int:
         (folder / "tokenizer.json").write_text(text, encoding="utf-8")
         settings: Json = {"bos_token": SPECIALS[0], "eos_token": SPECIALS[2], "chat_template": CHATML}
         description = json.loads(text)
-        size = max([*description["model"]["vocab"].values(), *(t["id"] for t in description["added_tokens"])]) + 1
+        size = (
+            max([*description["model"]["vocab"].values(), *(t["id"] for t in description["added_tokens"])])
+            + 1
+        )
     else:
         if kind in {"spm-model", "spm-both"}:
             (folder / "tokenizer.model").write_bytes(sentencepiece_model())
@@ -229,7 +234,7 @@ def llama(
     config: Json | None = None,
     generation: Json | None = None,
 ) -> Path:
-    """A random Llama in `folder`; `padding` tokens more than the tokenizer has; `config` overrides config.json."""
+    """A random Llama; `padding` tokens more than the tokenizer has; `config` overrides config.json."""
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = write_tokenizer(folder, tokenizer) + padding
     width = head_dim or hidden // heads
@@ -266,7 +271,7 @@ def llama(
     return folder
 
 
-def _tensors(
+def _tensors(  # noqa: PLR0917
     seed: int,
     vocabulary: int,
     hidden: int,
@@ -316,7 +321,9 @@ def _write_shards(folder: Path, tensors: Mapping[str, npt.NDArray[Any] | Raw], s
     weight_map: dict[str, str] = {}
     for shard in range(shards):
         file = f"model-{shard + 1:05}-of-{shards:05}.safetensors"
-        part = {name: tensor for index, (name, tensor) in enumerate(tensors.items()) if index % shards == shard}
+        part = {
+            name: tensor for index, (name, tensor) in enumerate(tensors.items()) if index % shards == shard
+        }
         write_safetensors(folder / file, part)
         weight_map |= dict.fromkeys(part, file)
     index = {"metadata": {}, "weight_map": weight_map}

@@ -1,4 +1,4 @@
-"""The Llama forward pass in NumPy float32, from a Hugging Face checkpoint. Slow, plain, and the judge in tests.
+"""The Llama forward pass in NumPy float32, from a Hugging Face checkpoint: slow, plain, the judge in tests.
 
 It shares no code with the package: it reads config.json and the safetensors itself.
 """
@@ -71,7 +71,9 @@ class Reference:
 
     def _mlp(self, name: str, x: Floats) -> Floats:
         gate = self._linear(f"{name}.gate_proj", x)
-        return self._linear(f"{name}.down_proj", gate / (1 + np.exp(-gate)) * self._linear(f"{name}.up_proj", x))
+        return self._linear(
+            f"{name}.down_proj", gate / (1 + np.exp(-gate)) * self._linear(f"{name}.up_proj", x)
+        )
 
     def _attention(self, name: str, x: Floats, cos: Floats, sin: Floats) -> Floats:
         heads, kv_heads = self._config["num_attention_heads"], self._config["num_key_value_heads"]

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import llama_cpp
 import numpy as np
 import pytest
-
 from edgespec.converters import Progress, convert, formats, quantizations
+from edgespec.converters.checkpoint import Stored
+
 from edgespec.errors import OptionError
 
 from . import checkpoints
@@ -61,10 +63,15 @@ def run(source: Path, output: Path, quantization: str = "f32", **options: Any) -
 @contextmanager
 def engine(path: Path) -> Iterator[Any]:
     """llama.cpp with a float32 cache, so that what differs is the model."""
-    import llama_cpp
-
     llama = llama_cpp.Llama(
-        str(path), verbose=False, logits_all=True, n_ctx=256, n_threads=2, type_k=0, type_v=0, flash_attn=False
+        str(path),
+        verbose=False,
+        logits_all=True,
+        n_ctx=256,
+        n_threads=1,
+        type_k=0,
+        type_v=0,
+        flash_attn=False,
     )
     try:
         yield llama
@@ -107,7 +114,10 @@ def test_a_trained_pair(name: str, tmp_path: Path) -> None:
         pytest.skip("the trained pair is not beside this checkout")
     output = run(SHARED / name, tmp_path / "model.gguf")
     with engine(output) as llama:
-        texts = ("<|im_start|>user\nHi, a table for two in San Jose tonight.<|im_end|>\n<|im_start|>assistant\n", "I")
+        texts = (
+            "<|im_start|>user\nHi, a table for two in San Jose tonight.<|im_end|>\n<|im_start|>assistant\n",
+            "I",
+        )
         prompts = [llama.tokenize(text.encode(), add_bos=False, special=True) for text in texts]
     check_same(SHARED / name, output, prompts)
 
@@ -144,10 +154,10 @@ def test_tensors_are_the_checkpoints(tmp_path: Path) -> None:
     assert found["rope_freqs.weight"].data.shape == (8,)
 
 
-def test_large_tensors_are_cut_into_blocks_without_a_seam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_tensors_are_cut_into_blocks_without_a_seam(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One row group at a time, the smallest block there is, gives the same file as whole tensors."""
-    from edgespec.converters.checkpoint import Stored
-
     source = checkpoints.llama(tmp_path / "source", hidden=256, ffn=256, heads=4)
     whole = run(source, tmp_path / "whole.gguf", "q4_k_m").read_bytes()
     blocks = Stored.blocks
@@ -190,7 +200,9 @@ def test_metadata(tmp_path: Path) -> None:
         },
         config={"sliding_window": 128, "rope_theta": 5000.0},
     )
-    (source / "README.md").write_text("---\nlicense: apache-2.0\nmodel_name: \"Tiny\"\ntags:\n- x\n---\n# Tiny\n")
+    (source / "README.md").write_text(
+        '---\nlicense: apache-2.0\nmodel_name: "Tiny"\ntags:\n- x\n---\n# Tiny\n'
+    )
     found = fields(run(source, tmp_path / "model.gguf", "q8_0"))
     assert found["general.name"] == "Tiny"
     assert found["general.license"] == "apache-2.0"
@@ -225,13 +237,12 @@ def test_named_chat_templates(tmp_path: Path) -> None:
 
 
 def test_every_end_of_turn_ends_a_generation(tmp_path: Path) -> None:
-    """Tokens that llama.cpp would not recognise by their text are named as eot and eom; more than two are refused."""
-    import llama_cpp
-
+    """Tokens that llama.cpp would not recognise by their text are named as eot and eom."""
     source = checkpoints.llama(tmp_path / "source", generation={"eos_token_id": [2, 1, 300]})
     with engine(run(source, tmp_path / "model.gguf")) as llama:
         vocab = llama_cpp.llama_model_get_vocab(llama.model)
-        assert [token for token in range(llama.n_vocab()) if llama_cpp.llama_vocab_is_eog(vocab, token)] == [0, 1, 2, 300]
+        ends = [token for token in range(llama.n_vocab()) if llama_cpp.llama_vocab_is_eog(vocab, token)]
+        assert ends == [0, 1, 2, 300]
         assert llama_cpp.llama_vocab_eos(vocab) == 2
 
 
