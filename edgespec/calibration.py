@@ -67,10 +67,9 @@ class Calibration:
                 bought is.
         """
         for asked in round.asked:
-            bought = asked.draft is round.draft or asked.draft.tokens[: len(round.draft)] == round.draft.tokens
             if by_text:
                 tried = _against_text(asked, round.tokens)
-            elif bought:
+            elif asked.draft.drafter == round.draft.drafter:
                 tried = _against_path(round)
             else:
                 continue

@@ -269,7 +269,8 @@ def ask(drafter: Drafter, drawing: Drawing, terms: _Always | _Paying) -> Asked:
     """Let `drafter` propose, timed."""
     started = time.perf_counter()
     draft = drafter.propose(drawing.context, terms)
-    return Asked(draft, terms.drawn, time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    return Asked(draft or Draft(drafter=drafter.name), terms.drawn, seconds)
 
 
 def _by_text(round: Round) -> bool:  # noqa: A002
