@@ -16,6 +16,7 @@ Importing this package loads none of the converters' dependencies: they come wit
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -80,3 +81,5 @@ def _check_output(output: Path, force: bool) -> None:
         raise ConversionError(f"the output {output} exists; choose another name or force overwriting")
     if not output.parent.is_dir():
         raise ConversionError(f"the output folder {output.parent} does not exist; create it first")
+    if not os.access(output.parent, os.W_OK):
+        raise ConversionError(f"the output folder {output.parent} cannot be written; choose another")

@@ -17,6 +17,7 @@ from edgespec.errors import ConversionError, MissingPackage
 
 # enum ggml_log_level in ggml.h; the numbers in a comment of the bindings are out of date
 _ERROR, _CONTINUED = 4, 5
+_FLOAT16, _FLOAT16_END = 1, 65520.0  # enum ggml_type in ggml.h; from there on numbers round to infinity
 
 
 @cache
@@ -156,6 +157,9 @@ def quantize_rows(kind: int, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.ui
     lib = ggml()
     rows = np.ascontiguousarray(rows)
     n, columns = rows.shape
+    # ggml finds these, too, but complains on stderr. A NaN fails every comparison.
+    if not max(rows.max(initial=0), -rows.min(initial=0)) < (_FLOAT16_END if kind == _FLOAT16 else np.inf):
+        raise ValueError("not finite")
     packed = np.empty(n * row_bytes(kind, columns), np.uint8)
     lib.ggml_quantize_chunk(kind, rows.ctypes.data, packed.ctypes.data, 0, n, columns, None)
     if not lib.ggml_validate_row_data(kind, packed.ctypes.data, packed.nbytes):

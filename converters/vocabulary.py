@@ -175,8 +175,19 @@ class Specials:
         }
 
     def ids(self) -> dict[str, int]:
-        """ "bos", "eos", "unk" and "pad", as far as there are any."""
+        """ "bos" and "eos", and "unk" and "pad" as far as there are any. ConversionError without an eos.
+
+        Where the file names no bos or eos, llama.cpp takes some fixed token for it: so both are always named.
+        A text without a bos of its own follows the end of another.
+        """
         found = {name: self._one(name) for name in ("bos", "eos", "unk", "pad")}
+        if found["eos"] is None:
+            raise ConversionError(
+                f"{self._checkpoint.folder}: neither tokenizer_config.json nor config.json names an eos token, at "
+                "which a text ends; add eos_token_id to config.json"
+            )
+        if found["bos"] is None:
+            found["bos"] = found["eos"]
         return {name: token for name, token in found.items() if token is not None}
 
     def _one(self, name: str) -> int | None:
@@ -209,7 +220,7 @@ class Specials:
     def adds(self, name: str, default: bool) -> bool:
         """Whether the tokenizer adds "bos" or "eos" to a text: its config if that says so, else `default`."""
         given = self._settings.get(f"add_{name}_token")
-        return (given if isinstance(given, bool) else default) and name in self.ids()
+        return (given if isinstance(given, bool) else default) and self._one(name) is not None
 
 
 class TokenizersReference:

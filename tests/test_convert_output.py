@@ -131,7 +131,7 @@ def test_a_folder_that_cannot_be_written(source: Path, output: Path) -> None:
     output.parent.chmod(0o500)
     try:
         with pytest.raises(ConversionError, match="cannot be written"):
-            exhaust(source, output)
+            convert(source, output)
     finally:
         output.parent.chmod(0o700)
 

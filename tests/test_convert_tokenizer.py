@@ -310,6 +310,17 @@ def test_sentencepiece_models_of_other_kinds(tmp_path: Path) -> None:
         run(source, tmp_path / "model.gguf")
 
 
+def test_without_an_end_or_a_beginning(tmp_path: Path) -> None:
+    """llama.cpp would take token 11 for either."""
+    source = checkpoints.llama(tmp_path / "source", config={"eos_token_id": None, "bos_token_id": None})
+    rewrite(source / "tokenizer_config.json", lambda settings: settings.update(bos_token=None))
+    found = fields(run(source, tmp_path / "model.gguf"))
+    assert found["tokenizer.ggml.bos_token_id"] == found["tokenizer.ggml.eos_token_id"] == 2
+    rewrite(source / "tokenizer_config.json", lambda settings: settings.update(eos_token=None))
+    with pytest.raises(ConversionError, match="names an eos token"):
+        run(source, tmp_path / "other.gguf")
+
+
 def test_more_ends_than_gguf_can_name(tmp_path: Path) -> None:
     source = checkpoints.llama(tmp_path / "source", generation={"eos_token_id": [2, 300, 301, 302]})
     with pytest.raises(ConversionError, match="eos_token_id"):
