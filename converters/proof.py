@@ -27,9 +27,10 @@ def proven(claim: Claim, write: Callable[[Path, Vocabulary], None]) -> Vocabular
 
     `write(path, vocabulary)` makes a vocabulary-only GGUF. ConversionError if no candidate agrees.
     """
-    texts = [claim.reference.normalize(text) for text in (*probes.TEXTS, *_in_context(claim.pieces))]
-    expected = claim.reference.encode(texts)
     specials = [claim.reference.normalize(text) for text in claim.specials]
+    plain = (*probes.TEXTS, *_in_context(claim.pieces))
+    texts = [*specials, *(claim.reference.normalize(text) for text in plain)]
+    expected = claim.reference.encode(texts)
     recognised = claim.reference.encode(specials, special=True)
     refusal = ""
     for candidate in claim.candidates:

@@ -183,8 +183,8 @@ class Specials:
         found = {name: self._one(name) for name in ("bos", "eos", "unk", "pad")}
         if found["eos"] is None:
             raise ConversionError(
-                f"{self._checkpoint.folder}: neither tokenizer_config.json nor config.json names an eos token, at "
-                "which a text ends; add eos_token_id to config.json"
+                f"{self._checkpoint.folder}: no eos token in tokenizer_config.json or config.json, "
+                "at which a text ends; add eos_token_id to config.json"
             )
         if found["bos"] is None:
             found["bos"] = found["eos"]

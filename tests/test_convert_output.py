@@ -197,9 +197,11 @@ def test_memory_does_not_grow_with_the_tensors(tmp_path: Path) -> None:
         import gguf, tokenizers
         from edgespec.converters import convert, native
         native.ggml()
-        unit = 1 << 20 if sys.platform == "darwin" else 1 << 10
+        status = Path("/proc/self/status")
         def peak():
-            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // unit
+            if status.exists():  # ru_maxrss would begin at what the parent process held
+                return next(int(line.split()[1]) >> 10 for line in status.open() if line.startswith("VmHWM"))
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 20
         before = peak()
         for _ in convert(Path(sys.argv[1]), Path(sys.argv[2]), quantization=sys.argv[3]):
             pass
@@ -207,7 +209,7 @@ def test_memory_does_not_grow_with_the_tensors(tmp_path: Path) -> None:
     """
     for quantization in ("q8_0", "q4_k_m"):
         grown = int(run_python(code, str(folder), str(tmp_path / f"{quantization}.gguf"), quantization))
-        assert grown < 150, f"{grown} MB with {quantization}"
+        assert grown < 120, f"{grown} MB with {quantization}"
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:

@@ -28,7 +28,7 @@ def tensors(path: Path) -> dict[str, tuple[str, bytes]]:
 
 # Enough layers that the mixtures differ between them; rows of 256 take K-quants, rows of 96 and 40 fall back.
 MODELS: dict[str, dict[str, Any]] = {
-    "tied, grouped": {"hidden": 256, "ffn": 512, "layers": 9, "heads": 8, "kv_heads": 2},
+    "tied, grouped": {"hidden": 256, "ffn": 256, "layers": 9, "heads": 8, "kv_heads": 2},
     "untied": {"hidden": 256, "ffn": 256, "layers": 3, "tied": False, "attention_bias": True, "dtype": "F16"},
     "odd rows": {"hidden": 64, "ffn": 96, "layers": 2, "head_dim": 10, "dtype": "F32"},
 }
