@@ -9,6 +9,7 @@ a renewal-reward problem: with `rate` the best reachable rate, every round shoul
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -22,6 +23,7 @@ from .verify import Drawing, Drawn
 
 _PLAIN_EVERY = 64  # rounds after which a plain step is measured, if none was bought meanwhile
 _FREE = 0.01  # a drafter that costs less than this share of a plain step is asked without weighing
+_PROBING = 0.03  # share of the time that may go into probing one silenced drafter
 _PATIENCE = (8, 256)  # rounds a silenced drafter is left alone: at first, and at most
 
 
@@ -78,8 +80,8 @@ class Adaptive:
     """Buys the draft that pays best at the prices measured and the acceptance seen.
 
     Drafters that cost nothing are asked first. Then the others, by expected gain, for as long as what one may bring
-    is worth more than what is in hand. One that does not pay falls silent and is probed with a single token, which is
-    compared with what the target says anyway and need not be bought; each failed probe doubles the wait.
+    is worth more than what is in hand. One that does not pay falls silent and is probed now and then: its token is
+    compared with what the target says anyway and need not be bought. Each failed probe doubles the wait.
     """
 
     def __init__(self, drafters: Sequence[Drafter], prices: Prices, calibration: Calibration | None = None) -> None:
@@ -104,16 +106,21 @@ class Adaptive:
         market = _Market(self.prices, self.calibration, self.rate, drawing.verifier.trims)
         asked: list[Asked] = []
         best, gain = Draft(), 0.0
-        for drafter, step, probing in self._order(market, limit):
+        for drafter, step, hope in self._order(market, limit):
+            silence = self._silence[drafter.name]
             terms: _Always | _Paying
-            if probing:
-                terms = _Always(drawing, 1)
-            elif step and market.expected_gain(drafter.name, step, limit) <= gain:
+            if 0 < hope <= gain:
                 continue
+            if hope <= 0 and not drawing.verifier.trims:
+                terms = _Always(drawing, 1)
+            elif not silence.step and drawing.verifier.trims:
+                # Nothing is spent, and the text judges what is not bought: let it say all it has.
+                terms = _Always(drawing, limit)
             else:
                 terms = _Paying(drawing, limit, market, drafter.name, step)
             asked.append(ask(drafter, drawing, terms))
             candidate, value = market.best(asked[-1].draft)
+            silence.learn(value - market.rate * step * terms.drawn)
             if candidate and (value > gain or not drawing.verifier.trims):
                 best, gain = candidate, value
         return Choice(best, tuple(asked))
@@ -130,33 +137,48 @@ class Adaptive:
             if name not in names:
                 silence.rounds += 1
 
-    def _order(self, market: _Market, limit: int) -> list[tuple[Drafter, float, bool]]:
-        """Drafters to consider, their step price, and whether only to probe."""
-        free: list[tuple[Drafter, float, bool]] = []
-        priced: list[tuple[float, Drafter, float, bool]] = []
+    def _order(self, market: _Market, limit: int) -> list[tuple[Drafter, float, float]]:
+        """Drafters to consider, their step price, and what they may gain: 0 or less is a probe."""
+        free: list[tuple[Drafter, float, float]] = []
+        priced: list[tuple[Drafter, float, float]] = []
         for drafter in self.drafters:
             silence = self._silence[drafter.name]
             if silence.step < _FREE * self.prices.plain:
-                free.append((drafter, 0.0, False))
+                free.append((drafter, 0.0, math.inf))
                 continue
-            gain = market.expected_gain(drafter.name, silence.step, limit)
-            if gain > 0 or silence.over:
-                priced.append((gain, drafter, silence.step, gain <= 0))
-        priced.sort(key=lambda row: -row[0])
-        return free + [row[1:] for row in priced]
+            hope = silence.worth(market.expected_gain(drafter.name, silence.step, limit))
+            if hope > 0 or silence.over(self.prices.plain):
+                priced.append((drafter, silence.step, hope))
+        priced.sort(key=lambda row: -row[2])
+        return free + priced
 
 
 class _Silence:
-    """What asking one drafter costs, and how long it has not been asked."""
+    """What asking one drafter costs and brings, and how long it has not been asked."""
 
     def __init__(self, step: float) -> None:
         self.step = step
         self.rounds = 0
         self._patience = 1
+        self._gained = 0.0
+        self._asked = 0.0
 
-    @property
-    def over(self) -> bool:
-        return self.rounds >= self._patience
+    def over(self, plain: float) -> bool:
+        """Whether it is time for a probe; probes take a small share of the time at the most."""
+        return self.rounds >= max(self._patience, self.step / (_PROBING * plain))
+
+    def worth(self, expected: float) -> float:
+        """What asking is worth, in tokens: what is `expected`, shrunk towards what asking brought of late.
+
+        Acceptance alone cannot tell. It is known of tokens that were drafted, and one whose drafts are seldom
+        wanted would be asked, and paid for, for ever.
+        """
+        return (2 * expected + self._gained) / (2 + self._asked)
+
+    def learn(self, gained: float) -> None:
+        """The drafter was asked; `gained` is what its draft may bring, less what drafting took."""
+        self._gained = 0.95 * self._gained + gained
+        self._asked = 0.95 * self._asked + 1
 
     def heard(self, asked: Asked, said: tuple[int, ...]) -> None:
         if asked.steps:
@@ -164,6 +186,8 @@ class _Silence:
             # A catch-up over a long prompt is no price of a step: surprises count up to half as much again.
             self.step += 0.1 * (min(seconds, 1.5 * self.step) - self.step) if self.step else seconds
         self.rounds = 0
+        if not asked.draft:
+            return
         right = asked.draft.tokens[:1] == said[:1]
         self._patience = 1 if right else min(max(2 * self._patience, _PATIENCE[0]), _PATIENCE[1])
 
@@ -242,11 +266,16 @@ class _Paying(_Terms):
         self._ahead = [market.calibration.expected(name, depth) for depth in range(limit)]
 
     def another(self, top: float) -> bool:
+        if self._n >= self.limit:
+            return False
         reach = self._reach * self._market.calibration.conditional(self._name, top, self._n)
         total = self._total + reach
         n = self._n + 1
         if self._best_from(n, reach, total) <= self._stop:
-            return False
+            # The token is there already. Where drafts may be cut it comes along, not to be bought but to learn
+            # from: a drafter that thinks little of itself could never prove right otherwise.
+            self._n = self.limit = n
+            return self._market.trims
         here = total - self._market.cost[n]
         self._stop = max(self._stop, here) if self._market.trims else here
         self._reach, self._total, self._n = reach, total, n

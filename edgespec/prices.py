@@ -65,7 +65,8 @@ class Prices:
         """Correct the curve by a pass over `n` tokens.
 
         The width seen moves; widths that no pass has shown yet move along, for a longer context or a slower clock
-        makes all of them dearer. Widths known from passes of their own stay.
+        makes all of them dearer. Widths known from passes of their own stay. So does the plain step: were it dearer
+        because drafts are, no draft would ever look too dear; and where it is too cheap, plain steps soon tell.
         """
         if n > len(self._seconds):
             return
@@ -73,7 +74,7 @@ class Prices:
         factor = surprise**_GAIN
         self._seen[n - 1] += 1
         for i, seen in enumerate(self._seen):
-            if i == n - 1 or seen < _TRUST:
+            if i == n - 1 or (i > 0 and seen < _TRUST):
                 self._seconds[i] *= factor
 
 

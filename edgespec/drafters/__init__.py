@@ -16,6 +16,7 @@ from ..verify import Drawn
 class Terms(Protocol):
     """What a round offers a drafter: how many tokens, how to draw them, whether one more still pays."""
 
+    #: At most so many tokens; it may fall while drafting goes on.
     limit: int
 
     def another(self, top: float) -> bool:

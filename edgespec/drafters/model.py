@@ -31,13 +31,13 @@ class ModelDrafter:
         self._vocab = vocab
 
     def propose(self, context: Sequence[int], terms: Terms) -> Draft:
-        limit = min(terms.limit, self._session.context - len(context) + 1)
-        if limit < 1 or not self._catch_up(context):
+        room = self._session.context - len(context) + 1
+        if min(room, terms.limit) < 1 or not self._catch_up(context):
             return Draft(drafter=self.name)
         tokens: list[int] = []
         drawn: list[Drawn] = []
         pending = context[len(self._session.tokens) :]
-        while len(tokens) < limit and not (tokens and terms.ends(tokens[-1])):
+        while len(tokens) < min(room, terms.limit) and not (tokens and terms.ends(tokens[-1])):
             guess = terms.draw(self._row(pending), tokens)
             if not terms.another(guess.top):
                 break
