@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from edgespec.runtime import Runtime
     from edgespec.sampling import Sampling
 
-# Modules are imported where they are used: `--help` must not wait for numpy, nor `convert` for an engine.
+# Modules are imported where they are used: `--help` must not wait for a converter, nor `convert` for an engine.
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 _DEMO = (
@@ -64,20 +64,23 @@ def chat(
         session = terminal.Chat(
             runtime, sampling, choosing.max_tokens, system, show_drafts, stats, colour=has_colour(sys.stdout)
         )
+        if prompt is not None:
+            finished = session.answer(prompt)
+            if finished.reason == "cancelled":
+                raise KeyboardInterrupt
         if loading.model is None:
             session.note(_DEMO)
-        if prompt is not None:
-            if session.answer(prompt).reason == "cancelled":
-                raise KeyboardInterrupt
-            return
-        session.note(f"{runtime.description}, context {runtime.context}; /help lists commands")
-        terminal.converse(session, _history())
+        if prompt is None:
+            session.note(f"{runtime.description}, context {runtime.context}; /help lists commands")
+            terminal.converse(session, _history())
 
 
 @app.command()
 @loading
 @choosing
-@click.option("--prompts", "file", type=PATH, metavar="FILE", help='JSON lines with "messages" or "prompt" [default: its own]')
+@click.option(
+    "--prompts", "file", type=PATH, metavar="FILE", help='JSON lines with "messages" or "prompt" [default: its own]'
+)
 def check(loading: Loading, choosing: Choosing, file: Path | None) -> None:
     """Check that MODEL says the same with speculation as without.
 
@@ -104,7 +107,9 @@ def check(loading: Loading, choosing: Choosing, file: Path | None) -> None:
 @app.command()
 @click.argument("source", type=PATH)
 @click.option("--to", "fmt", default="gguf", show_default=True, metavar="FORMAT", help="Format to write")
-@click.option("--quant", default="q8_0", show_default=True, metavar="NAME", help="Quantization; a wrong name lists them")
+@click.option(
+    "--quant", default="q8_0", show_default=True, metavar="NAME", help="Quantization; a wrong name lists them"
+)
 @click.option("--out", "output", type=PATH, required=True, metavar="FILE", help="File to write")
 @click.option("--force", is_flag=True, help="Overwrite an existing file")
 def convert(source: Path, fmt: str, quant: str, output: Path, force: bool) -> None:

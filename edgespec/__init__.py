@@ -12,7 +12,7 @@ Importing this loads no engine; one is loaded with the first model.
 
 from .backends import Device, Interrupt
 from .engine import Event, Finished, Started, Text
-from .errors import EdgespecError
+from .errors import EdgespecError, OptionError
 from .runtime import DRAFTERS, Runtime, Speculation, assemble, load
 from .sampling import Sampling
 from .stats import Stats
@@ -26,6 +26,7 @@ __all__ = [
     "Event",
     "Finished",
     "Interrupt",
+    "OptionError",
     "Runtime",
     "Sampling",
     "Speculation",

@@ -54,9 +54,7 @@ class Verdict:
     divergence: Divergence | None
 
 
-def check(
-    runtime: Runtime, prompts: Sequence[Sequence[int]], sampling: Sampling, max_tokens: int
-) -> Iterator[Verdict]:
+def check(runtime: Runtime, prompts: Sequence[Sequence[int]], sampling: Sampling, max_tokens: int) -> Iterator[Verdict]:
     """Decode each of `prompts` (tokens) plainly and speculatively; yields a verdict a prompt.
 
     Raises:

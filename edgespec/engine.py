@@ -132,9 +132,7 @@ class Engine:
         if len(context) - 1 > cached:
             self._target.prefill(context[cached:-1])
 
-    def _round(
-        self, request: Request, context: list[int], text: TextStream, tally: Tally
-    ) -> tuple[Text, str | None]:
+    def _round(self, request: Request, context: list[int], text: TextStream, tally: Tally) -> tuple[Text, str | None]:
         started = time.perf_counter()
         drawing = Drawing(self._verifier, request.sampling, context, self._vocabulary.ends)
         choice = self._controller.choose(drawing, self._limit(request, context, tally))

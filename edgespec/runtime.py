@@ -326,7 +326,9 @@ def _controller(pair: _Pair, speculation: Speculation) -> Controller:
     names = speculation.drafters
     known = {drafter.name: drafter for drafter in pair.drafters}
     if missing := [name for name in names or () if name not in known]:
-        raise OptionError(f"the drafter {missing[0]!r} needs a draft model; give one (--draft), or take another drafter")
+        raise OptionError(
+            f"the drafter {missing[0]!r} needs a draft model; give one (--draft), or take another drafter"
+        )
     drafters = [known[name] for name in names] if names is not None else list(pair.drafters)
     return Adaptive(drafters, pair.prices) if speculation.k is None else Fixed(drafters, speculation.k)
 

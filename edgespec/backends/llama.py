@@ -216,7 +216,9 @@ class LlamaSession:
         if tree is not None and any(parent != node - 1 for node, parent in enumerate(tree)):
             raise EngineError("this llama.cpp session decodes chains only; ask can_tree before giving it a tree")
         if len(tokens) > len(self._token):
-            raise EngineError(f"one decode takes at most {len(self._token)} tokens, not {len(tokens)}; prefill the rest")
+            raise EngineError(
+                f"one decode takes at most {len(self._token)} tokens, not {len(tokens)}; prefill the rest"
+            )
         self._check_room(len(tokens))
         self._last = len(self._held)
         self._pass(tokens, logits=True)
@@ -245,7 +247,9 @@ class LlamaSession:
         if not keep:
             return length
         if length != self._last or list(keep) != list(range(len(keep))) or length + len(keep) > len(self._held):
-            raise RollbackError(f"cannot keep nodes {list(keep)} after {length} tokens: not a prefix of the last decode")
+            raise RollbackError(
+                f"cannot keep nodes {list(keep)} after {length} tokens: not a prefix of the last decode"
+            )
         return length + len(keep)
 
     def _check_room(self, n: int) -> None:

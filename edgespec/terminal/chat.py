@@ -113,7 +113,9 @@ class Chat:
                 self.note(figures(self.last) if self.last else "(no answer yet)")
             case "/drafts":
                 self.drafts = not self.drafts
-                self.note(Drafts(self.runtime, colour=self.colour).legend() if self.drafts else "(drafts are not marked)")
+                self.note(
+                    Drafts(self.runtime, colour=self.colour).legend() if self.drafts else "(drafts are not marked)"
+                )
             case _:
                 self.note(f"there is no command {command}; there are {', '.join(COMMANDS)}")
 

@@ -34,7 +34,7 @@ class Loading:
 
     def open(self) -> Runtime:
         """Load, with a progress bar for what is measured once."""
-        from ..backends import Device, Interrupt  # noqa: PLC0415 - `--help` must not wait for numpy
+        from ..backends import Device, Interrupt  # noqa: PLC0415
         from ..runtime import Speculation, load  # noqa: PLC0415
         from . import background  # noqa: PLC0415
 
@@ -108,7 +108,9 @@ class Choosing:
         return Sampling(top_k=top_k, seed=self.seed if self.seed is not None else seed, **chosen)
 
 
-def gathered(kind: type[Any], name: str, *options: Callable[..., Any]) -> Callable[[Callable[..., R]], Callable[..., R]]:
+def gathered(
+    kind: type[Any], name: str, *options: Callable[..., Any]
+) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Add click `options` to a command and hand them to it as one value of `kind`, called `name`."""
 
     def decorate(command: Callable[..., R]) -> Callable[..., R]:
@@ -129,7 +131,9 @@ loading = gathered(
     Loading,
     "loading",
     click.argument("model", type=PATH, required=False),
-    click.option("--draft", default="auto", metavar="PATH|auto|none", help="Draft model [default: auto, the one beside MODEL]"),
+    click.option(
+        "--draft", default="auto", metavar="PATH|auto|none", help="Draft model [default: auto, the one beside MODEL]"
+    ),
     click.option("--drafter", metavar="NAME,...", help="Drafters to use: lookup, model [default: all]"),
     click.option("--k", default="auto", metavar="auto|N", help="Tokens to draft a round; 0 is plain decoding"),
     click.option("--verifier", default="match", show_default=True, metavar="NAME", help="match or rejection"),

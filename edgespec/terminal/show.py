@@ -17,7 +17,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 # What a model says must not steer the terminal: control characters show as pictures of themselves.
 _CONTROL = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {
     0x7F: "\u2421",
-    **{code: "\ufffd" for code in range(0x80, 0xA0)},
+    **dict.fromkeys(range(128, 160), "�"),
 }
 
 

@@ -1,0 +1,92 @@
+"""Make a small Llama checkpoint large without changing what it says.
+
+Extra FFN neurons get a zero down projection, extra layers a zero attention output and a zero down projection: each
+costs what a real one costs and adds exactly nothing. So a small trained pair has real acceptance at a realistic
+price of a pass.
+
+    python benchmarks/enlarge.py SOURCE OUTPUT [--layers 16] [--ffn 16384]
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import numpy as np
+from edgespec.converters.checkpoint import Checkpoint
+
+_LAYER = "model.layers."
+Tensor = tuple[str, np.ndarray]
+
+
+def enlarged(tensors: dict[str, np.ndarray], layers: int, ffn: int) -> Iterator[Tensor]:
+    """The tensors (bf16 as uint16) of the larger checkpoint. Padding is random: zeros might be cheaper to compute."""
+    rng = np.random.default_rng(0)
+    for name, tensor in tensors.items():
+        yield name, _widened(name, tensor, ffn, rng)
+    own = 1 + max(int(name.split(".")[2]) for name in tensors if name.startswith(_LAYER))
+    first = {name: tensor for name, tensor in tensors.items() if name.startswith(f"{_LAYER}0.")}
+    for layer in range(own, layers):
+        for name, tensor in first.items():
+            wide = _widened(name, tensor, ffn, rng)
+            silent = name.endswith(("o_proj.weight", "down_proj.weight"))
+            yield name.replace(f"{_LAYER}0.", f"{_LAYER}{layer}."), np.zeros_like(wide) if silent else wide
+
+
+def _widened(name: str, tensor: np.ndarray, ffn: int, rng: np.random.Generator) -> np.ndarray:
+    if name.endswith(("gate_proj.weight", "up_proj.weight")):
+        return np.concatenate([tensor, _noise((ffn - len(tensor), tensor.shape[1]), rng)])
+    if name.endswith("down_proj.weight"):
+        return np.concatenate([tensor, np.zeros((len(tensor), ffn - tensor.shape[1]), np.uint16)], axis=1)
+    return tensor
+
+
+def _noise(shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+    values = (rng.standard_normal(shape, dtype=np.float32) * 0.02).view(np.uint32)
+    return (values >> 16).astype(np.uint16)
+
+
+def read_bf16(folder: Path) -> dict[str, np.ndarray]:
+    """All tensors of a bf16 checkpoint, as uint16."""
+    stored = Checkpoint.open(folder).tensors.values()
+    return {tensor.name: np.concatenate(list(tensor.blocks())).reshape(tensor.shape) for tensor in stored}
+
+
+def write_safetensors(path: Path, tensors: list[Tensor]) -> None:
+    """Write bf16 tensors (as uint16) in the safetensors format: length, JSON header, bytes."""
+    header: dict[str, object] = {}
+    at = 0
+    for name, tensor in tensors:
+        header[name] = {"dtype": "BF16", "shape": tensor.shape, "data_offsets": [at, at + tensor.nbytes]}
+        at += tensor.nbytes
+    text = json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for _, tensor in tensors:
+            file.write(np.ascontiguousarray(tensor).data)
+
+
+@click.command()
+@click.argument("source", type=click.Path(path_type=Path, exists=True))
+@click.argument("output", type=click.Path(path_type=Path))
+@click.option("--layers", default=16, show_default=True)
+@click.option("--ffn", default=16384, show_default=True)
+def main(source: Path, output: Path, layers: int, ffn: int) -> None:
+    """Enlarge the bf16 checkpoint in SOURCE into the folder OUTPUT."""
+    output.mkdir(parents=True, exist_ok=True)
+    for path in source.iterdir():
+        if path.suffix in (".json", ".jinja", ".model"):
+            shutil.copy(path, output)
+    config = json.loads((source / "config.json").read_text())
+    config |= {"num_hidden_layers": layers, "intermediate_size": ffn}
+    (output / "config.json").write_text(json.dumps(config, indent=2))
+    tensors = list(enlarged(read_bf16(source), layers, ffn))
+    write_safetensors(output / "model.safetensors", tensors)
+    click.echo(f"{output}: {sum(tensor.size for _, tensor in tensors) / 1e6:.0f}M parameters")
+
+
+if __name__ == "__main__":
+    main()

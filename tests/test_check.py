@@ -1,0 +1,91 @@
+"""`check` must find what is wrong, and must not cry over near ties."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from edgespec import Device, OptionError, Sampling, Speculation, assemble
+from edgespec.backends.toy import Bytes, ToyModel, ToySession, blend, ngram_rule
+from edgespec.check import check
+from edgespec.types import Floats
+
+VOCAB = Bytes.size
+RULE = ngram_rule(VOCAB)
+
+
+class Drifting(ToySession):
+    """Logits that depend on the width of the pass, as real engines' do, by `drift`; as a fault if `fault` is large."""
+
+    drift = 0.0
+    fault = 0.0
+
+    def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
+        rows = super().decode(tokens, tree)
+        if len(tokens) > 1:
+            rows[:, ::2] += self.drift
+            rows[1:, 1::2] += self.fault  # only behind a draft: no way to compute one place shows it
+        return rows
+
+
+class DriftingModel(ToyModel):
+    def __init__(self, drift: float = 0.0, fault: float = 0.0) -> None:
+        super().__init__(RULE)
+        self._drift, self._fault = drift, fault
+
+    def session(self, context: int) -> ToySession:
+        session = Drifting(RULE, VOCAB, context)
+        session.drift, session.fault = self._drift, self._fault
+        return session
+
+
+def verdicts(model: ToyModel, sampling: Sampling) -> list[tuple[bool, bool]]:
+    draft = ToyModel(blend(RULE, ngram_rule(VOCAB, seed=9), 0.2))
+    with assemble(model, draft, device=Device(context=512), speculation=Speculation(k=4)) as runtime:
+        found = list(check(runtime, [[i, 7, 3] for i in range(20)], sampling, 60))
+    assert sum(verdict.drafted for verdict in found) > 0
+    return [(v.divergence is None, v.divergence is None or v.divergence.near_tie) for v in found]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_an_exact_engine_is_identical(temperature: float) -> None:
+    assert set(verdicts(DriftingModel(), Sampling(temperature, seed=5))) == {(True, True)}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_rounding_is_told_as_near_ties(temperature: float) -> None:
+    found = verdicts(DriftingModel(drift=0.3), Sampling(temperature, seed=5))
+    assert any(not identical for identical, _ in found), "the drift must show, or this tests nothing"
+    assert all(tie for _, tie in found)
+
+
+def test_a_fault_is_no_near_tie() -> None:
+    """An engine that is wrong only behind drafted tokens (a bad rollback, say) must fail the check."""
+    found = verdicts(DriftingModel(fault=6.0), Sampling())
+    assert any(not tie for _, tie in found)
+
+
+def test_a_text_that_stops_short_is_no_near_tie() -> None:
+    model = DriftingModel()
+    with assemble(model, device=Device(context=64), speculation=Speculation(k=2)) as runtime:
+        short = iter([40, 30])
+        complete = runtime.complete
+
+        def cut(*arguments: object, max_tokens: int, **options: object) -> object:
+            return complete(*arguments, max_tokens=next(short), **options)  # type: ignore[arg-type]
+
+        runtime.complete = cut  # type: ignore[method-assign, assignment]
+        (verdict,) = check(runtime, [[1, 2, 3]], Sampling(logit_bias=((256, -np.inf), (258, -np.inf))), 40)
+    assert verdict.divergence is not None
+    assert not verdict.divergence.near_tie
+
+
+def test_rejection_at_a_temperature_cannot_be_compared() -> None:
+    speculation = Speculation(verifier="rejection")
+    with (
+        assemble(ToyModel(), speculation=speculation) as runtime,
+        pytest.raises(OptionError, match="promises the distribution"),
+    ):
+        list(check(runtime, [[1]], Sampling(0.8), 8))

@@ -1,0 +1,315 @@
+"""The command line as a user meets it: as a subprocess, through a pipe, and under a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgespec import models
+
+EDGESPEC = str(Path(sys.executable).parent / "edgespec")
+PROMPT = "I need a table for two in Oakland tonight."
+DEMO = models.demo()
+ANSI = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+pexpect = pytest.importorskip("pexpect", reason="pseudo-terminals need a Unix")
+unix = pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals need a Unix")
+
+
+def run(
+    *arguments: str | Path, stdin: str | None = None, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [EDGESPEC, *map(str, arguments)],
+        input=stdin,
+        stdin=subprocess.DEVNULL if stdin is None else None,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, **(env or {})},
+    )
+
+
+def events(*arguments: str | Path) -> list[dict[str, Any]]:
+    done = run("chat", *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def refused(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line that a failed run leaves on stderr."""
+    assert done.returncode not in (0, -6, -11), done
+    assert "Traceback" not in done.stderr + done.stdout
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("Error: ")
+    return lines[0]
+
+
+def test_json_events() -> None:
+    started, *texts, finished = events("-p", PROMPT, "--temp", "0")
+    assert started == {"event": "started", "prompt": started["prompt"], "cached": 0, "dropped": 0}
+    assert started["prompt"] > 10
+    stats = finished["stats"]
+    assert finished["reason"] == "end"
+    assert [t["event"] for t in texts] == ["text"] * stats["rounds"]
+    assert sum(len(t["tokens"]) for t in texts) == stats["tokens"]
+    assert sum(t["drafted"] for t in texts) == stats["drafted"]
+    assert sum(t["accepted"] for t in texts) == stats["accepted"] > 0
+    assert all(t["accepted"] <= t["drafted"] for t in texts)
+    assert "".join(t["text"] for t in texts).strip()
+    assert stats["speedup"] == pytest.approx(stats["tokens_per_second"] / stats["plain_tokens_per_second"])
+
+
+def test_same_seed_same_text_whatever_is_drafted() -> None:
+    def text(*options: str) -> str:
+        return "".join(e.get("text", "") for e in events("-p", PROMPT, "--temp", "0.8", "--seed", "11", *options))
+
+    plain = text("--k", "0")
+    assert plain
+    assert text("--k", "1") == text("--k", "8") == text("--draft", "none") == text() == plain
+
+
+def test_a_pipe_is_a_prompt() -> None:
+    done = run("chat", "--temp", "0", stdin=PROMPT + "\n")
+    assert done.returncode == 0
+    assert done.stdout.strip()
+    assert "demo pair" in done.stderr
+
+
+def test_show_drafts_without_colour() -> None:
+    done = run("chat", "-p", PROMPT, "--temp", "0", "--k", "4", "--show-drafts", "--stats")
+    assert "\x1b" not in done.stdout
+    assert "[" in done.stdout
+    shown = re.sub(r"\{-.*?-\}", "", done.stdout).replace("[", "").replace("]", "")
+    assert shown == run("chat", "-p", PROMPT, "--temp", "0").stdout, "marks must not change the text"
+    assert re.search(r"[\d.]+ tokens/s, measured [\d.]+x plain decoding", done.stderr)
+    assert "mean accepted length" in done.stderr
+    assert "drafts accepted: " in done.stderr
+    assert "draft length K: " in done.stderr
+
+
+def test_draft_auto_takes_the_file_beside_the_model(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").symlink_to(DEMO.target)
+    assert models.with_draft(tmp_path / "m.gguf").draft is None
+    (tmp_path / "m.draft.gguf").symlink_to(DEMO.draft or "")
+    drafters = {e.get("drafter") for e in events(tmp_path / "m.gguf", "-p", PROMPT, "--k", "3")}
+    assert "model" in drafters
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["missing.gguf"], "no model at missing.gguf"),
+        (["--draft", "missing.gguf"], "no model at missing.gguf"),
+        (["--k", "-1"], "k is -1"),
+        (["--k", "many"], "--k is 'many'"),
+        (["--drafter", "medusa"], "no drafter 'medusa'; there are lookup, model"),
+        (["--drafter", "model", "--draft", "none"], "needs a draft model"),
+        (["--verifier", "hope"], "no verifier 'hope'; there are match, rejection"),
+        (["--temp", "-1"], "temperature"),
+        (["--ctx", "-5"], "context -5"),
+        (["--threads", "x"], "threads"),
+        (["--max-tokens", "0"], "max_tokens is 0"),
+        (["--nonsense"], "nonsense"),
+    ],
+)
+def test_wrong_options_are_one_line(arguments: list[str], says: str) -> None:
+    assert says in refused(run("chat", "-p", "x", *arguments))
+
+
+def test_bad_model_files_are_one_line(tmp_path: Path) -> None:
+    half, text = tmp_path / "half.gguf", tmp_path / "text.gguf"
+    half.write_bytes(DEMO.target.read_bytes()[: DEMO.target.stat().st_size // 2])
+    text.write_text("hello")
+    assert "half.gguf cannot be loaded" in refused(run("chat", half, "-p", "x"))
+    assert "not a GGUF file" in refused(run("chat", text, "-p", "x"))
+    assert "not a model file" in refused(run("chat", tmp_path, "-p", "x"))
+
+
+def test_a_prompt_longer_than_the_context_is_one_line() -> None:
+    assert "the context holds 64" in refused(run("chat", "--ctx", "64", "-p", PROMPT * 20))
+
+
+def test_an_empty_prompt_is_no_traceback() -> None:
+    done = run("chat", stdin="")
+    assert done.returncode != 0 or done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_convert_refuses_in_one_line(tmp_path: Path) -> None:
+    out = tmp_path / "out.gguf"
+    assert "q8_0" in refused(run("convert", tmp_path, "--quant", "q9", "--out", out))
+    assert "gguf" in refused(run("convert", tmp_path, "--to", "pickle", "--out", out))
+    assert refused(run("convert", tmp_path / "nowhere", "--out", out))
+    assert not out.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_check_compares_and_says_so(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    chat = {"messages": [{"role": "user", "content": PROMPT}]}
+    prompts.write_text(json.dumps(chat) + "\n" + json.dumps({"prompt": "Once upon a time"}) + "\n")
+    done = run("check", "--prompts", prompts, "--k", "4", "--max-tokens", "32", "--temp", "0.8")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 of 2 prompts" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("", "holds no prompt"),
+        ("not json\n", "line 1 is not JSON"),
+        ('{"prompt": "fine"}\n{"text": "x"}\n', "line 2 has neither"),
+        ('{"messages": [{"role": "user"}]}\n', "line 1"),
+        ('{"messages": []}\n', "line 1 has neither"),
+        ("[1]\n", "line 1 has neither"),
+    ],
+)
+def test_check_names_the_broken_line(tmp_path: Path, content: str, says: str) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text(content)
+    assert says in refused(run("check", "--prompts", file))
+
+
+def test_check_that_checked_nothing_fails() -> None:
+    """Identical output proves nothing where nothing was drafted."""
+    done = run("check", "--k", "0", "--max-tokens", "4")
+    assert done.returncode == 1
+    assert "nothing was drafted" in done.stdout
+
+
+def test_check_of_a_verifier_that_promises_no_text() -> None:
+    assert "promises the distribution" in refused(run("check", "--verifier", "rejection", "--temp", "0.8"))
+
+
+def test_a_reader_that_leaves_is_no_traceback() -> None:
+    process = subprocess.Popen(
+        [EDGESPEC, "chat", "-p", PROMPT, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    stderr = process.stderr.read()
+    process.stderr.close()
+    process.wait(timeout=60)
+    assert "Traceback" not in stderr
+    assert "Exception ignored" not in stderr
+
+
+def spawn(tmp_path: Path, *arguments: str, **env: str) -> Any:
+    """edgespec under a pseudo-terminal of 200 columns, with a home of its own."""
+    return pexpect.spawn(
+        EDGESPEC,
+        list(arguments),
+        env={
+            **os.environ,
+            "HOME": str(tmp_path),
+            "XDG_STATE_HOME": str(tmp_path),
+            "TERM": "xterm-256color",
+            "PROMPT_TOOLKIT_NO_CPR": "1",
+            **env,
+        },
+        dimensions=(50, 200),
+        encoding="utf-8",
+        timeout=30,
+    )
+
+
+def type_in(child: Any, line: str) -> None:
+    """Type a line as a terminal sends it: Enter is a carriage return."""
+    child.send(line + "\r")
+    child.expect_exact("\x1b[?2004l")  # the line editor let go of the terminal
+
+
+@unix
+def test_a_conversation_at_a_terminal(tmp_path: Path) -> None:
+    child = spawn(tmp_path, "chat", "--temp", "0", "--k", "3")
+    child.expect("demo pair")
+    child.expect(">\x08")  # the prompt, and the cursor behind it
+    type_in(child, PROMPT)
+    child.expect("What time")
+    child.expect(">\x08")  # the prompt, and the cursor behind it
+    type_in(child, "/stats")
+    child.expect("mean accepted length")
+    type_in(child, "/drafts")
+    child.expect("accepted draft tokens")
+    type_in(child, "Half past seven.")
+    child.expect("\x1b\\[3[12]m")  # green or red
+    type_in(child, "/nothing")
+    child.expect("there is no command /nothing")
+    type_in(child, "/help")
+    child.expect("Alt-Enter")
+    type_in(child, "/system Be brief.")
+    child.expect("system message is set")
+    type_in(child, "/reset")
+    child.expect("forgotten")
+    child.expect(">\x08")
+    child.sendcontrol("d")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
+    history = (tmp_path / "edgespec" / "chat_history").read_text()
+    assert PROMPT in history
+
+
+@unix
+def test_ctrl_c_stops_the_answer_and_keeps_the_chat(tmp_path: Path) -> None:
+    # At a high temperature with the end tokens banned by none, a long answer leaves time to interrupt it.
+    child = spawn(tmp_path, "chat", "--temp", "30", "--top-k", "0", "--top-p", "1", "--min-p", "0", "--seed", "1")
+    child.expect(">\x08")  # the prompt, and the cursor behind it
+    type_in(child, PROMPT)
+    child.expect(r"\w{3,} ")
+    child.sendintr()
+    child.expect("stopped")
+    child.expect(">\x08")  # the prompt, and the cursor behind it
+    type_in(child, "/stats")
+    child.expect("tokens/s")
+    type_in(child, "/exit")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
+
+
+@unix
+def test_ctrl_c_of_one_shot_says_so(tmp_path: Path) -> None:
+    child = spawn(
+        tmp_path, "chat", "--temp", "30", "--top-k", "0", "--top-p", "1", "--min-p", "0", "--seed", "1", "-p", PROMPT
+    )
+    child.expect(r"\w{3,} ")
+    child.sendintr()
+    child.expect("Error: interrupted")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 130
+
+
+@unix
+def test_multi_line_input(tmp_path: Path) -> None:
+    child = spawn(tmp_path, "chat", "--temp", "0")
+    child.expect(">\x08")  # the prompt, and the cursor behind it
+    child.send("I need a table\x1b\rfor two.\r")
+    child.expect_exact("\x1b[?2004l")
+    child.expect(">\x08")
+    child.sendcontrol("d")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert "for two." in (tmp_path / "edgespec" / "chat_history").read_text()
+
+
+@unix
+def test_no_color_is_honoured(tmp_path: Path) -> None:
+    child = spawn(tmp_path, "chat", "-p", PROMPT, "--k", "4", "--temp", "0", "--show-drafts", NO_COLOR="1")
+    child.expect(pexpect.EOF)
+    child.close()
+    shown = child.before or ""
+    assert "\x1b[3" not in shown
+    assert "[" in ANSI.sub("", shown)

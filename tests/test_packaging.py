@@ -1,0 +1,84 @@
+"""What is shipped, and what it costs to import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from importlib import metadata, resources
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """The wheel as built from the source distribution, which must therefore hold all that the wheel needs."""
+    out = tmp_path_factory.mktemp("dist")
+    built = subprocess.run(
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(ROOT)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    return zipfile.ZipFile(next(out.glob("*.whl")))
+
+
+def test_the_wheel_ships_one_package(wheel: zipfile.ZipFile) -> None:
+    """Top-level `cli`, `converters` or `models` would squat on three common names in every app that embeds us."""
+    tops = {name.split("/")[0] for name in wheel.namelist()}
+    assert tops == {"edgespec", f"edgespec-{metadata.version('edgespec')}.dist-info"}
+
+
+def test_the_wheel_is_complete(wheel: zipfile.ZipFile) -> None:
+    shipped = set(wheel.namelist())
+    folders = {"edgespec": "edgespec", "converters": "edgespec/converters", "models": "edgespec/models"}
+    expected = {"edgespec/cli.py", "edgespec/py.typed", "edgespec/check_prompts.jsonl"}
+    expected |= {f"edgespec/models/demo/{name}" for name in ("target.gguf", "draft.gguf", "CARD.md")}
+    for folder, package in folders.items():
+        for path in (ROOT / folder).rglob("*.py"):
+            expected.add(f"{package}/{path.relative_to(ROOT / folder).as_posix()}")
+    assert expected <= shipped, expected - shipped
+    assert any(name.endswith("licenses/LICENSE") for name in shipped)
+
+
+def test_the_demo_pair_is_small(wheel: zipfile.ZipFile) -> None:
+    assert sum(info.file_size for info in wheel.infolist() if "/demo/" in info.filename) <= 25_000_000
+
+
+def test_the_editable_install_finds_all_four_names() -> None:
+    """The editable finder's habit of trying `cli` and then `cli.py` is no promise of setuptools."""
+    code = "import edgespec, edgespec.cli, edgespec.converters, edgespec.models; print(edgespec.cli.__file__)"
+    assert run(code).strip().endswith("cli.py")
+
+
+def test_data_files_are_found_where_the_package_is() -> None:
+    assert (resources.files("edgespec") / "check_prompts.jsonl").is_file()
+    assert (resources.files("edgespec.models") / "demo" / "target.gguf").is_file()
+
+
+HEAVY = {"llama_cpp", "onnxruntime", "gguf", "tokenizers", "sentencepiece", "huggingface_hub", "prompt_toolkit", "rich"}
+
+
+def test_import_loads_no_engine() -> None:
+    assert not HEAVY & set(run("import edgespec, sys; print(*sys.modules)").split())
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """`edgespec --help` answers in a blink only while nothing heavy is imported for it."""
+    code = "import sys, edgespec.cli as c; c.app.main(['--help'], standalone_mode=False); print(*sys.modules)"
+    assert not HEAVY & set(run(code).split())
+
+
+def test_readme_and_ci_run_the_same_test_command() -> None:
+    command = next(
+        line for line in (ROOT / ".ci" / "run").read_text().splitlines() if line.endswith(".venv/bin/pytest")
+    )
+    assert command in (ROOT / "README.md").read_text()
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
