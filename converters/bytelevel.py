@@ -44,9 +44,7 @@ _LIKELY = {
     (1, True, False): ("tekken",),
 }
 _NORMALIZERS = {"NFC"}  # what can be done to the text beforehand
-_NFC = (
-    "the original tokenizer brings text into Unicode's form NFC, which llama.cpp does not: do so beforehand",
-)
+_NFC = ("the original tokenizer brings text into Unicode's form NFC, which llama.cpp does not: do so beforehand",)
 
 
 def read(checkpoint: Checkpoint, description: Json, size: int) -> Claim:
@@ -77,11 +75,7 @@ def read(checkpoint: Checkpoint, description: Json, size: int) -> Claim:
         candidates=[replace(first, pre=name) for name in dict.fromkeys((*likeliest, *_CUTS))],
         reference=reference,
         ends=special.ends(),
-        pieces=[
-            text
-            for token, kind in zip(tokens, types, strict=True)
-            if kind == NORMAL and (text := _plain(token))
-        ],
+        pieces=[text for token, kind in zip(tokens, types, strict=True) if kind == NORMAL and (text := _plain(token))],
         specials=_special_texts(added_tokens(checkpoint, description)),
         notes=_NFC if steps(description.get("normalizer")) else (),
     )
@@ -118,9 +112,7 @@ def _merges(description: Json, path: Any) -> list[str]:
     for merge in description["model"].get("merges") or []:
         halves = merge if isinstance(merge, list) else str(merge).split(" ")
         if len(halves) != 2 or any(" " in half for half in halves):
-            raise ConversionError(
-                f"{path}: the merge {merge!r} is not a pair of byte-level tokens; fetch it again"
-            )
+            raise ConversionError(f"{path}: the merge {merge!r} is not a pair of byte-level tokens; fetch it again")
         merges.append(" ".join(halves))
     return merges
 

@@ -82,11 +82,11 @@ def sampling(checkpoint: Checkpoint) -> dict[str, Any]:
     given = checkpoint.generation
     found = {word: given[key] for key, word in _SAMPLING.items() if _is_number(given.get(key))}
     if "top_k" in found:
-        found["top_k"] = int(found["top_k"])
+        found["top_k"] = int(found["top_k"])  # at most a vocabulary, and an int32 in the file
     if given.get("do_sample") is False:
         found["temp"] = 0.0
     return found
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e9

@@ -164,9 +164,7 @@ def _sharded(folder: Path, index: Path, shards: Mapping[str, str]) -> dict[str, 
             raise ConversionError(f"{index} names {shard}, which is not in {folder}; fetch it too")
         for name, stored in header(folder / shard).items():
             if name in found:
-                raise ConversionError(
-                    f"{name} is both in {found[name].path} and in {shard}; fetch them again"
-                )
+                raise ConversionError(f"{name} is both in {found[name].path} and in {shard}; fetch them again")
             found[name] = stored
     for name, shard in shards.items():
         if name not in found:
@@ -193,8 +191,7 @@ def header(path: Path) -> dict[str, Stored]:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(size - 8, _LONGEST_HEADER):
                 raise ConversionError(
-                    f"{path} is not a whole safetensors file: a header of {length:,} bytes in {size:,}; "
-                    "fetch it again"
+                    f"{path} is not a whole safetensors file: a header of {length:,} bytes in {size:,}; fetch it again"
                 )
             entries = _object(file.read(length), path)
     except OSError as error:
@@ -212,10 +209,8 @@ def _entry(path: Path, name: str, entry: Any, start: int) -> Stored:
     if not isinstance(entry, dict) or not whole(entry.get("shape")) or not whole(entry.get("data_offsets")):
         raise ConversionError(f"{path}: the header's entry for {name} is malformed; fetch the file again")
     dtype, shape, offsets = entry.get("dtype"), tuple(entry["shape"]), entry["data_offsets"]
-    if dtype not in _WIDTHS:
-        raise ConversionError(
-            f"{path}: {name} has the unknown dtype {dtype!r}; F32, F16 and BF16 are supported"
-        )
+    if not isinstance(dtype, str) or dtype not in _WIDTHS:
+        raise ConversionError(f"{path}: {name} has the unknown dtype {dtype!r}; F32, F16 and BF16 are supported")
     nbytes = prod(shape) * _WIDTHS[dtype]
     if len(offsets) != 2 or offsets[1] - offsets[0] != nbytes:
         raise ConversionError(
@@ -233,6 +228,4 @@ def _check_tiling(path: Path, stored: list[Stored], start: int, size: int) -> No
         start += tensor.nbytes
     if start != size:
         what = "is cut off" if start > size else "goes on"
-        raise ConversionError(
-            f"{path}: its tensors end at byte {start:,}, the file {what} at {size:,}; fetch it again"
-        )
+        raise ConversionError(f"{path}: its tensors end at byte {start:,}, the file {what} at {size:,}; fetch it again")

@@ -169,7 +169,7 @@ class _Config:
 
     def count(self, key: str, default: int | None = None) -> int:
         value = self.get(key, default)
-        if type(value) is not int or value < 1:
+        if type(value) is not int or not 0 < value < 1 << 31:
             raise ConversionError(f"{self.path}: {key} is {value!r}; expected a positive whole number")
         return value
 
@@ -181,14 +181,14 @@ class _Config:
         return float(value)
 
     def check_family(self) -> None:
-        names = self.get("architectures") or [
-            _MODEL_TYPES.get(self.get("model_type", ""), self.get("model_type"))
-        ]
-        if names[0] not in ARCHITECTURES:
+        names = self.get("architectures")
+        kind = str(self.get("model_type"))
+        name = names[0] if isinstance(names, list) and names else _MODEL_TYPES.get(kind, kind)
+        if name not in ARCHITECTURES:
             raise ConversionError(
-                f"{self.path}: the architecture {names[0]} is not supported; {', '.join(ARCHITECTURES)} are"
+                f"{self.path}: the architecture {name} is not supported; {', '.join(ARCHITECTURES)} are"
             )
-        if (activation := self.get("hidden_act", "silu")) not in {"silu", "swish"}:
+        if (activation := self.get("hidden_act", "silu")) not in ("silu", "swish"):
             raise ConversionError(f"{self.path}: hidden_act is {activation!r}; only silu is supported")
 
     def context(self) -> int:
@@ -214,29 +214,21 @@ class _Config:
             raise ConversionError(f"{self.path}: partial_rotary_factor is {part}; only 1 is supported")
         if kind == "default":
             return RopeScaling()
-        if kind not in {"linear", "llama3"}:
-            raise ConversionError(
-                f"{self.path}: the rope scaling {kind!r} is not supported; linear and llama3 are"
-            )
+        if kind not in ("linear", "llama3"):
+            raise ConversionError(f"{self.path}: the rope scaling {kind!r} is not supported; linear and llama3 are")
         required = ("factor",) if kind == "linear" else ("factor", "low_freq_factor", "high_freq_factor")
         for key in required:
             if key not in scaling:
-                raise ConversionError(
-                    f"{self.path}: the {kind} rope scaling lacks {key}; fetch the file again"
-                )
+                raise ConversionError(f"{self.path}: the {kind} rope scaling lacks {key}; fetch the file again")
         if kind == "linear":
             return RopeScaling("linear", self.number("factor", 1.0, scaling))
-        original = scaling.get(
-            "original_max_position_embeddings", self.get("original_max_position_embeddings")
-        )
+        original = scaling.get("original_max_position_embeddings", self.get("original_max_position_embeddings"))
         if type(original) is not int or original < 1:
             raise ConversionError(f"{self.path}: llama3 rope scaling needs original_max_position_embeddings")
         factor, low, high = (self.number(key, 1.0, scaling) for key in required)
         found = RopeScaling("llama3", factor, low, high, original)
         if found.high <= found.low:
-            raise ConversionError(
-                f"{self.path}: high_freq_factor {found.high} is not above {found.low}, the low one"
-            )
+            raise ConversionError(f"{self.path}: high_freq_factor {found.high} is not above {found.low}, the low one")
         return found
 
 
@@ -244,9 +236,7 @@ def _check_tensors(checkpoint: Checkpoint, llama: Llama) -> None:
     for weight in llama.weights():
         stored = checkpoint.tensors.get(weight.source)
         if stored is None:
-            raise ConversionError(
-                f"{checkpoint.folder} lacks the tensor {weight.source}; fetch the checkpoint again"
-            )
+            raise ConversionError(f"{checkpoint.folder} lacks the tensor {weight.source}; fetch the checkpoint again")
         _check_tensor(stored, weight)
     used = {weight.source for weight in llama.weights()}
     for name in checkpoint.tensors:
@@ -265,6 +255,4 @@ def _check_tensor(stored: Stored, weight: Weight) -> None:
             f"but config.json asks for {list(weight.shape)}; fetch both again"
         )
     if stored.dtype not in DTYPES:
-        raise ConversionError(
-            f"{stored.path}: {stored.name} is {stored.dtype}; F32, F16 and BF16 are supported"
-        )
+        raise ConversionError(f"{stored.path}: {stored.name} is {stored.dtype}; F32, F16 and BF16 are supported")

@@ -56,9 +56,7 @@ def _in_context(pieces: Sequence[str]) -> list[str]:
     return [*chosen, *(f"so {piece} {piece}, and{piece}1" for piece in chosen[::4])]
 
 
-def _difference(
-    tokenizer: Tokenizer, texts: Sequence[str], expected: Sequence[Sequence[int]], special: bool
-) -> str:
+def _difference(tokenizer: Tokenizer, texts: Sequence[str], expected: Sequence[Sequence[int]], special: bool) -> str:
     for text, tokens in zip(texts, expected, strict=True):
         found = tokenizer.encode(text, special)
         if found != list(tokens):

@@ -37,9 +37,7 @@ _TRAINED = "it is for models trained in that format, others come out as noise"
 _EXPERTS = "it is for mixture-of-experts models"
 #: What llama.cpp has and this converter refuses, and why.
 REFUSED = {
-    **dict.fromkeys(
-        ("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq2_m", "iq3_xxs", "iq3_xs", "q2_k_s"), _MATRIX
-    ),
+    **dict.fromkeys(("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq2_m", "iq3_xxs", "iq3_xs", "q2_k_s"), _MATRIX),
     **dict.fromkeys(("tq1_0", "tq2_0", "q1_0", "q2_0"), _TRAINED),
     "mxfp4_moe": _EXPERTS,
     "nvfp4": "llama.cpp reads it but does not make it",
@@ -51,9 +49,7 @@ def file_type(name: str) -> int:
     if name in FILE_TYPES:
         return FILE_TYPES[name]
     if name in REFUSED:
-        raise OptionError(
-            f"the quantization {name} is refused: {REFUSED[name]}; known: {', '.join(FILE_TYPES)}"
-        )
+        raise OptionError(f"the quantization {name} is refused: {REFUSED[name]}; known: {', '.join(FILE_TYPES)}")
     raise OptionError(f"unknown quantization {name!r}; known: {', '.join(FILE_TYPES)}")
 
 
@@ -68,9 +64,7 @@ def tensor_types(
     """
     import gguf  # noqa: PLC0415 - optional until a conversion starts
 
-    few = {
-        name: (min(2, shape[0]), *shape[1:]) if len(shape) > 1 else shape for name, shape in shapes.items()
-    }
+    few = {name: (min(2, shape[0]), *shape[1:]) if len(shape) > 1 else shape for name, shape in shapes.items()}
     with scratch() as folder:
         bare, done = folder / "bare.gguf", folder / "done.gguf"
         skeleton(bare, few)
@@ -78,9 +72,7 @@ def tensor_types(
         # The reader maps the file: it has to be gone before the folder can be removed on Windows.
         types = {tensor.name: int(tensor.tensor_type) for tensor in gguf.GGUFReader(done).tensors}
     if types.keys() != shapes.keys():
-        raise ConversionError(
-            "llama.cpp's quantizer returned other tensors than it was given; report this model"
-        )
+        raise ConversionError("llama.cpp's quantizer returned other tensors than it was given; report this model")
     return types
 
 

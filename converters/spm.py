@@ -59,9 +59,7 @@ def read(checkpoint: Checkpoint, description: Json | None, size: int) -> Claim:
         metaspace = has_step(description.get("pre_tokenizer"), "Metaspace")
         fast = (_MetaspaceReference if metaspace else TokenizersReference)(checkpoint)
         reference, find = fast, fast.tokenizer.token_to_id
-        score_lists = [
-            scores for scores in (_model_scores(model, size), _merge_scores(description, size)) if scores
-        ]
+        score_lists = [scores for scores in (_model_scores(model, size), _merge_scores(description, size)) if scores]
         tokens, types = _described_tokens(checkpoint, description, size)
         begins, finishes = fast.adds, fast.adds
     else:
@@ -89,15 +87,11 @@ def read(checkpoint: Checkpoint, description: Json | None, size: int) -> Claim:
     return Claim(
         what="SentencePiece-style BPE",
         candidates=[
-            replace(first, scores=scores, add_space_prefix=prefix)
-            for scores in score_lists
-            for prefix in (True, False)
+            replace(first, scores=scores, add_space_prefix=prefix) for scores in score_lists for prefix in (True, False)
         ],
         reference=reference,
         ends=special.ends(),
-        pieces=[
-            text.replace(_SPACE, " ") for text, kind in zip(tokens, types, strict=True) if kind == NORMAL
-        ],
+        pieces=[text.replace(_SPACE, " ") for text, kind in zip(tokens, types, strict=True) if kind == NORMAL],
         specials=[] if metaspace else _special_texts(description),
         notes=_METASPACE if metaspace else (),
     )
@@ -129,9 +123,7 @@ def _sentencepiece(path: Path) -> Any:
     try:
         package = import_module("sentencepiece")
     except ImportError as error:
-        raise MissingPackage(
-            "reading tokenizer.model needs sentencepiece: pip install sentencepiece"
-        ) from error
+        raise MissingPackage("reading tokenizer.model needs sentencepiece: pip install sentencepiece") from error
     try:
         model = package.SentencePieceProcessor(model_file=str(path))
     except (OSError, RuntimeError):
@@ -146,9 +138,7 @@ def _model_type(proto: bytes) -> int:
     """ModelProto.trainer_spec (field 2) .model_type (field 3; 1, Unigram, where absent) in protobuf bytes."""
     for field, trainer in _fields(proto):
         if field == 2 and isinstance(trainer, bytes):
-            return next(
-                (value for inner, value in _fields(trainer) if inner == 3 and isinstance(value, int)), 1
-            )
+            return next((value for inner, value in _fields(trainer) if inner == 3 and isinstance(value, int)), 1)
     return 1
 
 

@@ -7,7 +7,8 @@ is prefixed. proof.py picks the candidate that tokenizes as the original does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
@@ -72,9 +73,7 @@ def read(checkpoint: Checkpoint, size: int) -> Claim:
     if description is None:
         if (checkpoint.folder / "tokenizer.model").is_file():
             return spm.read(checkpoint, None, size)
-        raise ConversionError(
-            f"{checkpoint.folder} has no tokenizer.json or tokenizer.model; fetch one of them, too"
-        )
+        raise ConversionError(f"{checkpoint.folder} has no tokenizer.json or tokenizer.model; fetch one of them, too")
     model = description.get("model")
     model = model if isinstance(model, dict) else {}
     kind = model.get("type") or ("BPE" if "merges" in model else "unknown")
@@ -83,6 +82,9 @@ def read(checkpoint: Checkpoint, size: int) -> Claim:
             f"{checkpoint.folder / 'tokenizer.json'}: {kind} tokenizers are not supported; byte-level and "
             "SentencePiece-style BPE are"
         )
+    for key in ("continuing_subword_prefix", "end_of_word_suffix"):
+        if model.get(key):
+            raise ConversionError(f"{checkpoint.folder / 'tokenizer.json'}: BPE with a {key} is not supported")
     if model.get("byte_fallback"):
         return spm.read(checkpoint, description, size)
     if has_step(description.get("pre_tokenizer"), "ByteLevel"):
@@ -100,7 +102,7 @@ def steps(stage: Any) -> list[Json]:
     if stage.get("type") != "Sequence":
         return [stage]
     inner = stage.get("normalizers") or stage.get("pretokenizers") or stage.get("processors") or []
-    return [step for part in inner for step in steps(part)]
+    return [step for part in inner for step in steps(part)] if isinstance(inner, list) else []
 
 
 def has_step(stage: Any, kind: str) -> bool:
@@ -157,9 +159,7 @@ def added_tokens(checkpoint: Checkpoint, description: Json | None) -> list[Json]
     decoder = (checkpoint.json("tokenizer_config.json") or {}).get("added_tokens_decoder")
     for key, entry in (decoder if isinstance(decoder, dict) else {}).items():
         found[int(key)] = {**entry, "id": int(key)}
-    if (
-        description is not None
-    ):  # what the original tokenizer itself reads has the last word, and is all there is
+    if description is not None:  # what the original tokenizer itself reads has the last word, and is all there is
         found = {entry["id"]: entry for entry in description.get("added_tokens") or []}
     return [found[token] for token in sorted(found)]
 
@@ -196,9 +196,7 @@ class Specials:
             text = text.get("content")
         if isinstance(text, str) and (token := self._find(text)) is not None:
             return token
-        numbers = self._numbers(self._checkpoint.config, name) or self._numbers(
-            self._checkpoint.generation, name
-        )
+        numbers = self._numbers(self._checkpoint.config, name) or self._numbers(self._checkpoint.generation, name)
         return numbers[0] if numbers else None
 
     def _numbers(self, config: Json, name: str) -> list[int]:
@@ -212,9 +210,7 @@ class Specials:
         transformers stops at the generation config's; the model config's count where that names none.
         """
         eos = self._one("eos")
-        listed = self._numbers(self._checkpoint.generation, "eos") or self._numbers(
-            self._checkpoint.config, "eos"
-        )
+        listed = self._numbers(self._checkpoint.generation, "eos") or self._numbers(self._checkpoint.config, "eos")
         return tuple(dict.fromkeys([*([] if eos is None else [eos]), *listed]))
 
     def adds(self, name: str, default: bool) -> bool:
@@ -228,26 +224,36 @@ class TokenizersReference:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         tokenizers = _package("tokenizers")
-        path = checkpoint.folder / "tokenizer.json"
-        try:
-            self.tokenizer = tokenizers.Tokenizer.from_file(str(path))
-        except Exception as error:
-            raise ConversionError(f"{path} is not a tokenizer: {error}; fetch it again") from error
+        self._path = checkpoint.folder / "tokenizer.json"
+        with self._checked():
+            self.tokenizer = tokenizers.Tokenizer.from_file(str(self._path))
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
 
     def encode(self, texts: Sequence[str], special: bool = False) -> list[list[int]]:
         self.tokenizer.encode_special_tokens = not special
-        return [found.ids for found in self.tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+        with self._checked():
+            return [found.ids for found in self.tokenizer.encode_batch(list(texts), add_special_tokens=False)]
 
     def normalize(self, text: str) -> str:
         return text
 
     def adds(self, token: int | None, place: int) -> bool:
         """Whether the post-processor puts `token` at the `place` (0 or -1) of a text."""
-        ids = self.tokenizer.encode("a", add_special_tokens=True).ids
-        bare = self.tokenizer.encode("a", add_special_tokens=False).ids
+        with self._checked():
+            ids = self.tokenizer.encode("a", add_special_tokens=True).ids
+            bare = self.tokenizer.encode("a", add_special_tokens=False).ids
         return token is not None and len(ids) > len(bare) and ids[place] == token
+
+    @contextmanager
+    def _checked(self) -> Iterator[None]:
+        """What is wrong in the file comes as a plain Exception or, no subclass of it, a PanicException."""
+        try:
+            yield
+        except BaseException as error:
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            raise ConversionError(f"{self._path} is not a sound tokenizer: {error}; fetch it again") from error
 
 
 def _package(name: str) -> Any:

@@ -107,6 +107,7 @@ HEADERS: dict[str, tuple[str, Change]] = {
     "nested too deep": ("JSON", lambda _, data: (b"[" * 100_000, data)),
     "duplicate": ("stands twice", twice),
     "unknown dtype": ("unknown dtype 'F4'", entry(NORM, dtype="F4")),
+    "dtype is a list": ("unknown dtype", entry(NORM, dtype=["F32"])),
     "unsupported dtype": ("I16; F32, F16 and BF16", entry(NORM, dtype="I16")),
     "dtype of another width": ("but has the offsets", entry(NORM, dtype="F32")),
     "shape of another size": ("but has the offsets", entry(NORM, shape=[63])),
@@ -142,6 +143,9 @@ def test_no_room_for_the_header(data: bytes, source: Path) -> None:
 
 
 CONFIGS: dict[str, tuple[str, Json]] = {
+    "architectures is a word": ("llamas is not supported", {"architectures": "x", "model_type": "llamas"}),
+    "activation is an object": ("hidden_act is {}", {"hidden_act": {}}),
+    "scaling is of no kind": ("the rope scaling \\[\\]", {"rope_scaling": {"type": []}}),
     "architecture": ("Qwen3ForCausalLM is not supported; Llama", {"architectures": ["Qwen3ForCausalLM"]}),
     "model type": ("bert is not supported", {"architectures": None, "model_type": "bert"}),
     "activation": ("hidden_act is 'gelu'", {"hidden_act": "gelu"}),
@@ -211,9 +215,7 @@ def test_missing_files(name: str, words: str, source: Path) -> None:
     refused(source, words=words)
 
 
-@pytest.mark.parametrize(
-    "name", ["config.json", "tokenizer.json", "generation_config.json", "tokenizer_config.json"]
-)
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "generation_config.json", "tokenizer_config.json"])
 def test_broken_json(name: str, source: Path) -> None:
     (source / name).write_text("{")
     refused(source, words=f"{name}.* JSON")
@@ -267,9 +269,7 @@ def test_an_index_without_a_map(tmp_path: Path) -> None:
 def test_blocks_are_the_tensor(dtype: str, weights: int, tmp_path: Path) -> None:
     values = np.random.default_rng(1).standard_normal((12, 10)).astype(np.float32)
     path = tmp_path / "x.safetensors"
-    checkpoints.write_safetensors(
-        path, {"first": np.zeros(3, np.float32), "x": checkpoints.stored(values, dtype)}
-    )
+    checkpoints.write_safetensors(path, {"first": np.zeros(3, np.float32), "x": checkpoints.stored(values, dtype)})
     blocks = [float32(block) for block in header(path)["x"].blocks(multiple=4, weights=weights)]
     assert all(len(block) % 4 == 0 for block in blocks)
     found = np.concatenate(blocks)

@@ -154,9 +154,7 @@ def test_tensors_are_the_checkpoints(tmp_path: Path) -> None:
     assert found["rope_freqs.weight"].data.shape == (8,)
 
 
-def test_large_tensors_are_cut_into_blocks_without_a_seam(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_tensors_are_cut_into_blocks_without_a_seam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One row group at a time, the smallest block there is, gives the same file as whole tensors."""
     source = checkpoints.llama(tmp_path / "source", hidden=256, ffn=256, heads=4)
     whole = run(source, tmp_path / "whole.gguf", "q4_k_m").read_bytes()
@@ -200,9 +198,7 @@ def test_metadata(tmp_path: Path) -> None:
         },
         config={"sliding_window": 128, "rope_theta": 5000.0},
     )
-    (source / "README.md").write_text(
-        '---\nlicense: apache-2.0\nmodel_name: "Tiny"\ntags:\n- x\n---\n# Tiny\n'
-    )
+    (source / "README.md").write_text('---\nlicense: apache-2.0\nmodel_name: "Tiny"\ntags:\n- x\n---\n# Tiny\n')
     found = fields(run(source, tmp_path / "model.gguf", "q8_0"))
     assert found["general.name"] == "Tiny"
     assert found["general.license"] == "apache-2.0"

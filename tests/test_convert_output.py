@@ -136,9 +136,7 @@ def test_a_folder_that_cannot_be_written(source: Path, output: Path) -> None:
         output.parent.chmod(0o700)
 
 
-def test_no_room_is_found_before_starting(
-    source: Path, output: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_room_is_found_before_starting(source: Path, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     exhaust(source, output)
     size = output.stat().st_size

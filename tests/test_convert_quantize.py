@@ -83,9 +83,7 @@ def test_what_needs_an_importance_matrix_is_refused_by_llama_cpp_too(tmp_path: P
     full = run(source, tmp_path / "f32.gguf", "f32")
     for name in ("iq2_xxs", "iq3_xs", "iq1_m", "q2_k_s"):
         with pytest.raises(ConversionError, match="imatrix"):
-            native.quantize_file(
-                full, tmp_path / "x.gguf", getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{name.upper()}")
-            )
+            native.quantize_file(full, tmp_path / "x.gguf", getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{name.upper()}"))
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan, 1e6])

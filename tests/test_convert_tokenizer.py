@@ -188,9 +188,7 @@ def test_the_hint_is_only_a_hint(tmp_path: Path) -> None:
     def change(description: dict[str, Any]) -> None:
         model = description["model"]
         model["ignore_merges"] = False
-        model["merges"].remove(
-            next(m for m in model["merges"] if "".join(m) == "Ġthe")
-        )  # now unreachable: Ġthe
+        model["merges"].remove(next(m for m in model["merges"] if "".join(m) == "Ġthe"))  # now unreachable: Ġthe
 
     rewrite(source / "tokenizer.json", change)
     judge = original(source)
@@ -275,7 +273,9 @@ REFUSED: dict[str, tuple[str, str, Callable[[dict[str, Any]], None]]] = {
         lambda d: d["added_tokens"][0].update(content=d["added_tokens"][1]["content"]),
     ),
     "missing bytes": ("spm-json", "byte tokens", lambda d: d["model"]["vocab"].pop("<0x41>")),
-    "broken": ("gpt-2", "not a tokenizer", lambda d: d["model"].update(vocab={"a": "b"})),
+    "broken": ("gpt-2", "not a sound tokenizer", lambda d: d["model"].update(vocab={"a": "b"})),
+    "panic": ("spm-json", "not a sound tokenizer", lambda d: d["post_processor"]["special_tokens"].clear()),
+    "subwords": ("gpt-2", "continuing_subword", lambda d: d["model"].update(continuing_subword_prefix="##")),
 }
 
 
