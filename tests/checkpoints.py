@@ -198,10 +198,7 @@ def write_tokenizer(folder: Path, kind: str) -> int:
         (folder / "tokenizer.json").write_text(text, encoding="utf-8")
         settings: Json = {"bos_token": SPECIALS[0], "eos_token": SPECIALS[2], "chat_template": CHATML}
         description = json.loads(text)
-        size = (
-            max([*description["model"]["vocab"].values(), *(t["id"] for t in description["added_tokens"])])
-            + 1
-        )
+        size = max([*description["model"]["vocab"].values(), *(t["id"] for t in description["added_tokens"])]) + 1
     else:
         if kind in {"spm-model", "spm-both"}:
             (folder / "tokenizer.model").write_bytes(sentencepiece_model())
@@ -321,9 +318,7 @@ def _write_shards(folder: Path, tensors: Mapping[str, npt.NDArray[Any] | Raw], s
     weight_map: dict[str, str] = {}
     for shard in range(shards):
         file = f"model-{shard + 1:05}-of-{shards:05}.safetensors"
-        part = {
-            name: tensor for index, (name, tensor) in enumerate(tensors.items()) if index % shards == shard
-        }
+        part = {name: tensor for index, (name, tensor) in enumerate(tensors.items()) if index % shards == shard}
         write_safetensors(folder / file, part)
         weight_map |= dict.fromkeys(part, file)
     index = {"metadata": {}, "weight_map": weight_map}

@@ -71,9 +71,7 @@ class Reference:
 
     def _mlp(self, name: str, x: Floats) -> Floats:
         gate = self._linear(f"{name}.gate_proj", x)
-        return self._linear(
-            f"{name}.down_proj", gate / (1 + np.exp(-gate)) * self._linear(f"{name}.up_proj", x)
-        )
+        return self._linear(f"{name}.down_proj", gate / (1 + np.exp(-gate)) * self._linear(f"{name}.up_proj", x))
 
     def _attention(self, name: str, x: Floats, cos: Floats, sin: Floats) -> Floats:
         heads, kv_heads = self._config["num_attention_heads"], self._config["num_key_value_heads"]
