@@ -53,7 +53,7 @@ def chat(
     from edgespec.terminal import chat as terminal  # noqa: PLC0415
 
     if prompt is None and not sys.stdin.isatty():
-        prompt = click.get_text_stream("stdin").read().strip()
+        prompt = sys.stdin.read().strip()
     if as_json and prompt is None:
         raise click.UsageError("--json answers one prompt: give it with -p, or through a pipe")
     with loading.open() as runtime:

@@ -136,7 +136,8 @@ def draw(choices: Distribution, seed: int, position: int, purpose: int) -> int:
 
 def gumbel(seed: int, position: int, tokens: Ints, purpose: int = SHARED) -> Doubles:
     """Standard Gumbel noise, float64 [c], one number for each of `tokens` [c]."""
-    return -np.log(-np.log(uniform(seed, position, tokens, purpose)))
+    noise: Doubles = -np.log(-np.log(uniform(seed, position, tokens, purpose)))
+    return noise
 
 
 def uniform(seed: int, position: int, tokens: Ints, purpose: int) -> Doubles:
@@ -151,7 +152,8 @@ def uniform(seed: int, position: int, tokens: Ints, purpose: int) -> Doubles:
         words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         words ^= words >> np.uint64(31)
     # Half a step from both ends: neither 0 nor 1 may come out, their logarithms are infinite.
-    return ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    numbers: Doubles = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    return numbers
 
 
 def _mix_int(word: int) -> int:

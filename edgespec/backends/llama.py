@@ -276,11 +276,12 @@ class LlamaSession:
         raise EngineError(f"llama.cpp could not decode {n} tokens after {start} (status {status})")
 
     def _logits(self, n: int) -> Floats:
+        """llama.cpp's own buffer, [n, vocab], not copied."""
+        first = ctypes.addressof(self._low.llama_get_logits(self._context).contents)
         if (kind := self._rows.get(n)) is None:
             kind = self._rows[n] = ctypes.c_float * (n * self.vocab)
-        address = ctypes.cast(self._low.llama_get_logits(self._context), ctypes.c_void_p).value
-        rows: Floats = np.frombuffer(kind.from_address(address), dtype=np.float32).reshape(n, self.vocab)
-        return rows
+        buffer: Any = kind.from_address(first)
+        return np.frombuffer(buffer, dtype=np.float32).reshape(n, self.vocab)
 
 
 def physical_cores() -> int:

@@ -93,7 +93,7 @@ class Choosing:
         """These options over the model's own over the usual ones; `seed` where none was given."""
         from ..sampling import Sampling  # noqa: PLC0415
 
-        usual: dict[str, float] = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
+        usual: dict[str, Any] = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
         given = {
             "temperature": self.temp,
             "top_k": self.top_k,
@@ -103,7 +103,11 @@ class Choosing:
             "presence_penalty": self.presence_penalty,
             "frequency_penalty": self.frequency_penalty,
         }
-        chosen = {**usual, **recommended, **{name: value for name, value in given.items() if value is not None}}
+        chosen: dict[str, Any] = {
+            **usual,
+            **recommended,
+            **{name: value for name, value in given.items() if value is not None},
+        }
         top_k = int(chosen.pop("top_k"))
         return Sampling(top_k=top_k, seed=self.seed if self.seed is not None else seed, **chosen)
 
