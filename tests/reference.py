@@ -35,7 +35,7 @@ def read_tensors(folder: Path) -> dict[str, Floats]:
 
 
 class Reference:
-    """`logits(tokens)` and `greedy(tokens, n)` of a checkpoint folder."""
+    """What a checkpoint folder computes."""
 
     def __init__(self, folder: Path) -> None:
         self._config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -54,12 +54,13 @@ class Reference:
         tied = self._config["tie_word_embeddings"] or "lm_head.weight" not in self._tensors
         return x @ (embedding if tied else self._tensors["lm_head.weight"]).T
 
-    def greedy(self, tokens: list[int], n: int) -> list[int]:
-        """The `n` likeliest next tokens, one after the other. Without a cache, and so without its bugs."""
-        context = list(tokens)
-        for _ in range(n):
-            context.append(int(self.logits(context)[-1].argmax()))
-        return context[len(tokens) :]
+    def agrees(self, tokens: list[int], text: list[int]) -> bool:
+        """Whether `text` is this model's greedy continuation of `tokens`: its likeliest token at every step.
+
+        One pass says it of all steps, since no position sees those after it.
+        """
+        logits = self.logits([*tokens, *text])
+        return logits[len(tokens) - 1 : -1].argmax(-1).tolist() == text
 
     def _linear(self, name: str, x: Floats) -> Floats:
         y = x @ self._tensors[f"{name}.weight"].T
