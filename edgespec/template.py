@@ -1,13 +1,12 @@
 """Chat messages to the model's prompt, by the Jinja template that the model carries.
 
 Templates come from strangers, so they run in Jinja's sandbox; and what a user typed must not be able to spell
-special tokens, so it is marked and tokenized as plain text.
+special tokens, so wherever it does it is broken in two, and the parts are tokenized apart.
 """
 
 from __future__ import annotations
 
 import datetime
-import itertools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -20,8 +19,8 @@ from .errors import OptionError, TemplateError
 
 Message = Mapping[str, str]
 
-#: Unicode noncharacters: they never stand in text that is interchanged, so they can mark where content is.
-_OPEN, _CLOSE = "\ufdd0", "\ufdd1"
+#: A Unicode noncharacter: it never stands in text that is interchanged, so it can mark where to part content.
+_BREAK = "\ufdd0"
 
 
 class ChatTemplate:
@@ -33,7 +32,9 @@ class ChatTemplate:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         if not vocabulary.template:
-            raise TemplateError("this model has no chat template; give it a prompt (`complete`), or convert a chat model")
+            raise TemplateError(
+                "this model has no chat template; give it a prompt (`complete`), or convert a chat model"
+            )
         self._vocabulary = vocabulary
         self._specials = tuple(vocabulary.specials())
         self._bos = vocabulary.label(vocabulary.bos) if vocabulary.bos is not None else ""
@@ -46,7 +47,8 @@ class ChatTemplate:
         try:
             self._template = environment.from_string(vocabulary.template)
         except jinja2.TemplateError as error:
-            raise TemplateError(f"the model's chat template is not valid: {error}") from error
+            reason = " ".join(str(error).split())
+            raise TemplateError(f"the model's chat template is not valid: {reason}") from error
 
     def tokens(self, messages: Sequence[Message]) -> list[int]:
         """The prompt that makes the model answer the last of `messages`.
@@ -56,38 +58,29 @@ class ChatTemplate:
             TemplateError: the template refuses these messages.
         """
         tokens: list[int] = []
-        plain = False
-        text = self.render([_checked(message) for message in messages])
-        for part in _split(text):
-            if part in (_OPEN, _CLOSE):
-                plain = part == _OPEN
-            else:
-                tokens += self._vocabulary.tokenize(part, special=not plain)
+        for part in self.render([_checked(message) for message in messages]).split(_BREAK):
+            tokens += self._vocabulary.tokenize(part, special=True)
         bos = self._vocabulary.bos
         starts = self._vocabulary.tokenize("", start=True)  # the bos, of a model that asks for one
         return [*starts, *tokens] if starts and tokens[:1] != [bos] else tokens
 
     def render(self, messages: Sequence[Message]) -> str:
-        """The prompt as text. Content that spells special tokens is enclosed in two marks."""
-        safe = [{**message, "content": self._marked(message["content"])} for message in messages]
+        """The prompt as text. Where content spells a special token, a mark stands inside."""
+        safe = [{**message, "content": self._broken(message["content"])} for message in messages]
         try:
             return self._template.render(
                 messages=safe, add_generation_prompt=True, bos_token=self._bos, eos_token="", tools=None
             )
-        except (jinja2.TemplateError, TypeError, ValueError, KeyError) as error:
-            raise TemplateError(f"the model's chat template refuses these messages: {error}") from error
+        except Exception as error:  # noqa: BLE001 - a stranger's code may raise anything
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise TemplateError(f"the model's chat template refuses these messages: {reason}") from error
 
-    def _marked(self, content: str) -> str:
-        """Only content that needs it is marked: marks part the text where the tokenizer might have merged."""
-        content = content.replace(_OPEN, "").replace(_CLOSE, "")
-        if not any(special in content for special in self._specials):
-            return content
-        return f"{_OPEN}{content.strip()}{_CLOSE}"
-
-
-def _split(text: str) -> list[str]:
-    parts = itertools.groupby(text, key=lambda c: c if c in (_OPEN, _CLOSE) else "")
-    return [mark or "".join(group) for mark, group in parts]
+    def _broken(self, content: str) -> str:
+        """Marks inside the special tokens, and not around: templates trim content and take it apart."""
+        content = content.replace(_BREAK, "")
+        for special in self._specials:
+            content = content.replace(special, f"{special[0]}{_BREAK}{special[1:]}")
+        return content
 
 
 def _checked(message: Message) -> Message:
