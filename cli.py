@@ -119,7 +119,11 @@ def convert(source: Path, fmt: str, quant: str, output: Path, force: bool) -> No
     steps = converters.convert(source, output, fmt=fmt, quantization=quant, force=force)
     with progress(f"converting to {quant}") as tell:
         for step in steps:
-            tell(step.what, step.done, step.total)
+            match step:
+                case converters.Note(text):
+                    click.echo(f"Note: {text}", err=True)
+                case converters.Progress(what, done, total):
+                    tell(what, done, total)
     click.echo(f"{output}: {output.stat().st_size / 1e6:.1f} MB, {quant}", err=True)
 
 

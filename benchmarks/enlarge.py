@@ -16,6 +16,7 @@ from pathlib import Path
 
 import click
 import numpy as np
+
 from edgespec.converters.checkpoint import Checkpoint
 
 _LAYER = "model.layers."

@@ -30,14 +30,18 @@ _FORMATS = ("gguf",)  # each is the name of a module here with `quantizations`, 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`what` is the tensor or stage being worked on; `done` and `total` count parameters.
-
-    A `what` that begins with "note: " is a line for the user to keep: what is not quite the original's.
-    """
+    """`what` is the tensor or stage being worked on; `done` and `total` count parameters."""
 
     what: str
     done: int
     total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A line for the user to keep: in what the result is not quite the original."""
+
+    text: str
 
 
 def formats() -> tuple[str, ...]:
@@ -52,7 +56,7 @@ def quantizations(fmt: str) -> tuple[str, ...]:
 
 def convert(
     source: Path, output: Path, *, fmt: str = "gguf", quantization: str = "q8_0", force: bool = False
-) -> Iterator[Progress]:
+) -> Iterator[Progress | Note]:
     """Convert the checkpoint folder `source` into the one file `output`.
 
     The call itself checks options and paths and reads the checkpoint's headers: OptionError or
@@ -64,7 +68,7 @@ def convert(
     writer.check(quantization)
     _check_output(output, force)
     checkpoint = import_module("edgespec.converters.checkpoint").Checkpoint.open(source)
-    steps: Iterator[Progress] = writer.write(checkpoint, output, quantization, force)
+    steps: Iterator[Progress | Note] = writer.write(checkpoint, output, quantization, force)
     return steps
 
 
@@ -78,7 +82,7 @@ def _check_output(output: Path, force: bool) -> None:
     if output.is_dir():
         raise ConversionError(f"the output {output} is a folder; give the name of a file")
     if output.exists() and not force:
-        raise ConversionError(f"the output {output} exists; choose another name or force overwriting")
+        raise ConversionError(f"the output {output} exists; choose another name, or --force to overwrite it")
     if not output.parent.is_dir():
         raise ConversionError(f"the output folder {output.parent} does not exist; create it first")
     if not os.access(output.parent, os.W_OK):

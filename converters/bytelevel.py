@@ -25,7 +25,6 @@ from edgespec.converters.vocabulary import (
     added_tokens,
     steps,
 )
-
 from edgespec.errors import ConversionError
 
 # llama.cpp's names, one for each way of cutting text that a Llama graph may have been trained with. Two that

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgespec.converters.checkpoint import Checkpoint, read_text
-
 from edgespec.errors import ConversionError
 
 

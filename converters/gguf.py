@@ -16,7 +16,8 @@ from typing import Any
 import gguf
 import numpy as np
 import numpy.typing as npt
-from edgespec.converters import Progress, card, llama, native, proof, quantize, vocabulary
+
+from edgespec.converters import Note, Progress, card, llama, native, proof, quantize, vocabulary
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.vocabulary import Vocabulary
 from edgespec.converters.whole import scratch, whole
@@ -36,7 +37,7 @@ def check(quantization: str) -> None:
     quantize.file_type(quantization)
 
 
-def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) -> Iterator[Progress]:
+def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) -> Iterator[Progress | Note]:
     """Convert `checkpoint` into the GGUF `output`. See `edgespec.converters.convert`."""
     graph = llama.read(checkpoint)
     total = graph.parameters()
@@ -44,7 +45,7 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
     claim = vocabulary.read(checkpoint, graph.vocabulary)
     words = proof.proven(claim, _vocabulary_file)
     for note in claim.notes:
-        yield Progress(f"note: {note}", 0, total)
+        yield Note(note)
     yield Progress("the plan", 0, total)
     plan = _Plan.make(checkpoint, graph, words, quantization)
     with whole(output, plan.size(), force) as file:

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from edgespec.converters.checkpoint import DTYPES, Checkpoint, Json, Stored
 
+from edgespec.converters.checkpoint import DTYPES, Checkpoint, Json, Stored
 from edgespec.errors import ConversionError
 
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM")

@@ -16,7 +16,6 @@ from edgespec.converters import probes
 from edgespec.converters.native import Tokenizer
 from edgespec.converters.vocabulary import Claim, Vocabulary
 from edgespec.converters.whole import scratch
-
 from edgespec.errors import ConversionError
 
 _MOST_PIECES = 20_000

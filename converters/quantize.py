@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from edgespec.converters import native
 from edgespec.converters.checkpoint import Stored, float32
 from edgespec.converters.whole import scratch
-
 from edgespec.errors import ConversionError, OptionError
 
 #: Our names for llama.cpp's file types (enum llama_ftype in llama.h).

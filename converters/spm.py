@@ -30,7 +30,6 @@ from edgespec.converters.vocabulary import (
     added_tokens,
     has_step,
 )
-
 from edgespec.errors import ConversionError, MissingPackage
 
 _SPACE = "\u2581"  # how SentencePiece writes a space

@@ -14,7 +14,6 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from edgespec.converters.checkpoint import Checkpoint, Json
-
 from edgespec.errors import ConversionError, MissingPackage
 
 # Token types of GGUF (enum llama_token_type in llama.h).

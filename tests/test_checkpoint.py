@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from edgespec.converters import convert
 from edgespec.converters.checkpoint import Checkpoint, float32, header
-
 from edgespec.errors import ConversionError
 
 from . import checkpoints

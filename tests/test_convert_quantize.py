@@ -8,9 +8,9 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-from edgespec.converters import convert, native, quantizations, quantize
 from llama_cpp import llama_cpp
 
+from edgespec.converters import convert, native, quantizations, quantize
 from edgespec.errors import ConversionError, OptionError
 
 from . import checkpoints

@@ -17,9 +17,9 @@ from typing import Any
 import gguf
 import pytest
 import sentencepiece
-from edgespec.converters import convert, native
 from tokenizers import Tokenizer
 
+from edgespec.converters import Note, convert, native
 from edgespec.errors import ConversionError
 
 from . import checkpoints
@@ -115,7 +115,7 @@ def test_byte_level(kind: str, tmp_path: Path) -> None:
                 text = unicodedata.normalize("NFC", text)  # noqa: PLW2901
             assert ours.encode(text) == judge.encode(text, add_special_tokens=False).ids, text
     assert fields(tmp_path / "model.gguf")["tokenizer.ggml.pre"] == PRE[kind]
-    notes = [step.what for step in convert(source, tmp_path / "again.gguf") if step.what.startswith("note: ")]
+    notes = [step.text for step in convert(source, tmp_path / "again.gguf") if isinstance(step, Note)]
     assert ["NFC" in note for note in notes] == ([True] if kind == "qwen2" else [])
 
 
@@ -145,8 +145,8 @@ def test_metaspace(scheme: str, tmp_path: Path) -> None:
     rewrite(source / "tokenizer.json", lambda d: d.update(normalizer=None, pre_tokenizer=step))
     judge = original(source)
     output = tmp_path / "model.gguf"
-    steps = [step.what for step in convert(source, output)]
-    assert sum("Metaspace" in what and what.startswith("note: ") for what in steps) == 1
+    notes = [step.text for step in convert(source, output) if isinstance(step, Note)]
+    assert sum("Metaspace" in note for note in notes) == 1
     with native.Tokenizer(output) as ours:
         for text in texts(300):
             text = text.lstrip(" ")  # noqa: PLW2901
