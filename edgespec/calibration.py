@@ -26,7 +26,7 @@ class _Rate:
         self._hits = 0.0
         self._tries = 0.0
 
-    def add(self, hit: bool) -> None:  # noqa: FBT001
+    def add(self, hit: bool) -> None:
         self._hits = self._hits * self._decay + hit
         self._tries = self._tries * self._decay + 1
 
@@ -76,7 +76,7 @@ class Calibration:
             for depth, (confidence, hit) in enumerate(tried):
                 self._add(asked.draft.drafter, confidence, depth, hit)
 
-    def _add(self, drafter: str, confidence: float, depth: int, hit: bool) -> None:  # noqa: FBT001
+    def _add(self, drafter: str, confidence: float, depth: int, hit: bool) -> None:
         bucket, depth = bisect_right(_EDGES, confidence), min(depth, _DEEPEST)
         self._by_confidence[drafter, bucket].add(hit)
         self._by_depth[drafter, bucket, depth].add(hit)

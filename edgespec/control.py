@@ -195,7 +195,7 @@ class _Silence:
 class _Market:
     """The prices of one round."""
 
-    def __init__(self, prices: Prices, calibration: Calibration, rate: float, trims: bool) -> None:  # noqa: FBT001
+    def __init__(self, prices: Prices, calibration: Calibration, rate: float, trims: bool) -> None:
         self.calibration = calibration
         self.rate = rate
         self.trims = trims

@@ -71,5 +71,5 @@ class ClosedError(EdgespecError):
     """Use of a runtime after close."""
 
 
-class Interrupted(Exception):  # noqa: N818 - not an error: the caller asked for it
+class Interrupted(Exception):
     """A decode was cancelled; the session holds what it held before the call."""

@@ -335,8 +335,11 @@ def _controller(pair: _Pair, speculation: Speculation) -> Controller:
 
 def _priced(session: Session, what: str, on_progress: OnProgress | None) -> Prices:
     prices = recall(session)
-    if prices is None:
-        tell = on_progress or (lambda _what, _share: None)
-        prices = Prices(measure(session, lambda share: tell(what, share)))
-        keep(session, prices)
+    if prices is not None:
+        session.decode((0,))  # the first pass reads the weights from disk; better now than in an answer
+        session.rollback(0)
+        return prices
+    tell = on_progress or (lambda _what, _share: None)
+    prices = Prices(measure(session, lambda share: tell(what, share)))
+    keep(session, prices)
     return prices

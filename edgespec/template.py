@@ -71,7 +71,7 @@ class ChatTemplate:
             return self._template.render(
                 messages=safe, add_generation_prompt=True, bos_token=self._bos, eos_token="", tools=None
             )
-        except Exception as error:  # noqa: BLE001 - a stranger's code may raise anything
+        except Exception as error:
             reason = " ".join(str(error).split()) or type(error).__name__
             raise TemplateError(f"the model's chat template refuses these messages: {reason}") from error
 

@@ -324,7 +324,7 @@ def _identity(low: Any, path: Path, gpu_layers: int) -> str:
 
     system = low.llama_print_system_info().decode()
     device = f"gpu_layers={gpu_layers}" if gpu_layers else "cpu"
-    return f"{head.hexdigest()}|{device}|{platform.processor()}|llama_cpp {llama_cpp.__version__}|{system}"
+    return f"{head.hexdigest()}|{device}|{platform.node()}|llama_cpp {llama_cpp.__version__}|{system}"
 
 
 def _text(function: Any, *arguments: Any) -> str | None:
