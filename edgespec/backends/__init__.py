@@ -146,13 +146,17 @@ class Session(Protocol):
 class Model(Protocol):
     """Loaded weights."""
 
-    vocabulary: Vocabulary
     #: The longest context the model was trained for, in tokens.
     trained_context: int
     #: A short human description: name, size, quantization.
     description: str
     #: The model's own default sampling, as far as its file states one: `Sampling` fields by name.
     sampling: dict[str, float]
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Its tokens."""
+        ...
 
     def session(self, context: int) -> Session:
         """A new sequence with room for `context` tokens."""
