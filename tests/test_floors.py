@@ -1,0 +1,129 @@
+"""Who may import whom: a module imports only from the floors below it."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import edgespec
+
+HOUSE = Path(edgespec.__file__).parent
+
+#: From the ground up. Modules of one floor do not import each other.
+FLOORS = [
+    {"errors", "types"},
+    {"sampling"},
+    {"verify", "backends", "text", "stats"},
+    {"prices", "calibration", "template", "drafters"},
+    {"control"},
+    {"engine"},
+    {"runtime"},
+    {"__init__"},
+    {"check"},
+]
+#: Neighbours: the runtime imports none of them.
+NEIGHBOURS = {"cli", "converters", "models", "terminal"}
+ENGINES = ["llama_cpp", "onnxruntime", "gguf", "tokenizers", "sentencepiece", "huggingface_hub", "torch"]
+
+
+def modules() -> dict[str, Path]:
+    """The runtime's files by their dotted name below `edgespec`."""
+    found = {}
+    for path in sorted(HOUSE.rglob("*.py")):
+        parts = path.relative_to(HOUSE).with_suffix("").parts
+        if parts[0] not in NEIGHBOURS:
+            found[".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(module: str, path: Path) -> Iterator[str]:
+    """The dotted names below `edgespec` that `module` imports, wherever in the file."""
+    package = (
+        module.split(".") if path.stem == "__init__" and module != "__init__" else module.split(".")[:-1]
+    )
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name.split(".") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = ["edgespec", *package][: len(package) + 2 - node.level] if node.level else []
+            base = [*above, *(node.module.split(".") if node.module else [])]
+            names = [[*base, alias.name] for alias in node.names]
+        else:
+            continue
+        for name in names:
+            if name[0] == "edgespec":
+                yield ".".join(name[1:] or ["__init__"])
+
+
+def floor(module: str) -> int:
+    top = module.split(".", maxsplit=1)[0]
+    found = [level for level, names in enumerate(FLOORS) if top in names]
+    assert found, f"edgespec.{module} stands on no floor: give it one in FLOORS"
+    return found[0]
+
+
+MODULES = modules()
+
+
+def known(name: str) -> str:
+    """The module of an imported name: `drafters.Terms` is `drafters`."""
+    parts = name.split(".")
+    while parts and ".".join(parts) not in MODULES and parts[0] not in NEIGHBOURS:
+        parts.pop()
+    return ".".join(parts) or "__init__"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_modules_import_from_below_only(module: str) -> None:
+    for name in map(known, imports(module, MODULES[module])):
+        assert name.partition(".")[0] not in NEIGHBOURS, f"edgespec.{module} imports its neighbour {name}"
+        if name.split(".")[0] == module.split(".", maxsplit=1)[0]:
+            continue  # within a package: see below
+        assert floor(name) < floor(module), (
+            f"edgespec.{module} imports edgespec.{name} from its own floor or above"
+        )
+
+
+def test_the_reader_of_imports_reads() -> None:
+    """A test that reads nothing passes always."""
+    assert {"drafters", "types", "verify", "backends"} <= {
+        *map(known, imports("drafters.model", MODULES["drafters.model"]))
+    }
+    assert "drafters.lookup" in [*map(known, imports("runtime", MODULES["runtime"]))]
+    assert len(MODULES) >= 18
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if m.startswith(("drafters", "backends"))])
+def test_methods_and_engines_know_nothing_of_each_other(module: str) -> None:
+    """No drafter imports an engine or another drafter; no engine imports another."""
+    for name in map(known, imports(module, MODULES[module])):
+        assert not name.startswith(("drafters.", "backends.")), f"edgespec.{module} imports edgespec.{name}"
+
+
+def test_the_round_names_no_method_and_no_engine() -> None:
+    for module in ("engine", "control", "verify", "prices", "calibration"):
+        source = MODULES[module].read_text("utf-8")
+        texts = [
+            n.value
+            for n in ast.walk(ast.parse(source))
+            if isinstance(n, ast.Constant) and isinstance(n.value, str)
+        ]
+        assert not {"lookup", "model", "llama", "toy", "gguf"} & set(texts)
+        assert not [n for n in imports(module, MODULES[module]) if n.count(".") > 1]
+
+
+@pytest.mark.parametrize(
+    "statement", ["import edgespec", "import edgespec.backends.toy", "import edgespec.prices"]
+)
+def test_importing_edgespec_loads_no_engine(statement: str) -> None:
+    """An app that embeds it pays for an engine when it opens a model, and never for converters."""
+    code = f"import sys; {statement}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "edgespec.engine" in loaded
+    assert not loaded & {*ENGINES, "click", "rich", *(f"edgespec.{name}" for name in NEIGHBOURS)}

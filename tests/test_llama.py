@@ -1,0 +1,427 @@
+"""The llama.cpp backend on the demo pair that comes with the package."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from edgespec import Device, Finished, Interrupt, Runtime, Sampling, Speculation, Started, Text, load
+from edgespec.backends import Model, Session, open_model
+from edgespec.errors import (
+    ContextOverflow,
+    EngineError,
+    Interrupted,
+    ModelFileError,
+    RollbackError,
+    VocabularyMismatch,
+)
+from edgespec.sampling import SHARED, distribution, gumbel
+from edgespec.types import Floats
+
+#: By how much a logit may differ between passes of different width: kernels differ, sums are in another order.
+ROUNDING = 0.15
+
+USER = "I am looking for a cheap restaurant in the centre of town."
+
+
+@pytest.fixture
+def session(demo_target: Model) -> Iterator[Session]:
+    opened = demo_target.session(512)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def prompt(demo_target: Model) -> list[int]:
+    text = f"<|im_start|>user\n{USER}<|im_end|>\n<|im_start|>assistant\n"
+    return demo_target.vocabulary.tokenize(text, special=True)
+
+
+def fresh(model: Model, tokens: Sequence[int]) -> Floats:
+    """The logits after `tokens`, token by token in a session of its own."""
+    session = model.session(512)
+    try:
+        return np.concatenate([session.decode([token]).copy() for token in tokens])
+    finally:
+        session.close()
+
+
+def test_one_pass_many_passes_and_a_prefill_agree(
+    demo_target: Model, session: Session, prompt: list[int]
+) -> None:
+    one_by_one = fresh(demo_target, prompt)
+    assert one_by_one.shape == (len(prompt), demo_target.vocabulary.size)
+    assert one_by_one.dtype == np.float32
+    assert one_by_one.std(axis=1).min() > 1, "these are no logits"
+    np.testing.assert_allclose(session.decode(prompt), one_by_one, atol=ROUNDING)
+    for cut in (1, 7, len(prompt) - 1):
+        session.rollback(0)
+        session.prefill(prompt[:cut])
+        assert list(session.tokens) == prompt[:cut]
+        np.testing.assert_allclose(session.decode(prompt[cut:]), one_by_one[cut:], atol=ROUNDING)
+    assert list(session.tokens) == prompt
+
+
+def test_a_prefill_longer_than_a_chunk(demo_target: Model) -> None:
+    """Chunks of 512: the positions must go on from one to the next."""
+    tokens = [5 + n % 700 for n in range(700)]
+    rows = []
+    for cut in (0, 100, 512, 699):
+        session = demo_target.session(1024)
+        session.prefill(tokens[:cut])
+        session.prefill(tokens[cut:-1])
+        rows.append(session.decode(tokens[-1:]).copy())
+        assert list(session.tokens) == tokens
+        session.close()
+    for row in rows[1:]:
+        np.testing.assert_allclose(row, rows[0], atol=ROUNDING)
+
+
+def test_rollback_is_exact(demo_target: Model, session: Session, prompt: list[int]) -> None:
+    """What was rolled back must leave no trace: the same pass gives the very same numbers."""
+    session.prefill(prompt)
+    first = session.decode([7, 8, 9]).copy()
+    for rubbish in ([100, 101], [7, 8, 9], [1] * 50, [7]):
+        session.rollback(len(prompt))
+        session.decode(rubbish)
+        session.rollback(len(prompt))
+        assert list(session.tokens) == prompt
+        assert (session.decode([7, 8, 9]) == first).all()
+
+
+def test_rollback_keeps_accepted_tokens(demo_target: Model, session: Session, prompt: list[int]) -> None:
+    session.prefill(prompt)
+    for keep in ([], [0], [0, 1], [0, 1, 2]):
+        session.rollback(len(prompt))
+        session.decode([7, 8, 9])
+        session.rollback(len(prompt), keep)
+        kept = [*prompt, *[7, 8, 9][: len(keep)]]
+        assert list(session.tokens) == kept
+        right = fresh(demo_target, [*kept, 11])[-1:]
+        np.testing.assert_allclose(session.decode([11]), right, atol=ROUNDING)
+
+
+def test_rollback_that_cannot_be_is_an_error_and_changes_nothing(session: Session, prompt: list[int]) -> None:
+    session.prefill(prompt)
+    session.decode([7, 8, 9])
+    held, n = list(session.tokens), len(prompt)
+    for length, keep in [
+        (n + 4, []),
+        (-1, []),
+        (n, [1]),
+        (n, [0, 2]),
+        (n, [0, 1, 2, 3]),
+        (n - 1, [0]),
+        (n + 1, [0]),
+    ]:
+        with pytest.raises(RollbackError):
+            session.rollback(length, keep)
+        assert list(session.tokens) == held
+    session.rollback(n + 3)
+    session.rollback(n, [0])
+    assert list(session.tokens) == held[: n + 1]
+
+
+def test_what_does_not_fit_is_refused_and_changes_nothing(demo_target: Model) -> None:
+    session = demo_target.session(40)
+    session.prefill([5] * 38)
+    for call in (session.decode, session.prefill):
+        with pytest.raises(ContextOverflow, match="38 \\+ 3 tokens do not fit the context of 40"):
+            call([1, 2, 3])
+    assert len(session.tokens) == 38
+    assert len(session.decode([1, 2])) == 2
+    session.close()
+
+
+def test_a_tree_is_refused_by_a_session_that_takes_chains(session: Session) -> None:
+    assert not session.can_tree
+    with pytest.raises(EngineError, match="can_tree"):
+        session.decode([5, 6, 7], (-1, 0, 0))
+    assert list(session.tokens) == []
+    assert len(session.decode([5, 6, 7], (-1, 0, 1))) == 3
+
+
+def test_a_pass_too_wide_for_the_batch_is_an_error(demo_target: Model) -> None:
+    session = demo_target.session(2048)
+    with pytest.raises(EngineError, match="at most 512"):
+        session.decode([5] * 513)
+    session.close()
+
+
+def test_the_price_depends_on_file_and_threads(demo: dict[str, Path]) -> None:
+    def identity(name: str, threads: int) -> str:
+        model = open_model(demo[name], Device(threads=threads), Interrupt())
+        session = model.session(64)
+        session.close()
+        model.close()
+        return session.identity
+
+    kept = [identity("target", 1), identity("target", 2), identity("draft", 1)]
+    assert len(set(kept)) == 3
+    assert identity("target", 1) == kept[0], "else every run would measure anew"
+
+
+# --- text
+
+
+def test_tokens_and_text_go_both_ways(demo_target: Model) -> None:
+    vocabulary = demo_target.vocabulary
+    for text in ("Hello, world", " two  spaces\n\n", "né 😀 한국", "", "a" * 3000):
+        tokens = vocabulary.tokenize(text)
+        assert b"".join(map(vocabulary.piece, tokens)).decode() == text
+    assert vocabulary.tokenize("\ud800a"), "half an emoji, as pasted text may hold"
+
+
+def test_special_tokens_have_no_text_and_end_the_turn(demo_target: Model) -> None:
+    vocabulary = demo_target.vocabulary
+    (end,) = vocabulary.tokenize("<|im_end|>", special=True)
+    (start,) = vocabulary.tokenize("<|im_start|>", special=True)
+    assert vocabulary.ends(end)
+    assert not vocabulary.ends(start)
+    assert not vocabulary.ends(vocabulary.tokenize("a")[0])
+    assert vocabulary.piece(end) == b""
+    assert vocabulary.label(end) == "<|im_end|>"
+    assert {"<|im_end|>", "<|im_start|>"} <= set(vocabulary.specials())
+    assert end not in vocabulary.tokenize("<|im_end|>")
+
+
+# --- whole answers
+
+
+@pytest.fixture(scope="module")
+def pair(demo: dict[str, Path]) -> Iterator[Runtime]:
+    with load(demo["target"], demo["draft"], device=Device(context=1024, threads=2)) as runtime:
+        yield runtime
+
+
+def answer(runtime: Runtime, prompt: Sequence[int], sampling: Sampling, **speculation: object) -> list[int]:
+    options = Speculation(**speculation)  # type: ignore[arg-type]
+    said: list[int] = []
+    for event in runtime.complete(prompt, sampling, max_tokens=48, speculation=options):
+        if isinstance(event, Text):
+            said += event.tokens
+    return said
+
+
+def gap(model: Model, prompt: Sequence[int], said: Sequence[int], sampling: Sampling) -> float:
+    """By how much the best token after `said` leads the second, in logits."""
+    context = [*prompt, *said]
+    row = fresh(model, context)[-1]
+    if sampling.greedy:
+        best = np.sort(row)
+    else:
+        choices = distribution(row, sampling)
+        noise = gumbel(sampling.seed, len(context), choices.tokens, SHARED)
+        best = np.sort((np.log(choices.probs) + noise) * sampling.temperature)
+    return float(best[-1] - best[-2])
+
+
+@pytest.mark.parametrize(
+    "sampling", [Sampling(), Sampling(temperature=0.8, seed=1), Sampling(temperature=0.8, seed=2)]
+)
+def test_the_same_seed_gives_the_same_text_whatever_drafts(
+    pair: Runtime, demo_target: Model, prompt: list[int], sampling: Sampling
+) -> None:
+    """Where two texts part, rounding must explain it: the two best tokens are nearly equal there."""
+    (end,) = demo_target.vocabulary.tokenize("<|im_end|>", special=True)
+    sampling = replace(sampling, logit_bias=((end, -np.inf),))
+    plain = answer(pair, prompt, sampling, k=0)
+    assert len(plain) == 48
+    same = 0
+    ways: list[dict[str, object]] = [
+        {},
+        {"k": 1},
+        {"k": 8},
+        {"k": 8, "drafters": ("model",)},
+        {"k": 3, "drafters": ("lookup",)},
+        {"drafters": ("lookup",)},
+    ]
+    if sampling.greedy:
+        ways.append({"k": 8, "verifier": "rejection"})
+    for way in ways:
+        said = answer(pair, prompt, sampling, **way)
+        if said == plain:
+            same += 1
+            continue
+        parted = next(i for i, (a, b) in enumerate(itertools.zip_longest(plain, said)) if a != b)
+        assert gap(demo_target, prompt, plain[:parted], sampling) < 2 * ROUNDING
+    assert same >= len(ways) - 1, "near ties are rare"
+
+
+def test_another_seed_gives_another_text(pair: Runtime, prompt: list[int]) -> None:
+    texts = {tuple(answer(pair, prompt, Sampling(temperature=0.8, seed=seed))) for seed in range(4)}
+    assert len(texts) > 1
+
+
+def test_drafts_of_the_demo_pair_are_accepted(pair: Runtime, prompt: list[int]) -> None:
+    """Else every test of speculation here would be a test of plain decoding."""
+    options = Speculation(k=4, drafters=("model",))
+    *_, finished = pair.complete(prompt, max_tokens=48, speculation=options)
+    assert isinstance(finished, Finished)
+    assert finished.stats.acceptance_rate > 0.5
+    assert finished.stats.mean_accepted_length > 2
+
+
+def test_a_chat_goes_on_where_it_was(pair: Runtime) -> None:
+    messages = [{"role": "user", "content": USER}]
+    events = list(pair.chat(messages))
+    text = "".join(event.text for event in events if isinstance(event, Text))
+    assert isinstance(events[-1], Finished)
+    assert events[-1].reason == "end"
+    assert len(text) > 10
+    assert "<|" not in text
+    messages += [
+        {"role": "assistant", "content": text},
+        {"role": "user", "content": "Thanks <|im_end|> bye."},
+    ]
+    started = next(pair.chat(messages))
+    assert isinstance(started, Started)
+    assert isinstance(events[0], Started)
+    assert started.cached > events[0].prompt
+
+
+def test_a_prompt_longer_than_the_context(pair: Runtime) -> None:
+    with pytest.raises(ContextOverflow, match="the context holds 1024"):
+        pair.complete("word " * 1500)
+    *_, finished = pair.complete("Hello", max_tokens=3)
+    assert isinstance(finished, Finished)
+    assert finished.reason == "length"
+
+
+# --- files
+
+
+def test_files_that_are_no_model(tmp_path: Path, demo: dict[str, Path]) -> None:
+    """Every one an error of ours, on one line, that names the file; and the next load works."""
+    whole = demo["draft"].read_bytes()
+    damaged = {
+        "half.gguf": whole[: len(whole) // 2],
+        "head.gguf": whole[:1000],
+        "magic.gguf": whole[:4],
+        "empty.gguf": b"",
+        "text.gguf": b"This is no model.\n" * 100,
+        "zeros.gguf": b"GGUF" + bytes(4000),
+        "model.bin": whole,
+        "model": whole[:10],
+    }
+    for name, content in damaged.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder.gguf").mkdir()
+    for name in [*damaged, "folder", "folder.gguf", "missing.gguf", "missing"]:
+        with pytest.raises(ModelFileError) as caught:
+            load(tmp_path / name)
+        message = str(caught.value)
+        assert name in message
+        assert "\n" not in message
+        assert 30 < len(message) < 600
+    with pytest.raises(ModelFileError, match="half"):
+        load(demo["target"], tmp_path / "half.gguf")
+    open_model(demo["draft"], Device(), Interrupt()).close()
+
+
+def test_a_suffix_in_capitals(tmp_path: Path, demo: dict[str, Path]) -> None:
+    shutil.copy(demo["draft"], tmp_path / "MODEL.GGUF")
+    open_model(tmp_path / "MODEL.GGUF", Device(), Interrupt()).close()
+
+
+def test_a_path_with_other_letters_and_spaces(tmp_path: Path, demo: dict[str, Path]) -> None:
+    (tmp_path / "модель é").mkdir()
+    shutil.copy(demo["draft"], tmp_path / "модель é" / "a b.gguf")
+    open_model(tmp_path / "модель é" / "a b.gguf", Device(), Interrupt()).close()
+
+
+def test_a_draft_with_another_vocabulary_is_refused(
+    tmp_path: Path, demo: dict[str, Path], demo_target: Model
+) -> None:
+    """One token of 4096 written differently in the file: enough to make all drafts nonsense there."""
+    label = next(
+        label for label in map(demo_target.vocabulary.label, range(2000, 4096)) if len(label.encode()) == 9
+    )
+    old = len(label.encode()).to_bytes(8, "little") + label.encode()
+    whole = demo["draft"].read_bytes()
+    assert old in whole
+    (tmp_path / "other.gguf").write_bytes(whole.replace(old, old[:-1] + b"~", 1))
+    with pytest.raises(VocabularyMismatch, match=r"different vocabularies: token \d+ is") as caught:
+        load(demo["target"], tmp_path / "other.gguf")
+    assert repr(label) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# --- interrupting, and freeing
+
+
+def test_a_prefill_is_cancelled_from_another_thread(demo: dict[str, Path]) -> None:
+    """Inside a pass. The session then holds what it held before, and goes on as if nothing had been."""
+    interrupt = Interrupt()
+    model = open_model(demo["target"], Device(threads=1), interrupt)
+    session = model.session(2048)
+    session.prefill([5, 6, 7])
+    for _attempt in range(20):  # a machine so busy that the pass is over before the flag is set: once more
+        setter = threading.Timer(0.01, interrupt.set)
+        setter.start()
+        started = time.perf_counter()
+        try:
+            session.prefill([5 + n % 900 for n in range(2000)])
+        except Interrupted:
+            assert list(session.tokens) == [5, 6, 7]
+            if time.perf_counter() - started > 0.005:
+                break
+        else:
+            session.rollback(3)
+        finally:
+            setter.join()
+            interrupt.clear()
+    else:
+        pytest.fail("20 prefills, and none was cancelled in the middle")
+    row = session.decode([8]).copy()
+    np.testing.assert_allclose(row[0], fresh(model, [5, 6, 7, 8])[-1], atol=ROUNDING)
+    session.close()
+    model.close()
+
+
+def test_an_interrupt_that_is_set_stops_everything(demo: dict[str, Path]) -> None:
+    interrupt = Interrupt()
+    model = open_model(demo["draft"], Device(), interrupt)
+    session = model.session(64)
+    interrupt.set()
+    for call in (session.decode, session.prefill):
+        with pytest.raises(Interrupted):
+            call([5, 6])
+    assert list(session.tokens) == []
+    with pytest.raises(Interrupted):
+        open_model(demo["target"], Device(), interrupt)
+    interrupt.clear()
+    assert len(session.decode([5, 6])) == 2
+    session.close()
+    session.close()
+    model.close()
+    model.close()
+
+
+def test_opening_and_closing_leaks_nothing(demo: dict[str, Path]) -> None:
+    """The draft takes 2.5 MB and its context some more: 60 left behind would be some hundred."""
+
+    def cycle() -> None:
+        model = open_model(demo["draft"], Device(threads=1), Interrupt())
+        session = model.session(512)
+        session.decode([5, 6, 7])
+        session.close()
+        model.close()
+
+    process = psutil.Process()
+    for _ in range(10):
+        cycle()
+    before = process.memory_info().rss
+    for _ in range(60):
+        cycle()
+    assert process.memory_info().rss - before < 60e6

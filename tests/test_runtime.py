@@ -1,0 +1,479 @@
+"""The face for apps: threads, cancelling, closing, chats that outgrow the context, options."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import edgespec
+from edgespec import (
+    DRAFTERS,
+    Device,
+    Event,
+    Finished,
+    Interrupt,
+    Runtime,
+    Sampling,
+    Speculation,
+    Started,
+    Text,
+    assemble,
+)
+from edgespec.backends.toy import END, Bytes, Rule, ToyModel, ToySession, blend, ngram_rule, scripted
+from edgespec.errors import (
+    BusyError,
+    ClosedError,
+    ContextOverflow,
+    Interrupted,
+    OptionError,
+    TemplateError,
+    VocabularyMismatch,
+)
+from edgespec.prices import recall
+from edgespec.types import Floats
+
+from .helpers import plainly
+
+TALK = ngram_rule(Bytes.size, order=2, seed=5)
+USER = {"role": "user", "content": "Hello"}
+
+
+class Recorded(ToyModel):
+    """A toy that notes what is opened and closed, in order."""
+
+    def __init__(
+        self, rule: Rule | None = None, interrupt: Interrupt | None = None, name: str = "toy"
+    ) -> None:
+        super().__init__(rule or TALK, interrupt)
+        self.name = name
+        self.log: list[str] = []
+        self.sessions: list[ToySession] = []
+
+    def session(self, context: int) -> ToySession:
+        session = super().session(context)
+        session.identity = f"{self.name} {id(self)}"
+        close = session.close
+
+        def noted() -> None:
+            self.log.append("session closed")
+            close()
+
+        session.close = noted  # type: ignore[method-assign]
+        self.sessions.append(session)
+        return session
+
+    def close(self) -> None:
+        self.log.append("model closed")
+
+
+def opened(
+    rule: Rule | None = None, draft: Rule | None = None, *, context: int = 256, **speculation: Any
+) -> tuple[Runtime, Recorded]:
+    interrupt = Interrupt()
+    target = Recorded(rule, interrupt)
+    second = Recorded(draft, interrupt, "draft") if draft is not None else None
+    return (
+        assemble(
+            target,
+            second,
+            device=Device(context=context),
+            speculation=Speculation(**speculation),
+            interrupt=interrupt,
+        ),
+        target,
+    )
+
+
+def read(events: Iterator[Event]) -> tuple[list[int], Finished]:
+    tokens: list[int] = []
+    for event in events:
+        if isinstance(event, Text):
+            tokens += event.tokens
+        if isinstance(event, Finished):
+            return tokens, event
+    raise AssertionError("no Finished")
+
+
+def ends(token: int) -> bool:
+    return Bytes().ends(token)
+
+
+def test_complete_streams_what_plain_decoding_says() -> None:
+    prompt = list(b"abc abc")
+    runtime, _ = opened(draft=blend(TALK, ngram_rule(Bytes.size, seed=6), 0.3))
+    with runtime:
+        for sampling in (Sampling(), Sampling(temperature=0.8, top_k=20, seed=4)):
+            said, finished = read(runtime.complete("abc abc", sampling, max_tokens=40))
+            assert said == plainly(TALK, prompt, sampling, 40, ends)
+            assert read(runtime.complete(prompt, sampling, max_tokens=40))[0] == said
+            assert finished.stats.prompt == 7
+            assert finished.stats.plain_tokens_per_second
+
+
+def test_text_typed_into_complete_spells_no_special_token() -> None:
+    runtime, _ = opened()
+    started = next(runtime.complete(END, max_tokens=1))
+    assert isinstance(started, Started)
+    assert started.prompt == len(END)
+
+
+def test_everything_public_is_there() -> None:
+    for name in edgespec.__all__:
+        assert getattr(edgespec, name) is not None
+
+
+# --- one answer at a time
+
+
+class Gate:
+    """A rule that waits where it is told to, so that another thread can act in the middle of a pass."""
+
+    def __init__(self, rule: Rule, at: int) -> None:
+        self.reached = threading.Event()
+        self.go_on = threading.Event()
+        self._rule = rule
+        self._at = at
+
+    def __call__(self, context: Sequence[int]) -> Floats:
+        """The rule's row, when the gate is open."""
+        if len(context) == self._at:
+            self.reached.set()
+            assert self.go_on.wait(20), "nobody opened the gate"
+        return self._rule(context)
+
+
+class Reader(threading.Thread):
+    """Reads an answer in a thread of its own."""
+
+    def __init__(self, events: Callable[[], Iterator[Event]]) -> None:
+        super().__init__(daemon=True)
+        self._open = events
+        self.events: list[Event] = []
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.events.extend(self._open())
+        except BaseException as error:  # noqa: BLE001 - the test wants to see it
+            self.error = error
+
+    def finished(self) -> str:
+        self.join(20)
+        assert not self.is_alive(), "it hangs"
+        assert self.error is None
+        assert isinstance(self.events[-1], Finished)
+        return self.events[-1].reason
+
+
+@pytest.fixture
+def at_work() -> Iterator[tuple[Runtime, Recorded, Gate, Reader]]:
+    """A runtime in the middle of the target's pass over the 120th token, in another thread."""
+    gate = Gate(ngram_rule(250, order=2, seed=5), 120)  # it never says an end
+
+    def rule(context: Sequence[int]) -> Floats:
+        row: Floats = np.full(Bytes.size, -20, dtype=np.float32)
+        row[:250] = gate(context)
+        return row
+
+    runtime, model = opened(rule, context=200, drafters=(), k=0)
+    reader = Reader(lambda: runtime.complete("a" * 100))
+    assert gate.reached.wait(20)
+    yield runtime, model, gate, reader
+    gate.go_on.set()
+    reader.join(20)
+
+
+AtWork = tuple[Runtime, Recorded, Gate, Reader]
+
+
+def test_a_second_answer_is_refused_while_the_first_goes_on(at_work: AtWork) -> None:
+    runtime, _, gate, reader = at_work
+    second = runtime.complete("b")
+    with pytest.raises(BusyError, match="answering already"):
+        next(second)
+    gate.go_on.set()
+    assert reader.finished() == "context", "the first is not disturbed"
+    assert read(runtime.complete("b", max_tokens=3))[1].reason == "length"
+
+
+def test_a_second_answer_in_the_same_thread_is_refused_until_the_first_is_left() -> None:
+    runtime, _ = opened()
+    first = runtime.complete("a", max_tokens=5)
+    next(first)
+    with pytest.raises(BusyError):
+        next(runtime.complete("b"))
+    del first  # a stream that is forgotten is closed at once
+    assert read(runtime.complete("b", max_tokens=3))[1].reason == "length"
+
+
+def test_an_answer_never_started_holds_nothing() -> None:
+    runtime, _ = opened()
+    _unread = runtime.complete("a")
+    assert read(runtime.complete("b", max_tokens=3))[1].reason == "length"
+
+
+def test_cancel_from_another_thread(at_work: AtWork) -> None:
+    runtime, model, gate, reader = at_work
+    runtime.cancel()
+    gate.go_on.set()
+    assert reader.finished() == "cancelled"
+    said = [token for event in reader.events if isinstance(event, Text) for token in event.tokens]
+    assert 0 < len(said) < 40
+    held = list(model.sessions[0].tokens)
+    assert held == [*b"a" * 100, *said][: len(held)]
+    again, finished = read(runtime.complete("a" * 100, max_tokens=len(said)))
+    assert again == said, "and the next answer is not cancelled too"
+    assert finished.reason == "length"
+
+
+def test_close_while_another_thread_generates(at_work: AtWork) -> None:
+    """Closing waits for the pass, ends the answer, and only then frees what the pass is using."""
+    runtime, model, gate, reader = at_work
+    closer = threading.Thread(target=runtime.close, daemon=True)
+    closer.start()
+    closer.join(0.05)
+    assert closer.is_alive()
+    assert model.log == []
+    gate.go_on.set()
+    closer.join(20)
+    assert not closer.is_alive()
+    reader.join(20)
+    assert not reader.is_alive()
+    assert reader.error is None
+    assert model.log == ["session closed", "model closed"]
+    with pytest.raises(ClosedError):
+        runtime.complete("b")
+
+
+def test_close_with_a_stream_that_waits_for_its_reader() -> None:
+    """In the same thread: waiting for the reader would wait for ever."""
+    runtime, model = opened()
+    stream = runtime.complete("a", max_tokens=9)
+    next(stream)
+    next(stream)
+    runtime.close()
+    assert model.log == ["session closed", "model closed"]
+    assert list(stream) == []
+
+
+def test_use_after_close_is_refused() -> None:
+    runtime, _ = opened()
+    early = runtime.complete("a")
+    runtime.close()
+    runtime.close()
+    for use in (lambda: runtime.complete("a"), lambda: runtime.chat([USER]), lambda: next(early)):
+        with pytest.raises(ClosedError, match="closed; load it again"):
+            use()
+
+
+def test_the_context_manager_closes_after_an_error() -> None:
+    runtime, model = opened(draft=TALK)
+
+    def fail(answer: Iterator[Event]) -> None:
+        next(answer)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), runtime:
+        fail(runtime.complete("a"))
+    assert model.log == ["session closed", "model closed"]
+
+
+def test_everything_is_freed_once_sessions_before_models() -> None:
+    log: list[str] = []
+    target, draft = Recorded(name="one"), Recorded(name="two")
+    target.log = draft.log = log
+    runtime = assemble(target, draft)
+    runtime.close()
+    runtime.close()
+    assert log == ["session closed", "session closed", "model closed", "model closed"]
+
+
+def test_a_pair_that_fails_to_assemble_leaves_no_session_open() -> None:
+    target, draft = Recorded(), Recorded()
+    interrupt = Interrupt()
+    draft._interrupt = interrupt  # as if the loading were given up while the draft is measured
+    interrupt.set()
+    with pytest.raises(Interrupted):
+        assemble(target, draft, interrupt=interrupt)
+    assert target.log == ["session closed"], "the models stay the caller's"
+    assert draft.log == ["session closed"]
+
+
+# --- chats
+
+
+def chat(n: int) -> list[dict[str, str]]:
+    roles = ("user", "assistant")
+    return [{"role": roles[i % 2], "content": f"message {i:03}"} for i in range(n)]
+
+
+def dropped(runtime: Runtime, messages: Sequence[dict[str, str]], **options: Any) -> tuple[int, int]:
+    started = next(runtime.chat(messages, **options))
+    assert isinstance(started, Started)
+    return started.dropped, started.prompt
+
+
+def test_the_oldest_turns_are_dropped_in_pairs_until_an_answer_fits() -> None:
+    runtime, model = opened(context=200)
+    assert dropped(runtime, chat(3))[0] == 0
+    for n in (9, 11, 31):
+        count, length = dropped(runtime, chat(n))
+        assert count > 0
+        assert count % 2 == 0, "the first that is left must be a user's"
+        assert length <= 150, "a quarter of the context is left for the answer"
+        held = bytes(token for token in model.sessions[0].tokens if token < 256).decode()
+        assert f"message {n - 1:03}" in held
+        assert f"message {count:03}" in held
+        assert f"message {count - 1:03}" not in held
+
+
+def test_no_more_is_dropped_than_a_short_answer_needs() -> None:
+    runtime, _ = opened(context=200)
+    assert dropped(runtime, chat(9), max_tokens=1)[0] < dropped(runtime, chat(9))[0]
+
+
+def test_a_leading_system_message_stays() -> None:
+    runtime, model = opened(context=200)
+    count, _ = dropped(runtime, [{"role": "system", "content": "Be brief"}, *chat(15)])
+    held = bytes(token for token in model.sessions[0].tokens if token < 256).decode()
+    assert count > 0
+    assert held.startswith("system\nBe brief")
+
+
+def test_the_caller_s_messages_are_not_touched() -> None:
+    runtime, _ = opened(context=200)
+    messages = chat(15)
+    dropped(runtime, messages)
+    assert messages == chat(15)
+
+
+def test_a_last_message_too_long_for_the_context_is_refused() -> None:
+    runtime, _ = opened(context=100)
+    with pytest.raises(ContextOverflow):
+        runtime.chat([*chat(4), {"role": "user", "content": "x" * 100}])
+
+
+def test_a_chat_computes_only_what_is_new() -> None:
+    script = [*Bytes().tokenize("Fine." + END, special=True)]
+    prompt = len(Bytes().tokenize("<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n", special=True))
+    runtime, _ = opened(scripted(Bytes.size, [*[0] * prompt, *script]))
+    _, finished = read(runtime.chat([USER]))
+    assert (finished.reason, finished.stats.tokens, finished.stats.cached) == ("end", len(script), 0)
+    turns = [USER, {"role": "assistant", "content": "Fine."}, {"role": "user", "content": "Bye"}]
+    started = next(runtime.chat(turns))
+    assert isinstance(started, Started)
+    assert started.cached == prompt + len("Fine.")
+
+
+def test_chats_that_make_no_sense_are_refused() -> None:
+    runtime, _ = opened()
+    with pytest.raises(OptionError, match="no messages"):
+        runtime.chat([])
+    with pytest.raises(OptionError, match="a message is"):
+        runtime.chat([{"role": "user"}])
+    with pytest.raises(OptionError, match="prompt is empty"):
+        runtime.complete("")
+    with pytest.raises(OptionError, match="max_tokens is 0"):
+        runtime.complete("a", max_tokens=0)
+
+
+def test_a_model_without_a_template_completes_but_does_not_chat() -> None:
+    model = Recorded()
+    model.vocabulary.template = None
+    runtime = assemble(model)
+    with pytest.raises(TemplateError, match="no chat template"):
+        runtime.chat([USER])
+    assert read(runtime.complete("a", max_tokens=2))[1].reason == "length"
+
+
+# --- options
+
+
+def test_speculation_for_one_answer_only() -> None:
+    runtime, _ = opened(draft=TALK, k=4, drafters=("model",))
+
+    def lengths(speculation: Speculation | None = None) -> dict[int, int]:
+        said, finished = read(runtime.complete("abc", max_tokens=21, speculation=speculation))
+        assert said == plainly(TALK, list(b"abc"), Sampling(), 21, ends)
+        return finished.stats.k_histogram
+
+    assert set(lengths(Speculation(k=0))) == {0}
+    assert max(lengths()) == 4
+    assert max(lengths(Speculation(k=2, drafters=("model",)))) == 2
+    assert set(lengths(Speculation(k=3, drafters=()))) == {0}
+    assert max(lengths()) == 4, "the runtime's own is as it was"
+
+
+def test_all_drafters_that_the_pair_allows_are_the_default() -> None:
+    used: dict[str, tuple[int, int]] = {}
+    runtime, _ = opened(draft=blend(TALK, ngram_rule(Bytes.size, seed=6), 0.3), k=2)
+    used |= read(runtime.complete("xyxyxyxyxy", max_tokens=20))[1].stats.by_drafter
+    assert set(used) == set(DRAFTERS)
+
+
+def test_unknown_names_list_the_known() -> None:
+    with pytest.raises(OptionError, match="no drafter 'medusa'; there are lookup, model"):
+        Speculation(drafters=("lookup", "medusa"))
+    with pytest.raises(OptionError, match="no verifier 'hope'; there are match, rejection"):
+        Speculation(verifier="hope")
+    with pytest.raises(OptionError, match="k is -1"):
+        Speculation(k=-1)
+    for device in ({"context": -1}, {"threads": -1}, {"gpu_layers": -2}):
+        with pytest.raises(OptionError, match="none may be negative"):
+            Device(**device)
+
+
+def test_the_model_drafter_needs_a_draft_model() -> None:
+    with pytest.raises(OptionError, match="'model' needs a draft model"):
+        assemble(Recorded(), speculation=Speculation(drafters=("model",)))
+    runtime, _ = opened()
+    with pytest.raises(OptionError, match="'model' needs a draft model"):
+        runtime.complete("a", speculation=Speculation(drafters=("lookup", "model")))
+
+
+def test_a_draft_of_another_family_is_refused() -> None:
+    class Others(Bytes):
+        def label(self, token: int) -> str:
+            return f"{token}"
+
+    draft = Recorded()
+    draft.vocabulary = Others()
+    with pytest.raises(VocabularyMismatch, match="token 0"):
+        assemble(Recorded(), draft)
+
+
+def test_prices_are_measured_once_and_told(own_cache: Path) -> None:
+    target, draft = Recorded(), Recorded()
+    told: list[tuple[str, float]] = []
+    first = assemble(target, draft, on_progress=lambda what, share: told.append((what, share)))
+    assert {what for what, _ in told} == {"target", "draft"}
+    assert told[-1][1] == 1.0
+    assert len(list((own_cache / "prices").iterdir())) == 2
+    kept = recall(target.sessions[0])
+    assert kept is not None
+    assert kept.seconds == first.prices.seconds
+    told.clear()
+    second = assemble(target, draft, on_progress=lambda what, share: told.append((what, share)))
+    assert told == []
+    assert second.prices.seconds == kept.seconds
+
+
+def test_a_context_that_was_not_asked_for_is_the_model_s_own_and_not_too_large() -> None:
+    for trained, want in ((512, 512), (4096, 4096), (131072, 4096)):
+        model = Recorded()
+        model.trained_context = trained
+        assert assemble(model).context == want
+    assert opened(context=100)[0].context == 100
+
+
+def test_description_and_text() -> None:
+    runtime, _ = opened(draft=TALK)
+    assert runtime.description == "toy with draft toy"
+    assert runtime.text([*b"h\xc3", *b"\xa9", 258]) == "hé"
+    assert runtime.sampling == {}
