@@ -113,9 +113,6 @@ class Adaptive:
                 continue
             if hope <= 0 and not drawing.verifier.trims:
                 terms = _Always(drawing, 1)
-            elif not silence.step and drawing.verifier.trims:
-                # Nothing is spent, and the text judges what is not bought: let it say all it has.
-                terms = _Always(drawing, limit)
             else:
                 terms = _Paying(drawing, limit, market, drafter.name, step)
             asked.append(ask(drafter, drawing, terms))
