@@ -189,6 +189,11 @@ def test_calibration_follows_a_change() -> None:
     for _ in range(60):
         learn(calibration, [False])
     assert max(views(calibration, 0)) < 0.3
+    for _ in range(200):
+        learn(calibration, [False])
+    assert calibration.conditional("d", 0.9, 5) < 0.3, (
+        "and so, more slowly, at depths that were never reached"
+    )
 
 
 def test_calibration_keeps_confidences_depths_and_drafters_apart() -> None:
@@ -217,6 +222,19 @@ def test_what_was_not_bought_is_evidence_where_the_text_decides() -> None:
         for _ in range(20):
             calibration.observe(unbought, by_text=by_text)
         assert (calibration.expected("d", 0) < 0.2) == by_text
+
+
+def test_a_wrong_proposal_is_no_evidence_beyond_its_first_mistake() -> None:
+    """Another draft was bought, and the text went on: behind the mistake ours stood in another context."""
+    ours, theirs = Draft.chain([5, 6, 7], [0.9] * 3, "ours"), Draft.chain([1, 2, 3], [0.9] * 3, "theirs")
+    calibration = Calibration()
+    before = [calibration.expected("ours", depth) for depth in (1, 2)]
+    for _ in range(20):
+        asked = (Asked(ours, 0, 0.0), Asked(theirs, 0, 0.0))
+        calibration.observe(Round(theirs, (0, 1, 2), (1, 2, 3, 4), 1.0, asked), by_text=True)
+    assert calibration.expected("ours", 0) < 0.2
+    assert [calibration.expected("ours", depth) for depth in (1, 2)] == before
+    assert calibration.expected("theirs", 2) > 0.9
 
 
 def test_a_drafter_gets_no_credit_for_another_s_draft() -> None:

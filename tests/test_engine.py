@@ -28,9 +28,9 @@ VOCAB = 24
 PROMPT = [1, 2, 3, 1, 2, 5, 1, 2]
 SPOKEN = Bytes()
 
-# Order 1: few contexts, so that the text repeats itself and a look-up finds something.
-TARGET = ngram_rule(VOCAB, order=1, seed=3, sharpness=1.5)
-OTHER = ngram_rule(VOCAB, order=1, seed=4, sharpness=1.5)
+# What comes next depends on the last two tokens: with one alone a mixed-up branch would not show.
+TARGET = ngram_rule(VOCAB, order=2, seed=46, sharpness=1.5)
+OTHER = ngram_rule(VOCAB, order=2, seed=1046, sharpness=1.5)
 
 #: A curve on which drafting pays at some widths.
 STAIRS = (1.0, 1.2, 1.3, 1.3, 1.8, 1.9, 1.9, 1.9, 2.5, 2.6, 2.6, 2.6, 3.0, 3.0, 3.0, 3.0)
@@ -330,6 +330,15 @@ def test_cancelling_at_any_moment_leaves_everything_usable(where: str, call: int
     interrupt.clear()
     said, finished = run(speaker.generate(Request(PROMPT, max_tokens=20)), target, PROMPT)
     assert (said, finished.reason) == (right, "length")
+
+
+def test_cancelling_works_with_an_engine_that_cannot_stop_in_a_pass() -> None:
+    """Then it takes until the end of the round."""
+    interrupt = Interrupt()
+    target = ToySession(interrupting(TARGET, interrupt, 5), VOCAB)
+    events = engine(target, Fixed([], 0), interrupt=interrupt).generate(Request(PROMPT, max_tokens=20))
+    said, finished = run(events, target, PROMPT)
+    assert (len(said), finished.reason) == (5, "cancelled")
 
 
 def test_cancelled_before_the_prompt_is_read() -> None:

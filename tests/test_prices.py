@@ -64,6 +64,20 @@ def test_measuring_goes_on_while_there_is_time_and_takes_the_median() -> None:
     assert measure(session, budget=1e9, clock=late) == list(STAIRS)
 
 
+def test_the_warm_up_does_not_count() -> None:
+    """Not even as one of the passes that the median is taken of."""
+
+    class Warming(ToySession):
+        """Each width takes 9, 1, then 3 seconds."""
+
+        def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
+            clock.now += (9, 1, 3)[self.passes.count(len(tokens))]
+            return super().decode(tokens, tree)
+
+    clock = Clock()
+    assert measure(Warming(RULE, 8), budget=0, clock=clock.perf_counter) == [2.0] * WIDTHS
+
+
 @pytest.mark.parametrize("context", [1, 2, 3, 16, 17, 40, 64, 79])
 def test_measuring_fits_any_context(context: int) -> None:
     session = SlowStart(Clock(), context)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -102,7 +103,9 @@ def fixed_tree(_context: list[int], _sampling: Sampling, _n: int) -> Draft:
 
 @pytest.mark.parametrize("propose", [sampled_chain, sampled_tree, fixed_chain, fixed_tree])
 @pytest.mark.parametrize(
-    "sampling", [Sampling(temperature=1.0), Sampling(temperature=1.6, top_p=0.8)], ids=["plain", "filtered"]
+    "sampling",
+    [Sampling(temperature=1.0), Sampling(temperature=1.6, top_p=0.8), Sampling(temperature=1.3, top_k=2)],
+    ids=["plain", "top-p", "top-k"],
 )
 def test_rejection_keeps_the_distribution_of_whole_texts(propose: Propose, sampling: Sampling) -> None:
     """All three tokens together: a bias in the second is invisible in the first."""
@@ -129,7 +132,7 @@ def test_rejection_keeps_the_distribution_along_one_text() -> None:
 
 
 def seeded(sampling: Sampling, seed: int) -> Sampling:
-    return Sampling(temperature=sampling.temperature, top_p=sampling.top_p, seed=seed)
+    return replace(sampling, seed=seed)
 
 
 def test_rejection_accepts_as_much_as_p_and_q_have_in_common() -> None:
