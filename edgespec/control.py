@@ -170,7 +170,7 @@ class _Silence:
         Acceptance alone cannot tell. It is known of tokens that were drafted, and one whose drafts are seldom
         wanted would be asked, and paid for, for ever.
         """
-        return (2 * expected + self._gained) / (2 + self._asked)
+        return (expected + self._gained) / (1 + self._asked)
 
     def learn(self, gained: float) -> None:
         """The drafter was asked; `gained` is what its draft may bring, less what drafting took."""
@@ -183,8 +183,6 @@ class _Silence:
             # A catch-up over a long prompt is no price of a step: surprises count up to half as much again.
             self.step += 0.1 * (min(seconds, 1.5 * self.step) - self.step) if self.step else seconds
         self.rounds = 0
-        if not asked.draft:
-            return
         right = asked.draft.tokens[:1] == said[:1]
         self._patience = 1 if right else min(max(2 * self._patience, _PATIENCE[0]), _PATIENCE[1])
 

@@ -77,7 +77,6 @@ class ChatTemplate:
 
     def _broken(self, content: str) -> str:
         """Marks inside the special tokens, and not around: templates trim content and take it apart."""
-        content = content.replace(_BREAK, "")
         for special in self._specials:
             content = content.replace(special, f"{special[0]}{_BREAK}{special[1:]}")
         return content
