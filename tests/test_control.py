@@ -288,6 +288,7 @@ class Run:
         curve: Sequence[float] = Q8_0,
         believed: Sequence[float] = (),
         tokens: int = 1000,
+        verify: str = "match",
     ) -> None:
         clock = Clock()
         patch.setattr("edgespec.control.time", clock)
@@ -296,7 +297,7 @@ class Run:
         prices = Prices(believed or curve)
         drafter = ModelDrafter(Priced(rule, VOCAB, clock, [step]), VOCAB, step)
         controller = control(drafter, prices)
-        engine = Engine(target, Bytes(), controller, verifier("match"), Interrupt(), prices)
+        engine = Engine(target, Bytes(), controller, verifier(verify), Interrupt(), prices)
         events = list(engine.generate(Request([1, 2, 3], max_tokens=tokens)))
         assert isinstance(events[-1], Finished)
         self.rounds = [event.round for event in events if isinstance(event, Text)]
@@ -376,6 +377,15 @@ def test_a_plain_step_is_measured_every_64_rounds_at_least(monkeypatch: pytest.M
     assert len(run.rounds) > 200
     assert all(b - a <= 65 for a, b in pairwise([-1, *plain, len(run.rounds)]))
     assert len(plain) < len(run.rounds) / 30
+
+
+@pytest.mark.parametrize("step", [0.05, 0.1])
+def test_an_unsure_drafter_can_prove_right_under_rejection(
+    monkeypatch: pytest.MonkeyPatch, step: float
+) -> None:
+    """There no token may come along unbought: only probes, which are bought, can tell; and they pay off."""
+    assert Run(monkeypatch, adaptive, right(0.8, sure=1.0), step=step, verify="rejection").rate > 1.2
+    assert Run(monkeypatch, adaptive, right(0.0, sure=1.0), step=step, verify="rejection").rate > 0.98
 
 
 @pytest.mark.parametrize("rate", [0.2, 0.4, 0.5, 0.6])

@@ -360,22 +360,28 @@ def test_a_draft_with_another_vocabulary_is_refused(
 # --- interrupting, and freeing
 
 
-def test_a_prefill_is_cancelled_from_another_thread(demo: dict[str, Path]) -> None:
-    """Inside a pass. The session then holds what it held before, and goes on as if nothing had been."""
+@pytest.mark.parametrize(("n", "share"), [(500, 0.3), (2000, 0.1), (2000, 0.7)])
+def test_a_prefill_is_cancelled_from_another_thread(demo: dict[str, Path], n: int, share: float) -> None:
+    """Inside its only pass, or between its passes. The session then holds what it held before, and goes on."""
     interrupt = Interrupt()
     model = open_model(demo["target"], Device(threads=1), interrupt)
     session = model.session(2048)
     session.prefill([5, 6, 7])
+    tokens = [5 + i % 900 for i in range(n)]
+    started = time.perf_counter()
+    session.prefill(tokens)
+    whole = time.perf_counter() - started
+    session.rollback(3)
     for _attempt in range(20):  # a machine so busy that the pass is over before the flag is set: once more
-        setter = threading.Timer(0.01, interrupt.set)
+        setter = threading.Timer(share * whole, interrupt.set)
         setter.start()
         started = time.perf_counter()
         try:
-            session.prefill([5 + n % 900 for n in range(2000)])
+            session.prefill(tokens)
         except Interrupted:
             assert list(session.tokens) == [5, 6, 7]
-            if time.perf_counter() - started > 0.005:
-                break
+            if time.perf_counter() - started > share * whole / 2:
+                break  # it was under way
         else:
             session.rollback(3)
         finally:

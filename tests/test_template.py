@@ -143,7 +143,7 @@ def test_a_template_that_is_no_jinja() -> None:
         "{{ nothing.at.all }}",
         "{{ 1 / 0 }}",
         "{{ [] | first | int(base='x') }}{{ messages | sum }}",
-        "{{ range(10 ** 9) | list }}",
+        "{{ range(200000) | list }}",
     ],
 )
 def test_a_template_that_refuses(template: str) -> None:
