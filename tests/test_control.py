@@ -116,6 +116,13 @@ def test_the_better_of_two_free_drafts_is_bought() -> None:
         assert {asked.draft.drafter for asked in choice.asked} == {"poor", "good"}
 
 
+def test_a_paid_drafter_is_asked_only_for_what_is_worth_more_than_what_is_in_hand() -> None:
+    paid = ModelDrafter(Priced(TARGET, VOCAB, Clock(), [0.0]), VOCAB, step_price=0.1)
+    for sure, names in ((0.99, ["given"]), (0.1, ["given", "model"])):
+        choice = Adaptive([paid, Given([1] * 7, [sure] * 7)], Prices(Q8_0)).choose(drawing(), 15)
+        assert [asked.draft.drafter for asked in choice.asked] == names
+
+
 def test_rejection_buys_all_or_nothing_of_what_was_drawn() -> None:
     """Cutting it by what was drawn would bias the text: `Verifier.trims`. `match` may, and does."""
     prices = Prices([1.0, 1.1, 9.0, *[9.0] * 13])
