@@ -45,9 +45,7 @@ class Given(FromRule):
         return self.draft.first(terms.limit)
 
 
-def drawing(
-    rule: str = "match", context: Sequence[int] = (1, 2, 3), sampling: Sampling | None = None
-) -> Drawing:
+def drawing(rule: str = "match", context: Sequence[int] = (1, 2, 3), sampling: Sampling | None = None) -> Drawing:
     return Drawing(verifier(rule), sampling or Sampling(), context, never)
 
 
@@ -66,9 +64,7 @@ def test_the_purchase_is_the_best_of_all_prefixes(seed: int) -> None:
         accepted = int(random.integers(0, len(confidence) + 1))
         said = (*range(accepted), 63)
         asked = Asked(drafter.draft, 0, 0.0)
-        controller.observe(
-            Round(drafter.draft, tuple(range(accepted)), said, float(random.uniform(1, 3)), (asked,))
-        )
+        controller.observe(Round(drafter.draft, tuple(range(accepted)), said, float(random.uniform(1, 3)), (asked,)))
     reach, expected, values = 1.0, 0.0, [0.0]
     for n, sure in enumerate(confidence, 1):
         reach *= controller.calibration.conditional("given", sure, n - 1)
@@ -146,9 +142,7 @@ def test_fixed_takes_the_first_drafter_that_has_any() -> None:
 # --- calibration
 
 
-def learn(
-    calibration: Calibration, hits: Sequence[bool], confidence: float = 0.9, *, by_text: bool = True
-) -> None:
+def learn(calibration: Calibration, hits: Sequence[bool], confidence: float = 0.9, *, by_text: bool = True) -> None:
     """One round in which the tokens of a draft turn out so."""
     accepted = hits.index(False) if False in hits else len(hits)
     draft = Draft.chain(range(len(hits)), [confidence] * len(hits), "d")
@@ -198,9 +192,7 @@ def test_calibration_follows_a_change() -> None:
     assert max(views(calibration, 0)) < 0.3
     for _ in range(200):
         learn(calibration, [False])
-    assert calibration.conditional("d", 0.9, 5) < 0.3, (
-        "and so, more slowly, at depths that were never reached"
-    )
+    assert calibration.conditional("d", 0.9, 5) < 0.3, "and so, more slowly, at depths that were never reached"
 
 
 def test_calibration_keeps_confidences_depths_and_drafters_apart() -> None:
@@ -211,9 +203,7 @@ def test_calibration_keeps_confidences_depths_and_drafters_apart() -> None:
     assert calibration.conditional("d", 0.9, 0) > 0.9
     assert calibration.conditional("d", 0.2, 0) < 0.1
     assert calibration.conditional("another", 0.2, 0) == pytest.approx(0.2)
-    assert calibration.conditional("d", 0.5, 0) == pytest.approx(0.5), (
-        "nothing is known: it is taken at its word"
-    )
+    assert calibration.conditional("d", 0.5, 0) == pytest.approx(0.5), "nothing is known: it is taken at its word"
     for _ in range(100):
         learn(calibration, [True, False], confidence=0.9)
     assert calibration.conditional("d", 0.9, 0) > 0.9
@@ -337,9 +327,7 @@ def test_a_free_drafter_that_is_always_wrong_costs_next_to_nothing(monkeypatch: 
 
 @pytest.mark.parametrize("sure", [1.0, 4.0, 8.0])
 @pytest.mark.parametrize("step", [0.0, 0.05, 0.2])
-def test_the_best_fixed_length_is_nearly_reached(
-    monkeypatch: pytest.MonkeyPatch, step: float, sure: float
-) -> None:
+def test_the_best_fixed_length_is_nearly_reached(monkeypatch: pytest.MonkeyPatch, step: float, sure: float) -> None:
     """At an acceptance of .8 and llama.cpp's Q8_0 prices, whatever the draft believes of itself.
 
     One that thinks little of itself (`sure` 1: a probability of .04) was asked in every round, never wanted,
@@ -387,9 +375,7 @@ def test_a_plain_step_is_measured_every_64_rounds_at_least(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("step", [0.05, 0.1])
-def test_an_unsure_drafter_can_prove_right_under_rejection(
-    monkeypatch: pytest.MonkeyPatch, step: float
-) -> None:
+def test_an_unsure_drafter_can_prove_right_under_rejection(monkeypatch: pytest.MonkeyPatch, step: float) -> None:
     """There no token may come along unbought: only probes, which are bought, can tell; and they pay off."""
     assert Run(monkeypatch, adaptive, right(0.8, sure=1.0), step=step, verify="rejection").rate > 1.2
     assert Run(monkeypatch, adaptive, right(0.0, sure=1.0), step=step, verify="rejection").rate > 0.98

@@ -202,9 +202,7 @@ def test_model_carries_q_under_rejection_only() -> None:
     sampling = Sampling(temperature=0.9, seed=3)
     shared = drafter.propose([1, 2], Freely(4, [1, 2], sampling))
     assert shared.q is None
-    assert list(shared.tokens) == plainly(RULE, [1, 2], sampling, 4), (
-        "under match it draws by the shared noise"
-    )
+    assert list(shared.tokens) == plainly(RULE, [1, 2], sampling, 4), "under match it draws by the shared noise"
     draft = drafter.propose([1, 2], Freely(4, [1, 2], sampling, rule="rejection"))
     assert draft.q is not None
     for node, q in enumerate(draft.q):
@@ -212,18 +210,14 @@ def test_model_carries_q_under_rejection_only() -> None:
         assert (q.tokens == want.tokens).all()
         assert (q.probs == want.probs).all()
         assert draft.confidence[node] == want.probs.max()
-    assert drafter.propose([1, 2], Freely(4, [1, 2], rule="rejection")).q is None, (
-        "greedy drafts are point masses"
-    )
+    assert drafter.propose([1, 2], Freely(4, [1, 2], rule="rejection")).q is None, "greedy drafts are point masses"
 
 
 def test_model_draws_under_the_penalties_of_the_longer_text() -> None:
     """Its drafts repeat themselves otherwise, and are rejected."""
     drafter, _ = model()
     sampling = Sampling(frequency_penalty=3.0, penalty_window=4)
-    assert list(drafter.propose([1, 2], Freely(8, [1, 2], sampling)).tokens) == plainly(
-        RULE, [1, 2], sampling, 8
-    )
+    assert list(drafter.propose([1, 2], Freely(8, [1, 2], sampling)).tokens) == plainly(RULE, [1, 2], sampling, 8)
 
 
 def test_model_with_a_padded_vocabulary_never_drafts_padding() -> None:
@@ -245,9 +239,7 @@ def test_a_target_with_more_tokens_than_the_draft_model(options: dict[str, Any],
         assert len(draft) == 8
         assert max(draft.tokens) < 10
         unknown = [1, 12, 2]
-        assert not drafter.propose(unknown, Freely(8, unknown, sampling, rule=rule)), (
-            "it cannot read this context"
-        )
+        assert not drafter.propose(unknown, Freely(8, unknown, sampling, rule=rule)), "it cannot read this context"
 
 
 class Other(Bytes):
@@ -266,9 +258,7 @@ class Other(Bytes):
 def test_a_pair_must_speak_the_same_tokens() -> None:
     require_same_tokens(Bytes(), Bytes())
     for token in (0, 100, Bytes.size - 1):
-        with pytest.raises(
-            VocabularyMismatch, match=rf"token {token} is .* in the target and 'other' in the draft"
-        ):
+        with pytest.raises(VocabularyMismatch, match=rf"token {token} is .* in the target and 'other' in the draft"):
             require_same_tokens(Bytes(), Other(differs=token))
 
 

@@ -88,9 +88,7 @@ def run(events: Iterator[Event], target: ToySession, prompt: Sequence[int]) -> t
         if isinstance(event, Text):
             context += event.tokens
             said.append(event)
-            if len(event.tokens) <= len(
-                event.round.path
-            ):  # cut inside the draft: the rest goes at the next prompt
+            if len(event.tokens) <= len(event.round.path):  # cut inside the draft: the rest goes at the next prompt
                 assert list(target.tokens[: len(context) - 1]) == context[:-1]
                 continue
         assert list(target.tokens) == context[:-1], "cache and context are out of step"
@@ -101,13 +99,9 @@ def check_figures(said: Sequence[Text], finished: Finished) -> None:
     stats, rounds = finished.stats, [text.round for text in said]
     assert stats.tokens == sum(len(text.tokens) for text in said)
     assert stats.rounds == len(rounds) == sum(stats.k_histogram.values())
-    assert (
-        stats.drafted == sum(len(r.draft) for r in rounds) == sum(k * n for k, n in stats.k_histogram.items())
-    )
+    assert stats.drafted == sum(len(r.draft) for r in rounds) == sum(k * n for k, n in stats.k_histogram.items())
     assert stats.accepted == sum(len(r.path) for r in rounds) <= stats.drafted
-    assert (stats.drafted, stats.accepted) == tuple(
-        map(sum, zip((0, 0), *stats.by_drafter.values(), strict=True))
-    )
+    assert (stats.drafted, stats.accepted) == tuple(map(sum, zip((0, 0), *stats.by_drafter.values(), strict=True)))
     assert stats.seconds >= stats.engine_seconds >= 0
     for text in said:
         assert text.tokens == text.round.tokens
@@ -117,9 +111,7 @@ def check_figures(said: Sequence[Text], finished: Finished) -> None:
 
 @pytest.mark.parametrize("k", CONTROLLERS)
 @pytest.mark.parametrize("drafters", DRAFTERS)
-@pytest.mark.parametrize(
-    "sampling", [Sampling(), Sampling(temperature=0.8, seed=2), ALL_ON], ids=["0", "0.8", "all"]
-)
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, seed=2), ALL_ON], ids=["0", "0.8", "all"])
 def test_speculation_does_not_change_the_text(sampling: Sampling, drafters: str, k: str) -> None:
     target = ToySession(TARGET, VOCAB)
     controller = CONTROLLERS[k](DRAFTERS[drafters]())
@@ -156,13 +148,9 @@ def test_rejection_is_lossless_at_temperature_0_and_always_in_step(drafters: str
 def test_a_tree_is_verified_in_one_pass_and_keeps_the_right_branch() -> None:
     target = ToySession(TARGET, VOCAB)
     tree = Tree(blend(TARGET, OTHER, 0.2))
-    _, finished = run(
-        engine(target, Fixed([tree], 12)).generate(Request(PROMPT, max_tokens=60)), target, PROMPT
-    )
+    _, finished = run(engine(target, Fixed([tree], 12)).generate(Request(PROMPT, max_tokens=60)), target, PROMPT)
     assert any(not r.draft.is_chain for r in tree.rounds)
-    assert any(list(r.path) != list(range(len(r.path))) for r in tree.rounds), (
-        "only first branches were right"
-    )
+    assert any(list(r.path) != list(range(len(r.path))) for r in tree.rounds), "only first branches were right"
     assert any(len(r.path) > 1 for r in tree.rounds)
     assert len(target.passes) == finished.stats.rounds
 

@@ -43,9 +43,7 @@ def modules() -> dict[str, Path]:
 
 def imports(module: str, path: Path) -> Iterator[str]:
     """The dotted names below `edgespec` that `module` imports, wherever in the file."""
-    package = (
-        module.split(".") if path.stem == "__init__" and module != "__init__" else module.split(".")[:-1]
-    )
+    package = module.split(".") if path.stem == "__init__" and module != "__init__" else module.split(".")[:-1]
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             names = [alias.name.split(".") for alias in node.names]
@@ -84,9 +82,7 @@ def test_modules_import_from_below_only(module: str) -> None:
         assert name.partition(".")[0] not in NEIGHBOURS, f"edgespec.{module} imports its neighbour {name}"
         if name.split(".")[0] == module.split(".", maxsplit=1)[0]:
             continue  # within a package: see below
-        assert floor(name) < floor(module), (
-            f"edgespec.{module} imports edgespec.{name} from its own floor or above"
-        )
+        assert floor(name) < floor(module), f"edgespec.{module} imports edgespec.{name} from its own floor or above"
 
 
 def test_the_reader_of_imports_reads() -> None:
@@ -109,17 +105,13 @@ def test_the_round_names_no_method_and_no_engine() -> None:
     for module in ("engine", "control", "verify", "prices", "calibration"):
         source = MODULES[module].read_text("utf-8")
         texts = [
-            n.value
-            for n in ast.walk(ast.parse(source))
-            if isinstance(n, ast.Constant) and isinstance(n.value, str)
+            n.value for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant) and isinstance(n.value, str)
         ]
         assert not {"lookup", "model", "llama", "toy", "gguf"} & set(texts)
         assert not [n for n in imports(module, MODULES[module]) if n.count(".") > 1]
 
 
-@pytest.mark.parametrize(
-    "statement", ["import edgespec", "import edgespec.backends.toy", "import edgespec.prices"]
-)
+@pytest.mark.parametrize("statement", ["import edgespec", "import edgespec.backends.toy", "import edgespec.prices"])
 def test_importing_edgespec_loads_no_engine(statement: str) -> None:
     """An app that embeds it pays for an engine when it opens a model, and never for converters."""
     code = f"import sys; {statement}; print(*sys.modules)"

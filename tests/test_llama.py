@@ -55,9 +55,7 @@ def fresh(model: Model, tokens: Sequence[int]) -> Floats:
         session.close()
 
 
-def test_one_pass_many_passes_and_a_prefill_agree(
-    demo_target: Model, session: Session, prompt: list[int]
-) -> None:
+def test_one_pass_many_passes_and_a_prefill_agree(demo_target: Model, session: Session, prompt: list[int]) -> None:
     one_by_one = fresh(demo_target, prompt)
     assert one_by_one.shape == (len(prompt), demo_target.vocabulary.size)
     assert one_by_one.dtype == np.float32
@@ -225,9 +223,7 @@ def gap(model: Model, prompt: Sequence[int], said: Sequence[int], sampling: Samp
     return float(best[-1] - best[-2])
 
 
-@pytest.mark.parametrize(
-    "sampling", [Sampling(), Sampling(temperature=0.8, seed=1), Sampling(temperature=0.8, seed=2)]
-)
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, seed=1), Sampling(temperature=0.8, seed=2)])
 def test_the_same_seed_gives_the_same_text_whatever_drafts(
     pair: Runtime, demo_target: Model, prompt: list[int], sampling: Sampling
 ) -> None:
@@ -340,13 +336,9 @@ def test_a_path_with_other_letters_and_spaces(tmp_path: Path, demo: dict[str, Pa
     open_model(tmp_path / "модель é" / "a b.gguf", Device(), Interrupt()).close()
 
 
-def test_a_draft_with_another_vocabulary_is_refused(
-    tmp_path: Path, demo: dict[str, Path], demo_target: Model
-) -> None:
+def test_a_draft_with_another_vocabulary_is_refused(tmp_path: Path, demo: dict[str, Path], demo_target: Model) -> None:
     """One token of 4096 written differently in the file: enough to make all drafts nonsense there."""
-    label = next(
-        label for label in map(demo_target.vocabulary.label, range(2000, 4096)) if len(label.encode()) == 9
-    )
+    label = next(label for label in map(demo_target.vocabulary.label, range(2000, 4096)) if len(label.encode()) == 9)
     old = len(label.encode()).to_bytes(8, "little") + label.encode()
     whole = demo["draft"].read_bytes()
     assert old in whole

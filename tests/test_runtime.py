@@ -46,9 +46,7 @@ USER = {"role": "user", "content": "Hello"}
 class Recorded(ToyModel):
     """A toy that notes what is opened and closed, in order."""
 
-    def __init__(
-        self, rule: Rule | None = None, interrupt: Interrupt | None = None, name: str = "toy"
-    ) -> None:
+    def __init__(self, rule: Rule | None = None, interrupt: Interrupt | None = None, name: str = "toy") -> None:
         super().__init__(rule or TALK, interrupt)
         self.name = name
         self.log: list[str] = []

@@ -215,7 +215,7 @@ def test_noise_at_neighbouring_places_is_independent() -> None:
     """The same token at position n and n + 1, and token and position exchanged."""
     token = np.array([5])
     at = [float(uniform(0, n, token, SHARED)[0]) for n in range(20001)]
-    pairs = ((int(a * 5), int(b * 5)) for a, b in pairwise(at))
+    pairs: list[tuple[int, ...]] = [(int(a * 5), int(b * 5)) for a, b in pairwise(at)]
     assert fits(count(pairs), dict.fromkeys(product(range(5), repeat=2), 1 / 25))
     assert uniform(0, 3, np.array([8]), SHARED) != uniform(0, 8, np.array([3]), SHARED)
     assert uniform(1, 2, token, SHARED) != uniform(2, 1, token, SHARED)
@@ -229,9 +229,7 @@ def test_noise_is_inside_the_open_interval_and_reproducible() -> None:
     assert (noise == uniform(11, 4, tokens, SHARED)).all()
     assert np.isfinite(gumbel(11, 4, tokens)).all()
     picked = noise[[7, 3, 40000]]
-    assert (uniform(11, 4, np.array([7, 3, 40000]), SHARED) == picked).all(), (
-        "noise must belong to the token alone"
-    )
+    assert (uniform(11, 4, np.array([7, 3, 40000]), SHARED) == picked).all(), "noise must belong to the token alone"
 
 
 def test_noise_is_the_same_on_every_machine() -> None:

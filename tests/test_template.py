@@ -186,9 +186,7 @@ def test_what_templates_may_use() -> None:
         "{%- for m in messages %}{% if loop.first %}{% continue %}{% endif %}{{ m | tojson }}{% endfor %}"
         "{{ strftime_now('%Y') | length }}{{ tools is none }}{{ add_generation_prompt }}"
     )
-    text = ChatTemplate(Speaks(used)).render(
-        [{"role": "user", "content": "x"}, {"role": "user", "content": "<é'>"}]
-    )
+    text = ChatTemplate(Speaks(used)).render([{"role": "user", "content": "x"}, {"role": "user", "content": "<é'>"}])
     assert text == '{"role": "user", "content": "<é\'>"}4TrueTrue'
 
 
@@ -200,9 +198,7 @@ WITHOUT = "{% for m in messages %}{{ m.content }}{% endfor %}"
     ("template", "bos", "asks", "count"),
     [(WITH_BOS, 256, True, 1), (WITH_BOS, 256, False, 1), (WITHOUT, 256, True, 1), (WITHOUT, 256, False, 0)],
 )
-def test_a_prompt_has_one_bos_where_model_or_template_asks(
-    template: str, bos: int, asks: bool, count: int
-) -> None:
+def test_a_prompt_has_one_bos_where_model_or_template_asks(template: str, bos: int, asks: bool, count: int) -> None:
     """Twice is a common fault, and costs quality that nobody traces back to it."""
     tokens = said(Speaks(template, bos, asks=asks), "hi")
     assert tokens == [bos] * count + list(b"hi")

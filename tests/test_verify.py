@@ -39,9 +39,7 @@ def paths(draft: Draft) -> list[tuple[int, ...]]:
     return found
 
 
-def accept(
-    rule: Verifier, target: Rule, draft: Draft, context: Sequence[int], sampling: Sampling
-) -> Acceptance:
+def accept(rule: Verifier, target: Rule, draft: Draft, context: Sequence[int], sampling: Sampling) -> Acceptance:
     rows = np.stack([target([*context, *path]) for path in [(), *paths(draft)]])
     return rule.accept(draft, rows, sampling, context)
 
@@ -71,9 +69,7 @@ def sampled_chain(context: list[int], sampling: Sampling, n: int) -> Draft:
     tokens: list[int] = []
     q: list[Distribution] = []
     while len(tokens) < n:
-        drawn = verifier("rejection").draw(
-            DRAFT([*context, *tokens]), sampling, len(context) + len(tokens), ()
-        )
+        drawn = verifier("rejection").draw(DRAFT([*context, *tokens]), sampling, len(context) + len(tokens), ())
         assert drawn.q is not None
         tokens.append(drawn.token)
         q.append(drawn.q)
@@ -126,9 +122,7 @@ def test_rejection_keeps_the_distribution_along_one_text() -> None:
         said.append(drawn.token if got.path else got.token)
     assert fits(count(said), {0: 0.5, 1: 0.3, 2: 0.2})
     pairs = count(zip(said[::2], said[1::2], strict=True))
-    assert fits(
-        pairs, {(a, b): x * y for a, x in enumerate((0.5, 0.3, 0.2)) for b, y in enumerate((0.5, 0.3, 0.2))}
-    )
+    assert fits(pairs, {(a, b): x * y for a, x in enumerate((0.5, 0.3, 0.2)) for b, y in enumerate((0.5, 0.3, 0.2))})
 
 
 def seeded(sampling: Sampling, seed: int) -> Sampling:
@@ -143,9 +137,7 @@ def test_rejection_accepts_as_much_as_p_and_q_have_in_common() -> None:
         drawn = verifier("rejection").draw(logits(*q), sampling, 4, ())
         assert drawn.q is not None
         draft = Draft.chain([drawn.token], [0.5], "test", [drawn.q])
-        accepted += bool(
-            verifier("rejection").accept(draft, np.stack([logits(*p)] * 2), sampling, range(4)).path
-        )
+        accepted += bool(verifier("rejection").accept(draft, np.stack([logits(*p)] * 2), sampling, range(4)).path)
     assert accepted / 4000 == pytest.approx(sum(map(min, p, q)), abs=0.022)  # 3 standard deviations
 
 
@@ -176,9 +168,7 @@ def test_rejection_corrects_by_the_rest_and_not_by_p() -> None:
     assert set(tokens) == {1, 2}
 
 
-@pytest.mark.parametrize(
-    "sampling", [Sampling(), Sampling(temperature=0.8, seed=5), ALL_ON], ids=["0", "0.8", "all"]
-)
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, seed=5), ALL_ON], ids=["0", "0.8", "all"])
 def test_match_says_what_plain_decoding_says(sampling: Sampling) -> None:
     """Random trees over few tokens, so that siblings repeat and parts are right; chains among them."""
     random = np.random.default_rng(2)
@@ -186,9 +176,7 @@ def test_match_says_what_plain_decoding_says(sampling: Sampling) -> None:
     lengths = []
     for _ in range(300):
         n = int(random.integers(0, 12))
-        parents = tuple(
-            int(random.integers(-1, node)) if random.random() < 0.5 else node - 1 for node in range(n)
-        )
+        parents = tuple(int(random.integers(-1, node)) if random.random() < 0.5 else node - 1 for node in range(n))
         context = random.integers(0, 8, 5).tolist()
         right = greedy_tree(target, context, parents, sampling, random)
         got = accept(verifier("match"), target, right, context, sampling)
