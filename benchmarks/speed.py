@@ -12,23 +12,36 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
 
-from edgespec.backends import Device, Interrupt, open_model
+from edgespec.backends import Device, Interrupt, Pieces, open_model
 from edgespec.control import Adaptive, Controller, Fixed
 from edgespec.drafters import Drafter, Terms
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter
-from edgespec.engine import Engine, Finished, Request, Text
+from edgespec.engine import Engine, Finished, Request, Started, Text
 from edgespec.prices import Prices, measure
 from edgespec.sampling import Sampling
 from edgespec.template import ChatTemplate
 from edgespec.types import Draft, Round
 from edgespec.verify import verifier
+
+_CONTEXT = 2048
+
+
+class Endless:
+    """A vocabulary without an end: the model goes on writing the dialogue, both sides of it."""
+
+    def __init__(self, vocabulary: Pieces) -> None:
+        self.piece = vocabulary.piece
+
+    def ends(self, _token: int) -> bool:
+        return False
 
 
 class Wrong:
@@ -63,6 +76,7 @@ class Result:
     rounds: int = 0
     drafted: int = 0
     accepted: int = 0
+    lengths: Counter[int] = field(default_factory=Counter)
     engine_seconds: float = 0.0
     texts: list[tuple[int, ...]] = field(default_factory=list)
 
@@ -76,6 +90,8 @@ class Result:
         self.rounds += sum(s.rounds for s in stats)
         self.drafted += sum(s.drafted for s in stats)
         self.accepted += sum(s.accepted for s in stats)
+        for s in stats:
+            self.lengths.update(s.k_histogram)
         self.texts += [tokens for tokens, _ in events]
 
     @property
@@ -85,26 +101,34 @@ class Result:
 
 
 def answers(
-    engine: Engine, prompts: Sequence[list[int]], sampling: Sampling, max_tokens: int
+    engine: Engine,
+    prompts: Sequence[list[int]],
+    sampling: Sampling,
+    max_tokens: int,
+    on_started: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[tuple[int, ...], Finished]]:
-    """The answer to each of a dialogue's prompts."""
+    """The answer to each of a dialogue's prompts. `on_started` is called when a prompt is in the cache."""
     for prompt in prompts:
         said: list[int] = []
         for event in engine.generate(Request(prompt, sampling, max_tokens)):
+            if isinstance(event, Started):
+                on_started()
             if isinstance(event, Text):
                 said += event.tokens
             if isinstance(event, Finished):
                 yield tuple(said), event
 
 
-def dialogue_prompts(file: Path, template: ChatTemplate, limit: int, longest: int) -> list[list[list[int]]]:
-    """For each dialogue, the prompt of each of its answers."""
+def dialogue_prompts(
+    file: Path, template: ChatTemplate, limit: int, longest: int, *, first: bool
+) -> list[list[list[int]]]:
+    """For each dialogue, the prompt of each of its answers, or of the first alone."""
     dialogues = []
     for line in file.read_text("utf-8").splitlines()[:limit]:
         messages = json.loads(line)["messages"]
         users = [i for i, message in enumerate(messages) if message["role"] == "user"]
         prompts = [template.tokens(messages[: i + 1]) for i in users]
-        dialogues.append([prompt for prompt in prompts if len(prompt) < longest])
+        dialogues.append([prompt for prompt in prompts if len(prompt) < longest][: 1 if first else None])
     return dialogues
 
 
@@ -124,6 +148,44 @@ def report(name: str, result: Result, plain: Result) -> str:
 HEADER = f"{'':<12} {'tokens/s':>8} {'x plain':>8} {'median':>8} {'+prompt':>8} {'tok/pass':>8} {'accept':>8} {'us/round':>8}  same"
 
 
+class Bench:
+    """The models of a benchmark, and its configurations by name."""
+
+    def __init__(self, target: Path, draft: Path, threads: int) -> None:
+        device, self.interrupt = Device(context=_CONTEXT, threads=threads), Interrupt()
+        self.target = open_model(target, device, self.interrupt)
+        self.session = self.target.session(_CONTEXT)
+        self.curve = measure(self.session, budget=4.0)
+        self._draft = open_model(draft, device, self.interrupt)
+        self.configurations: dict[str, tuple[Controller, Prices]] = {}
+
+    def model(self) -> ModelDrafter:
+        """A draft model with a session of its own."""
+        session = self._draft.session(_CONTEXT)
+        return ModelDrafter(session, self.target.vocabulary.size, measure(session, budget=0.3)[0])
+
+    def wrong(self) -> Wrong:
+        """A drafter as dear as the draft model and never right."""
+        return Wrong(self.model(), self.target.vocabulary.size)
+
+    def add(self, name: str, drafters: list[Drafter], k: int | None) -> None:
+        """Compare these drafters at a fixed K, adaptively where None."""
+        prices = Prices(self.curve)
+        self.configurations[name] = (Adaptive(drafters, prices) if k is None else Fixed(drafters, k), prices)
+
+    def engine(self, name: str, rule: str, pieces: Pieces) -> Engine:
+        """The engine of one configuration; what it has learned stays with it."""
+        self.session.rollback(0)
+        controller, prices = self.configurations[name]
+        return Engine(self.session, pieces, controller, verifier(rule), self.interrupt, prices)
+
+    def describe(self) -> str:
+        """The measured prices."""
+        curve = " ".join(f"{seconds / self.curve[0]:.2f}" for seconds in self.curve)
+        step = self.model().step_price
+        return f"price(1) {self.curve[0] * 1e3:.2f} ms; price(n)/price(1), n = 1..16: {curve}\ndraft step {step * 1e3:.3f} ms"
+
+
 @click.command()
 @click.argument("target", type=click.Path(path_type=Path, exists=True))
 @click.argument("draft", type=click.Path(path_type=Path, exists=True))
@@ -133,6 +195,7 @@ HEADER = f"{'':<12} {'tokens/s':>8} {'x plain':>8} {'median':>8} {'+prompt':>8} 
 @click.option("--threads", default=2, show_default=True)
 @click.option("--temp", default=0.0, show_default=True)
 @click.option("--k", "fixed", multiple=True, type=int, help="Fixed draft lengths to compare with")
+@click.option("--endless", is_flag=True, help="One answer a dialogue, to --max-tokens, past the model's end of turn")
 @click.option("--rule", default="match", show_default=True, help="The verifier")
 def main(  # noqa: PLR0913, PLR0917 - one for each option
     target: Path,
@@ -143,47 +206,34 @@ def main(  # noqa: PLR0913, PLR0917 - one for each option
     threads: int,
     temp: float,
     fixed: tuple[int, ...],
+    endless: bool,
     rule: str,
 ) -> None:
     """Measure TARGET with DRAFT on DIALOGUES."""
-    device, interrupt = Device(context=2048, threads=threads), Interrupt()
-    model, small = open_model(target, device, interrupt), open_model(draft, device, interrupt)
-    session = model.session(2048)
-    curve = measure(session, budget=4.0)
-    click.echo("price(n)/price(1), n = 1..16: " + " ".join(f"{s / curve[0]:.2f}" for s in curve))
-    click.echo(f"price(1) {curve[0] * 1e3:.2f} ms")
-
-    def model_drafter() -> ModelDrafter:
-        own = small.session(2048)
-        return ModelDrafter(own, model.vocabulary.size, measure(own, budget=0.3)[0])
-
-    click.echo(f"draft step {model_drafter().step_price * 1e3:.3f} ms")
-    configurations: dict[str, tuple[Controller, Prices]] = {}
-
-    def configure(name: str, drafters: list[Drafter], k: int | None) -> None:
-        prices = Prices(curve)
-        configurations[name] = (Adaptive(drafters, prices) if k is None else Fixed(drafters, k), prices)
-
-    configure("plain", [], 0)
-    configure("adaptive", [Lookup(), model_drafter()], None)
-    configure("wrong", [Wrong(model_drafter(), model.vocabulary.size)], None)
+    bench = Bench(target, draft, threads)
+    vocabulary = bench.target.vocabulary
+    click.echo(bench.describe())
+    bench.add("plain", [], 0)
+    bench.add("adaptive", [Lookup(), bench.model()], None)
+    bench.add("wrong", [bench.wrong()], None)
     for k in fixed:
-        configure(f"model K={k}", [model_drafter()], k)
-    results = {name: Result() for name in configurations}
-    names = list(configurations)
-    for i, prompts in enumerate(dialogue_prompts(dialogues, ChatTemplate(model.vocabulary), limit, 2048 - max_tokens)):
+        bench.add(f"model K={k}", [bench.model()], k)
+    names = list(bench.configurations)
+    results = {name: Result() for name in names}
+    prompts = dialogue_prompts(dialogues, ChatTemplate(vocabulary), limit, _CONTEXT - max_tokens, first=endless)
+    for i, turns in enumerate(prompts):
         for name in names[i % len(names) :] + names[: i % len(names)]:
-            controller, prices = configurations[name]
-            engine = Engine(session, model.vocabulary, controller, verifier(rule), interrupt, prices)
-            session.rollback(0)
-            results[name].add(list(answers(engine, prompts, Sampling(temp, seed=i), max_tokens)))
+            engine = bench.engine(name, rule, Endless(vocabulary) if endless else vocabulary)
+            results[name].add(list(answers(engine, turns, Sampling(temp, seed=i), max_tokens)))
     plain = results["plain"]
-    click.echo(
-        f"{limit} dialogues, {len(plain.texts)} answers, {plain.tokens} tokens, temperature {temp:g}, {threads} threads"
-    )
+    kind = "answers past their end" if endless else "answers"
+    size = f"{len(prompts)} dialogues, {len(plain.texts)} {kind}, {plain.tokens} tokens"
+    click.echo(f"{size}; temperature {temp:g}, {threads} threads, {rule}")
     click.echo(HEADER)
     for name, result in results.items():
         click.echo(report(name, result, plain))
+    for name, result in results.items():
+        click.echo(f"K of {name}: " + " ".join(f"{k}:{n}" for k, n in sorted(result.lengths.items())))
 
 
 if __name__ == "__main__":

@@ -141,7 +141,7 @@ class Adaptive:
         for drafter in self.drafters:
             silence = self._silence[drafter.name]
             if silence.step < _FREE * self.prices.plain:
-                free.append((drafter, 0.0, math.inf))
+                free.append((drafter, silence.step, math.inf))
                 continue
             hope = silence.worth(market.expected_gain(drafter.name, silence.step, limit))
             if hope > 0 or silence.over(self.prices.plain):

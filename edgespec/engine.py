@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .backends import Interrupt, Session, Vocabulary, common_prefix
+from .backends import Interrupt, Pieces, Session, common_prefix
 from .control import Choice, Controller
 from .errors import ContextOverflow, Interrupted, OptionError
 from .prices import Prices
@@ -82,7 +82,7 @@ class Engine:
     def __init__(
         self,
         target: Session,
-        vocabulary: Vocabulary,
+        vocabulary: Pieces,
         controller: Controller,
         verifier: Verifier,
         interrupt: Interrupt,

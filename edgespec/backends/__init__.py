@@ -63,7 +63,19 @@ class Interrupt:
         self._flag.raw = b"\x00\x00"
 
 
-class Vocabulary(Protocol):
+class Pieces(Protocol):
+    """What tokens add to a text, and which of them end it."""
+
+    def piece(self, token: int) -> bytes:
+        """What `token` adds to the text: UTF-8, possibly cut inside a character; empty for special tokens."""
+        ...
+
+    def ends(self, token: int) -> bool:
+        """Whether `token` ends the model's turn."""
+        ...
+
+
+class Vocabulary(Pieces, Protocol):
     """The tokens of a model, and text to tokens and back."""
 
     size: int
@@ -80,16 +92,8 @@ class Vocabulary(Protocol):
         """
         ...
 
-    def piece(self, token: int) -> bytes:
-        """What `token` adds to the text: UTF-8, possibly cut inside a character; empty for special tokens."""
-        ...
-
     def label(self, token: int) -> str:
         """How the vocabulary itself writes `token`; equal labels mean equal tokens."""
-        ...
-
-    def ends(self, token: int) -> bool:
-        """Whether `token` ends the model's turn."""
         ...
 
     def specials(self) -> Sequence[str]:
