@@ -13,7 +13,9 @@ Importing this loads no engine; one is loaded with the first model.
 from .backends import Device, Interrupt
 from .engine import Event, Finished, Started, Text
 from .errors import EdgespecError, OptionError
-from .runtime import DRAFTERS, Runtime, Speculation, assemble, load
+from .loading import assemble, load
+from .pair import DRAFTERS, Speculation
+from .runtime import Runtime
 from .sampling import Sampling
 from .stats import Stats
 from .verify import VERIFIERS

@@ -14,7 +14,8 @@ import numpy as np
 
 from .engine import Finished, Text
 from .errors import OptionError
-from .runtime import Runtime, Speculation
+from .pair import Speculation
+from .runtime import Runtime
 from .sampling import SHARED, Sampling, distribution, gumbel, pick
 from .types import Floats
 

@@ -1,158 +1,34 @@
-"""The face for apps: load a pair, stream answers, cancel, close."""
+"""The face for apps: stream answers, cancel, close."""
 
 from __future__ import annotations
 
 import threading
-import time
 import weakref
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Generator, Iterator, Sequence
 from types import TracebackType
 
-from .backends import Device, Interrupt, Model, Session, Vocabulary, context_length, open_model, require_same_tokens
-from .control import Adaptive, Controller, Fixed
-from .drafters import Drafter
-from .drafters.lookup import Lookup
-from .drafters.model import ModelDrafter
+from .backends import Session, Vocabulary
 from .engine import Engine, Event, Request
 from .errors import BusyError, ClosedError, OptionError
-from .prices import Prices, keep, measure, recall
+from .pair import Pair, Speculation
+from .prices import Prices
 from .sampling import Sampling
 from .template import ChatTemplate, Message
 from .text import to_text
 from .verify import verifier
 
-DRAFTERS = ("lookup", "model")  #: the names of all drafters
-
-#: Told what is being measured and the share done, from 0 to 1.
-OnProgress = Callable[[str, float], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Speculation:
-    """How to speculate.
-
-    Args:
-        drafters: names from `DRAFTERS`; None takes all that the pair allows.
-        k: tokens to draft in each round, 0 for plain decoding; None adapts to what pays.
-        verifier: `match` or `rejection`.
-    """
-
-    drafters: tuple[str, ...] | None = None
-    k: int | None = None
-    verifier: str = "match"
-
-    def __post_init__(self) -> None:
-        verifier(self.verifier)
-        if self.k is not None and self.k < 0:
-            raise OptionError(f"k is {self.k}; it must be 0 (plain decoding) or more, or auto")
-        for name in self.drafters or ():
-            if name not in DRAFTERS:
-                raise OptionError(f"no drafter {name!r}; there are {', '.join(DRAFTERS)}")
-
-
-def load(
-    model: str | Path,
-    draft: str | Path | None = None,
-    *,
-    device: Device | None = None,
-    speculation: Speculation | None = None,
-    interrupt: Interrupt | None = None,
-    on_progress: OnProgress | None = None,
-) -> Runtime:
-    """Load a target, and a draft model if one is given, and measure what passes cost unless that is known.
-
-    Args:
-        model: a GGUF file.
-        draft: a small GGUF file with the same vocabulary.
-        interrupt: set it from another thread to give up loading.
-        on_progress: told how far measuring is; it runs once for each model and machine.
-
-    Raises:
-        ModelError: a file that cannot be loaded, or a pair that does not fit together.
-        MissingPackage: the engine for these files is not installed.
-        Interrupted: `interrupt` was set.
-    """
-    device, interrupt = device or Device(), interrupt or Interrupt()
-    speculation = speculation or Speculation()
-    with ExitStack() as opened:
-        target = open_model(Path(model), device, interrupt)
-        opened.callback(target.close)
-        second = None
-        if draft is not None:
-            second = open_model(Path(draft), device, interrupt)
-            opened.callback(second.close)
-        runtime = assemble(
-            target, second, device=device, speculation=speculation, interrupt=interrupt, on_progress=on_progress
-        )
-        opened.pop_all()
-    return runtime
-
-
-def assemble(
-    target: Model,
-    draft: Model | None = None,
-    *,
-    device: Device | None = None,
-    speculation: Speculation | None = None,
-    interrupt: Interrupt | None = None,
-    on_progress: OnProgress | None = None,
-) -> Runtime:
-    """A runtime over models that are open already, by an engine of one's own, say. It closes them when it is closed.
-
-    `interrupt` is the one the models were opened with. Raises as `load` does; then the models stay open.
-    """
-    device, speculation = device or Device(), speculation or Speculation()
-    if draft is not None:
-        require_same_tokens(target.vocabulary, draft.vocabulary)
-    elif "model" in (speculation.drafters or ()):
-        raise OptionError("the drafter 'model' needs a draft model; give one (--draft), or take another drafter")
-    context = context_length(device, target)
-    with ExitStack() as opened:
-        session = target.session(context)
-        opened.callback(session.close)
-        prices = _priced(session, "target", on_progress)
-        drafters: list[Drafter] = [Lookup()]
-        if draft is not None:
-            drafting = draft.session(context)
-            opened.callback(drafting.close)
-            step = _priced(drafting, "draft", on_progress).plain
-            drafters.append(ModelDrafter(drafting, target.vocabulary.size, step))
-        close = opened.pop_all().close
-    models = (target, draft) if draft is not None else (target,)
-    pair = _Pair(models, session, tuple(drafters), prices, interrupt or Interrupt(), close)
-    return Runtime(pair, speculation)
-
-
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    """What a runtime owns."""
-
-    models: tuple[Model, ...]
-    session: Session
-    drafters: tuple[Drafter, ...]
-    prices: Prices
-    interrupt: Interrupt
-    close_sessions: Callable[[], None]
-
-    def close(self) -> None:
-        self.close_sessions()
-        for model in self.models:
-            model.close()
-
 
 class Runtime:
     """A target with its drafters. One answer at a time; `cancel` and `close` may come from any thread."""
 
-    def __init__(self, pair: _Pair, speculation: Speculation) -> None:
+    def __init__(self, pair: Pair, speculation: Speculation) -> None:
         self.speculation = speculation
         self._pair = pair
-        self._controller = _controller(pair, speculation)
+        self._controller = pair.controller(speculation)
         self._template: ChatTemplate | None = None
         self._busy = threading.Lock()
-        self._stream: Callable[[], Generator[Event, None, None] | None] = lambda: None
+        #: Weak, so that a stream its reader forgets is closed at once.
+        self._streams: weakref.WeakSet[_Stream] = weakref.WeakSet()
         self._closed = False
 
     @property
@@ -256,14 +132,12 @@ class Runtime:
     def close(self) -> None:
         """End the answer under way and free everything. Closing twice does no harm."""
         already, self._closed = self._closed, True
-        while not self._busy.acquire(blocking=False):
-            self._pair.interrupt.set()
-            self._leave_stream()
-        try:
+        self._pair.interrupt.set()
+        for stream in list(self._streams):
+            stream.close()
+        with self._busy:
             if not already:
                 self._pair.close()
-        finally:
-            self._busy.release()
 
     def __enter__(self) -> Runtime:
         return self
@@ -272,14 +146,6 @@ class Runtime:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _leave_stream(self) -> None:
-        """Close a stream that waits for its reader. One that is executing ends by the interrupt."""
-        try:
-            if (stream := self._stream()) is not None:
-                stream.close()
-        except ValueError:  # generator already executing, in another thread
-            time.sleep(0.001)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -300,46 +166,39 @@ class Runtime:
 
     def _generate(self, request: Request, speculation: Speculation | None) -> Iterator[Event]:
         pair = self._pair
-        controller = self._controller if speculation is None else _controller(pair, speculation)
+        controller = self._controller if speculation is None else pair.controller(speculation)
         rule = verifier((speculation or self.speculation).verifier)
         engine = Engine(pair.session, self.vocabulary, controller, rule, pair.interrupt, pair.prices)
-        itself: list[weakref.ref[Generator[Event, None, None]]] = []
-        stream = self._guarded(engine.generate(request), itself)
-        itself.append(weakref.ref(stream))  # weak, so that a stream its reader forgets is closed at once
+        stream = _Stream(self._guarded(engine.generate(request)))
+        self._streams.add(stream)
         return stream
 
-    def _guarded(
-        self, events: Iterator[Event], itself: list[weakref.ref[Generator[Event, None, None]]]
-    ) -> Generator[Event, None, None]:
+    def _guarded(self, events: Iterator[Event]) -> Generator[Event, None, None]:
         if not self._busy.acquire(blocking=False):
             raise BusyError("this runtime is answering already; wait for it, cancel it, or load a second one")
         try:
-            self._check_open()
-            self._stream = itself[0]
             self._pair.interrupt.clear()
+            self._check_open()  # in this order: a close in between is seen here, or is heard as an interrupt
             yield from events
         finally:
             self._busy.release()
 
 
-def _controller(pair: _Pair, speculation: Speculation) -> Controller:
-    names = speculation.drafters
-    known = {drafter.name: drafter for drafter in pair.drafters}
-    if missing := [name for name in names or () if name not in known]:
-        raise OptionError(
-            f"the drafter {missing[0]!r} needs a draft model; give one (--draft), or take another drafter"
-        )
-    drafters = [known[name] for name in names] if names is not None else list(pair.drafters)
-    return Adaptive(drafters, pair.prices) if speculation.k is None else Fixed(drafters, speculation.k)
+class _Stream(Iterator[Event]):
+    """Events that may be read on one thread and closed from another."""
 
+    def __init__(self, events: Generator[Event, None, None]) -> None:
+        self._events = events
+        self._turn = threading.Lock()
+        self._begun = False
 
-def _priced(session: Session, what: str, on_progress: OnProgress | None) -> Prices:
-    prices = recall(session)
-    if prices is not None:
-        session.decode((0,))  # the first pass reads the weights from disk; better now than in an answer
-        session.rollback(0)
-        return prices
-    tell = on_progress or (lambda _what, _share: None)
-    prices = Prices(measure(session, lambda share: tell(what, share)))
-    keep(session, prices)
-    return prices
+    def __next__(self) -> Event:
+        with self._turn:
+            self._begun = True
+            return next(self._events)
+
+    def close(self) -> None:
+        """End the stream between two events. One that was never begun is left to say for itself why it cannot."""
+        with self._turn:
+            if self._begun:
+                self._events.close()

@@ -61,7 +61,7 @@ class Sampling:
     def __post_init__(self) -> None:
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
-            if not low <= value <= high:
+            if not low <= value <= high or value == np.inf:
                 bound = f"from {low:g} to {high:g}" if high < np.inf else f"{low:g} or more"
                 raise OptionError(f"{name} is {value!r}; it must be {bound}")
         if self.repetition_penalty <= 0 or self.top_p <= 0:

@@ -35,7 +35,8 @@ class Loading:
     def open(self) -> Runtime:
         """Load, with a progress bar for what is measured once."""
         from ..backends import Device, Interrupt  # noqa: PLC0415
-        from ..runtime import Speculation, load  # noqa: PLC0415
+        from ..loading import load  # noqa: PLC0415
+        from ..pair import Speculation  # noqa: PLC0415
         from . import background  # noqa: PLC0415
 
         target, draft = self._files()

@@ -1,0 +1,114 @@
+"""Models to a runtime: open, check that they fit together, measure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from .backends import Device, Interrupt, Model, Session, context_length, open_model, require_same_tokens
+from .drafters import Drafter
+from .drafters.lookup import Lookup
+from .drafters.model import ModelDrafter
+from .errors import ModelError
+from .pair import Pair, Speculation
+from .prices import Prices, keep, measure, recall
+from .runtime import Runtime
+
+#: Told what is being measured and the share done, from 0 to 1.
+OnProgress = Callable[[str, float], None]
+
+
+def load(
+    model: str | Path,
+    draft: str | Path | None = None,
+    *,
+    device: Device | None = None,
+    speculation: Speculation | None = None,
+    interrupt: Interrupt | None = None,
+    on_progress: OnProgress | None = None,
+) -> Runtime:
+    """Load a target, and a draft model if one is given, and measure what passes cost unless that is known.
+
+    Args:
+        model: a GGUF file.
+        draft: a small GGUF file with the same vocabulary.
+        interrupt: set it from another thread to give up loading.
+        on_progress: told how far measuring is; it runs once for each model and machine.
+
+    Raises:
+        ModelError: a file that cannot be loaded, or a pair that does not fit together.
+        MissingPackage: the engine for these files is not installed.
+        Interrupted: `interrupt` was set.
+    """
+    device, interrupt = device or Device(), interrupt or Interrupt()
+    speculation = speculation or Speculation()
+    with ExitStack() as opened:
+        target = open_model(Path(model), device, interrupt)
+        opened.callback(target.close)
+        second = None
+        if draft is not None:
+            second = open_model(Path(draft), device, interrupt)
+            opened.callback(second.close)
+        runtime = assemble(
+            target, second, device=device, speculation=speculation, interrupt=interrupt, on_progress=on_progress
+        )
+        opened.pop_all()
+    return runtime
+
+
+def assemble(
+    target: Model,
+    draft: Model | None = None,
+    *,
+    device: Device | None = None,
+    speculation: Speculation | None = None,
+    interrupt: Interrupt | None = None,
+    on_progress: OnProgress | None = None,
+) -> Runtime:
+    """A runtime over models that are open already, by an engine of one's own, say. It closes them when it is closed.
+
+    `interrupt` is the one the models were opened with. Raises as `load` does; then the models stay open.
+    """
+    device, speculation = device or Device(), speculation or Speculation()
+    if draft is not None:
+        require_same_tokens(target.vocabulary, draft.vocabulary)
+    context = context_length(device, target)
+    with ExitStack() as opened:
+        session = _opened(target, context)
+        opened.callback(session.close)
+        prices = _priced(session, "target", on_progress)
+        drafters: list[Drafter] = [Lookup()]
+        if draft is not None:
+            drafting = _opened(draft, context)
+            opened.callback(drafting.close)
+            step = _priced(drafting, "draft", on_progress).plain
+            drafters.append(ModelDrafter(drafting, target.vocabulary.size, step))
+        models = (target, draft) if draft is not None else (target,)
+        close = opened.pop_all().close
+    pair = Pair(models, session, tuple(drafters), prices, interrupt or Interrupt(), close)
+    return Runtime(pair, speculation)
+
+
+def _opened(model: Model, context: int) -> Session:
+    """A session that can go back, for rejected tokens must leave the cache."""
+    session = model.session(context)
+    if not session.can_rollback:
+        session.close()
+        raise ModelError(
+            f"{model.description} keeps a recurrent state that cannot go back, so no draft can be taken back; "
+            "speculation needs a model with attention in every layer"
+        )
+    return session
+
+
+def _priced(session: Session, what: str, on_progress: OnProgress | None) -> Prices:
+    prices = recall(session)
+    if prices is not None:
+        session.decode((0,))  # the first pass reads the weights from disk; better now than in an answer
+        session.rollback(0)
+        return prices
+    tell = on_progress or (lambda _what, _share: None)
+    prices = Prices(measure(session, lambda share: tell(what, share)))
+    keep(session, prices)
+    return prices

@@ -1,0 +1,72 @@
+"""A target, what drafts for it, and how to speculate with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .backends import Interrupt, Model, Session
+from .control import Adaptive, Controller, Fixed
+from .drafters import Drafter
+from .errors import OptionError
+from .prices import Prices
+from .verify import verifier
+
+DRAFTERS = ("lookup", "model")  #: the names of all drafters
+LONGEST = 256  #: tokens of a draft; what one pass of any engine takes
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """How to speculate.
+
+    Args:
+        drafters: names from `DRAFTERS`; None takes all that the pair allows.
+        k: tokens to draft in each round, 0 for plain decoding; None adapts to what pays.
+        verifier: `match` or `rejection`.
+    """
+
+    drafters: tuple[str, ...] | None = None
+    k: int | None = None
+    verifier: str = "match"
+
+    def __post_init__(self) -> None:
+        verifier(self.verifier)
+        if self.k is not None and not 0 <= self.k <= LONGEST:
+            raise OptionError(f"k is {self.k}; it must be auto, or from 0 (plain decoding) to {LONGEST}")
+        for name in self.drafters or ():
+            if name not in DRAFTERS:
+                raise OptionError(f"no drafter {name!r}; there are {', '.join(DRAFTERS)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What a runtime owns: the models (a target, perhaps a draft), the target's session and what drafts for it."""
+
+    models: tuple[Model, ...]
+    session: Session
+    drafters: tuple[Drafter, ...]
+    prices: Prices
+    interrupt: Interrupt
+    close_sessions: Callable[[], None]
+
+    def controller(self, speculation: Speculation) -> Controller:
+        """A controller that has learned nothing yet.
+
+        Raises:
+            OptionError: a drafter that this pair lacks.
+        """
+        known = {drafter.name: drafter for drafter in self.drafters}
+        names = speculation.drafters if speculation.drafters is not None else tuple(known)
+        if missing := [name for name in names if name not in known]:
+            raise OptionError(
+                f"the drafter {missing[0]!r} needs a draft model; give one (--draft), or take another drafter"
+            )
+        drafters = [known[name] for name in names]
+        return Adaptive(drafters, self.prices) if speculation.k is None else Fixed(drafters, speculation.k)
+
+    def close(self) -> None:
+        """Free the sessions, then the models."""
+        self.close_sessions()
+        for model in self.models:
+            model.close()
