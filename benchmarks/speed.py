@@ -145,7 +145,8 @@ def report(name: str, result: Result, plain: Result) -> str:
     )
 
 
-HEADER = f"{'':<12} {'tokens/s':>8} {'x plain':>8} {'median':>8} {'+prompt':>8} {'tok/pass':>8} {'accept':>8} {'us/round':>8}  same"
+_COLUMNS = ("tokens/s", "x plain", "median", "+prompt", "tok/pass", "accept", "us/round")
+HEADER = " ".join([" " * 12, *(f"{column:>8}" for column in _COLUMNS), " same"])
 
 
 class Bench:
@@ -183,7 +184,8 @@ class Bench:
         """The measured prices."""
         curve = " ".join(f"{seconds / self.curve[0]:.2f}" for seconds in self.curve)
         step = self.model().step_price
-        return f"price(1) {self.curve[0] * 1e3:.2f} ms; price(n)/price(1), n = 1..16: {curve}\ndraft step {step * 1e3:.3f} ms"
+        plain = f"price(1) {self.curve[0] * 1e3:.2f} ms, a draft step {step * 1e3:.3f} ms"
+        return f"{plain}; price(n)/price(1), n = 1..16: {curve}"
 
 
 @click.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -142,7 +143,7 @@ def test_no_room_is_found_before_starting(source: Path, output: Path, monkeypatc
     size = output.stat().st_size
     output.unlink()
     for free, fits in ((size - 1, False), (size, True)):
-        monkeypatch.setattr(whole.shutil, "disk_usage", lambda _, free=free: usage(0, 0, free))
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: usage(0, 0, free))
         if fits:
             exhaust(source, output)
         else:
