@@ -83,8 +83,8 @@ class Reference:
 
         def rotate(y: Floats) -> Floats:
             first, second = np.split(y, 2, axis=-1)
-            turned: Floats = y * cos + np.concatenate([-second, first], -1) * sin
-            return turned
+            turned = y * cos + np.concatenate([-second, first], -1) * sin
+            return turned.astype(np.float32, copy=False)
 
         q = rotate(split("q_proj", heads))
         k = rotate(split("k_proj", kv_heads)).repeat(heads // kv_heads, 0)

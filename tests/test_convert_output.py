@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgespec.converters import convert, quantize, whole
+from edgespec.converters import convert, quantize
 from edgespec.converters.checkpoint import header
 from edgespec.errors import ConversionError, OptionError
 
