@@ -160,7 +160,8 @@ def main() -> None:
     from edgespec.errors import EdgespecError, Interrupted  # noqa: PLC0415
 
     try:
-        sys.exit(app.main(standalone_mode=False) or 0)
+        colour = False if "NO_COLOR" in os.environ else None  # None: as the stream has it
+        sys.exit(app.main(standalone_mode=False, color=colour) or 0)
     except click.UsageError as error:
         name = error.ctx.command_path if error.ctx else "edgespec"
         _fail(f"{error.format_message()} (`{name} --help` lists the options)", MISUSED)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .engine import Finished, Text
-from .errors import OptionError
+from .errors import Interrupted, OptionError
 from .pair import Speculation
 from .runtime import Runtime
 from .sampling import SHARED, Sampling, distribution, gumbel, pick
@@ -59,6 +59,7 @@ def check(runtime: Runtime, prompts: Sequence[Sequence[int]], sampling: Sampling
     """Decode each of `prompts` (tokens) plainly and speculatively; yields a verdict a prompt.
 
     Raises:
+        Interrupted: an answer was cancelled.
         OptionError: the runtime's verifier keeps the distribution but not the text, so there is nothing to compare.
     """
     if runtime.speculation.verifier != "match" and not sampling.greedy:
@@ -83,9 +84,9 @@ def _decode(
     for event in runtime.complete(prompt, sampling, max_tokens=max_tokens, speculation=speculation):
         if isinstance(event, Text):
             tokens += event.tokens
-        if isinstance(event, Finished):
+        if isinstance(event, Finished) and event.reason != "cancelled":
             return tokens, event
-    raise AssertionError("a stream ends with Finished")
+    raise Interrupted  # half an output says nothing about the whole
 
 
 def _diverge(

@@ -10,6 +10,7 @@ import pytest
 from edgespec import Device, OptionError, Sampling, Speculation, assemble
 from edgespec.backends.toy import Bytes, ToyModel, ToySession, blend, ngram_rule
 from edgespec.check import check
+from edgespec.errors import Interrupted
 from edgespec.types import Floats
 
 VOCAB = Bytes.size
@@ -89,3 +90,21 @@ def test_rejection_at_a_temperature_cannot_be_compared() -> None:
         pytest.raises(OptionError, match="promises the distribution"),
     ):
         list(check(runtime, [[1]], Sampling(0.8), 8))
+
+
+def test_half_an_answer_is_not_judged() -> None:
+    """Ctrl-C during a check: what was cancelled is shorter, and no divergence."""
+    model = DriftingModel()
+    with assemble(model, speculation=Speculation(k=2)) as runtime:
+        verdicts_ = check(runtime, [[1, 2, 3], [4, 5, 6]], Sampling(), 40)
+        next(verdicts_)
+        complete = runtime.complete
+
+        def cancelled(*arguments: object, **options: object) -> object:
+            for event in complete(*arguments, **options):  # type: ignore[arg-type]
+                yield event
+                runtime.cancel()
+
+        runtime.complete = cancelled  # type: ignore[method-assign, assignment]
+        with pytest.raises(Interrupted):
+            next(verdicts_)

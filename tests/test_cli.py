@@ -14,6 +14,8 @@ import pytest
 
 from edgespec import models
 
+from . import checkpoints
+
 EDGESPEC = str(Path(sys.executable).parent / "edgespec")
 PROMPT = "I need a table for two in Oakland tonight."
 DEMO = models.demo()
@@ -103,6 +105,19 @@ def test_draft_auto_takes_the_file_beside_the_model(tmp_path: Path) -> None:
     (tmp_path / "m.draft.gguf").symlink_to(DEMO.draft or "")
     drafters = {e.get("drafter") for e in events(tmp_path / "m.gguf", "-p", PROMPT, "--k", "3")}
     assert "model" in drafters
+
+
+def test_a_draft_that_only_happens_to_lie_there_is_left_out(tmp_path: Path) -> None:
+    """Found by its name it may be another model's; asked for by name it must fit."""
+    source = checkpoints.llama(tmp_path / "source")
+    assert run("convert", source, "--out", tmp_path / "draft.gguf").returncode == 0
+    (tmp_path / "m.gguf").symlink_to(DEMO.target)
+    done = run("chat", tmp_path / "m.gguf", "-p", PROMPT, "--temp", "0")
+    assert done.returncode == 0
+    assert done.stdout.strip()
+    assert "left out: target and draft have different vocabularies: token" in done.stderr
+    named = run("chat", tmp_path / "m.gguf", "--draft", tmp_path / "draft.gguf", "-p", PROMPT)
+    assert "different vocabularies: token" in refused(named)
 
 
 @pytest.mark.parametrize(

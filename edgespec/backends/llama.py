@@ -128,9 +128,16 @@ class LlamaModel:
         self._identity = _identity(low, path, params.n_gpu_layers)
         self.vocabulary = LlamaVocabulary(low, self._model)
         self.trained_context = int(low.llama_model_n_ctx_train(self._model))
-        self.description = f"{self.metadata('general.name') or path.stem} ({_text(low.llama_model_desc, self._model)})"
+        self.description = f"{self.metadata('general.name') or path.stem} ({self._size()})"
         stated = {field: self.metadata(f"general.sampling.{key}") for key, field in _SAMPLING_KEYS.items()}
         self.sampling = {field: float(value) for field, value in stated.items() if value is not None}
+
+    def _size(self) -> str:
+        """Parameters and quantization: 7.6B, Q4_K - Medium."""
+        parameters = int(self._low.llama_model_n_params(self._model))
+        size = f"{parameters / 1e9:.1f}B" if parameters >= 1e9 else f"{parameters / 1e6:.1f}M"
+        kind = (_text(self._low.llama_model_desc, self._model) or "").split(maxsplit=2)  # architecture, size, type
+        return f"{size}, {kind[-1]}" if kind else size
 
     def metadata(self, key: str) -> str | None:
         """The scalar `key` of the GGUF metadata as text, None where the file lacks it."""

@@ -35,6 +35,7 @@ class Loading:
     def open(self) -> Runtime:
         """Load, with a progress bar for what is measured once."""
         from ..backends import Device, Interrupt  # noqa: PLC0415
+        from ..errors import VocabularyMismatch  # noqa: PLC0415
         from ..loading import load  # noqa: PLC0415
         from ..pair import Speculation  # noqa: PLC0415
         from . import background  # noqa: PLC0415
@@ -44,18 +45,25 @@ class Loading:
         speculation = Speculation(names, self._k(), self.verifier)
         device = Device(self.ctx, self.threads, self.gpu_layers)
         interrupt = Interrupt()
-        with progress("measuring this machine (once for each model)") as tell:
-            return background.call(
-                lambda: load(
-                    target,
-                    draft,
-                    device=device,
-                    speculation=speculation,
-                    interrupt=interrupt,
-                    on_progress=lambda what, share: tell(f"measuring passes of the {what}", share, 1.0),
-                ),
-                interrupt.set,
+
+        def opened(draft: Path | None) -> Runtime:
+            return load(
+                target,
+                draft,
+                device=device,
+                speculation=speculation,
+                interrupt=interrupt,
+                on_progress=lambda what, share: tell(f"measuring passes of the {what}", share, 1.0),
             )
+
+        with progress("measuring this machine (once for each model)") as tell:
+            try:
+                return background.call(lambda: opened(draft), interrupt.set)
+            except VocabularyMismatch as error:
+                if self.draft != "auto":
+                    raise
+                click.echo(f"{draft}, found beside the model, is left out: {error}", err=True)
+                return background.call(lambda: opened(None), interrupt.set)
 
     def _files(self) -> tuple[Path, Path | None]:
         from edgespec import models  # noqa: PLC0415
