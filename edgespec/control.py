@@ -24,6 +24,7 @@ from .verify import Drawing, Drawn
 _PLAIN_EVERY = 64  # rounds after which a plain step is measured, if none was bought meanwhile
 _FREE = 0.01  # a drafter that costs less than this share of a plain step is asked without weighing
 _PROBING = 0.03  # share of the time that may go into probing one silenced drafter
+_INTRODUCTION = 3  # tokens of a drafter's first draft
 _PATIENCE = (8, 256)  # rounds a silenced drafter is left alone: at first, and at most
 
 
@@ -103,6 +104,9 @@ class Adaptive:
         limit = min(limit, WIDTHS - 1)
         if limit < 1 or self._since_plain >= _PLAIN_EVERY:
             return Choice(Draft(), ())
+        if (stranger := self._stranger()) is not None:
+            introduced = ask(stranger, drawing, _Always(drawing, min(_INTRODUCTION, limit)))
+            return Choice(introduced.draft, (introduced,))
         market = _Market(self.prices, self.calibration, self.rate, drawing.verifier.trims)
         asked: list[Asked] = []
         best, gain = Draft(), 0.0
@@ -121,6 +125,11 @@ class Adaptive:
             if candidate and (value > gain or not drawing.verifier.trims):
                 best, gain = candidate, value
         return Choice(best, tuple(asked))
+
+    def _stranger(self) -> Drafter | None:
+        """A drafter with a price that was never asked. Its first draft is bought whatever is expected: nothing is
+        known of it or of wider passes amid real text, and finding out costs less than two plain steps, once."""
+        return next((d for d in self.drafters if d.step_price and self._silence[d.name].stranger), None)
 
     def observe(self, round: Round) -> None:  # noqa: A002
         self.calibration.observe(round, by_text=_by_text(round))
@@ -155,6 +164,7 @@ class _Silence:
 
     def __init__(self, step: float) -> None:
         self.step = step
+        self.stranger = True
         self.rounds = 0
         self._patience = 1
         self._gained = 0.0
@@ -178,6 +188,7 @@ class _Silence:
         self._asked = 0.95 * self._asked + 1
 
     def heard(self, asked: Asked, said: tuple[int, ...]) -> None:
+        self.stranger = False
         if asked.steps:
             seconds = asked.seconds / asked.steps
             # A catch-up over a long prompt is no price of a step: surprises count up to half as much again.

@@ -261,7 +261,7 @@ TRAP_PRICES = (1.0, 2.0, 1.75, *[9.0] * 13)
 
 def said_in_the_trap(seed: int) -> tuple[tuple[int, ...], int]:
     target, draft = ToySession(TARGET, 3), ToySession(TRAP_DRAFT, 3)
-    controller = Adaptive([ModelDrafter(draft, 3, step_price=0.001)], Prices(TRAP_PRICES))
+    controller = Adaptive([ModelDrafter(draft, 3)], Prices(TRAP_PRICES))  # free: asked from the first round
     engine = Engine(target, Bytes(), controller, verifier("rejection"), Interrupt())
     said: list[int] = []
     drafted = 0
