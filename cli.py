@@ -52,8 +52,7 @@ def chat(
     """Chat with MODEL, a GGUF file; without one, with the bundled demo pair."""
     from edgespec.terminal import chat as terminal  # noqa: PLC0415
 
-    if prompt is None and not sys.stdin.isatty():
-        prompt = sys.stdin.read().strip()
+    prompt = _question(prompt)
     if as_json and prompt is None:
         raise click.UsageError("--json answers one prompt: give it with -p, or through a pipe")
     with loading.open() as runtime:
@@ -64,6 +63,10 @@ def chat(
         session = terminal.Chat(
             runtime, sampling, choosing.max_tokens, system, show_drafts, stats, colour=has_colour(sys.stdout)
         )
+        if runtime.context > runtime.trained_context:
+            session.note(f"(the model was trained for {runtime.trained_context} tokens: beyond, it may say anything)")
+        if show_drafts:
+            session.note(terminal.Drafts(runtime, colour=has_colour(sys.stderr)).legend())
         if prompt is not None:
             finished = session.answer(prompt)
             if finished.reason == "cancelled":
@@ -71,7 +74,7 @@ def chat(
         if loading.model is None:
             session.note(_DEMO)
         if prompt is None:
-            session.note(f"{runtime.description}, context {runtime.context}; /help lists commands")
+            session.note(f"{runtime.description}, context {runtime.context}; /help lists commands, Ctrl-D leaves")
             terminal.converse(session, _history())
 
 
@@ -95,7 +98,7 @@ def check(loading: Loading, choosing: Choosing, file: Path | None) -> None:
         sampling = choosing.sampling(runtime.sampling, seed=0)
         prompts = read_prompts(file, runtime)
         report = Report(len(prompts))
-        verdicts = compare(runtime, prompts, sampling, choosing.max_tokens or 128)
+        verdicts = compare(runtime, prompts, sampling, 128 if choosing.max_tokens is None else choosing.max_tokens)
         with progress("checking") as tell:
             for verdict in background.stream(verdicts, runtime.cancel):
                 report.add(verdict)
@@ -125,6 +128,15 @@ def convert(source: Path, fmt: str, quant: str, output: Path, force: bool) -> No
                 case converters.Progress(what, done, total):
                     tell(what, done, total)
     click.echo(f"{output}: {output.stat().st_size / 1e6:.1f} MB, {quant}", err=True)
+
+
+def _question(prompt: str | None) -> str | None:
+    """The one prompt to answer, given or piped; None to converse."""
+    if prompt is None and (sys.stdin is None or not sys.stdin.isatty()):
+        prompt = sys.stdin.read() if sys.stdin else ""
+    if prompt is not None and not prompt.strip():
+        raise click.UsageError("nothing was asked: give a question with -p, or through a pipe")
+    return prompt
 
 
 def _messages(system: str, prompt: str) -> list[dict[str, str]]:
@@ -161,7 +173,13 @@ def main() -> None:
 
     try:
         colour = False if "NO_COLOR" in os.environ else None  # None: as the stream has it
-        sys.exit(app.main(standalone_mode=False, color=colour) or 0)
+        status = app.main(standalone_mode=False, color=colour) or 0
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where a full disk can still be told
+        sys.exit(status)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        sys.exit(MISUSED)
     except click.UsageError as error:
         name = error.ctx.command_path if error.ctx else "edgespec"
         _fail(f"{error.format_message()} (`{name} --help` lists the options)", MISUSED)
@@ -171,10 +189,13 @@ def main() -> None:
         _fail(str(error), FAILED)
     except (KeyboardInterrupt, click.Abort, Interrupted):
         _fail("interrupted", INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of our output left. Point stdout elsewhere, or the interpreter complains while it shuts down.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(FAILED)
+    except OSError as error:
+        # Output that cannot be written. Point stdout elsewhere, or the interpreter complains while it shuts down.
+        if sys.stdout is not None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):  # its reader left: nobody wants to be told
+            sys.exit(FAILED)
+        _fail(f"cannot go on: {error.strerror or error}", FAILED)
 
 
 def _fail(message: str, status: int) -> None:

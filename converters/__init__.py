@@ -63,10 +63,10 @@ def convert(
     ConversionError at once. The work is done by iterating. The output appears under its name when the
     iterator ends, and never otherwise: after an error, an interruption or `close()` nothing is left behind.
     """
-    source, output = Path(source), Path(output)
+    source, output, quantization = Path(source), Path(output), quantization.lower()
     writer = _writer(fmt)
     writer.check(quantization)
-    _check_output(output, force)
+    _check_output(output, fmt, force)
     checkpoint = import_module("edgespec.converters.checkpoint").Checkpoint.open(source)
     steps: Iterator[Progress | Note] = writer.write(checkpoint, output, quantization, force)
     return steps
@@ -78,9 +78,18 @@ def _writer(fmt: str) -> Any:
     return import_module(f"edgespec.converters.{fmt}")
 
 
-def _check_output(output: Path, force: bool) -> None:
-    if output.is_dir():
-        raise ConversionError(f"the output {output} is a folder; give the name of a file")
+def _check_output(output: Path, fmt: str, force: bool) -> None:
+    try:
+        _check_path(output, fmt, force)
+    except OSError as error:  # a name too long, say, or a folder that may not be searched
+        raise ConversionError(f"the output {output} cannot be written: {error.strerror}; choose another") from error
+
+
+def _check_path(output: Path, fmt: str, force: bool) -> None:
+    if output.exists() and not output.is_file():
+        raise ConversionError(f"the output {output} is a folder or a device; give the name of a file")
+    if output.suffix.lower() != f".{fmt}":
+        raise ConversionError(f"the output {output} must end in .{fmt}, by which engines know it")
     if output.exists() and not force:
         raise ConversionError(f"the output {output} exists; choose another name, or --force to overwrite it")
     if not output.parent.is_dir():

@@ -12,7 +12,7 @@ from .drafters.lookup import Lookup
 from .drafters.model import ModelDrafter
 from .errors import ModelError
 from .pair import Pair, Speculation
-from .prices import Prices, keep, measure, recall
+from .prices import Prices, keep, measure, recall, refresh
 from .runtime import Runtime
 
 #: Told what is being measured and the share done, from 0 to 1.
@@ -105,8 +105,7 @@ def _opened(model: Model, context: int) -> Session:
 def _priced(session: Session, what: str, on_progress: OnProgress | None) -> Prices:
     prices = recall(session)
     if prices is not None:
-        session.decode((0,))  # the first pass reads the weights from disk; better now than in an answer
-        session.rollback(0)
+        refresh(session, prices)
         return prices
     tell = on_progress or (lambda _what, _share: None)
     prices = Prices(measure(session, lambda share: tell(what, share)))

@@ -61,6 +61,10 @@ class Prices:
         """The whole curve, widths 1, 2, ..."""
         return tuple(self._seconds)
 
+    def scale(self, factor: float) -> None:
+        """Everything is dearer by `factor`."""
+        self._seconds = [seconds * factor for seconds in self._seconds]
+
     def observe(self, n: int, seconds: float) -> None:
         """Correct the curve by a pass over `n` tokens.
 
@@ -108,6 +112,20 @@ def measure(
     finally:
         session.rollback(0)
     return [statistics.median(passes[1:]) for passes in times]
+
+
+def refresh(session: Session, prices: Prices, clock: Clock = time.perf_counter) -> None:
+    """Scale recalled `prices` to what a plain step takes now: a laptop on battery, or with company, is another machine.
+
+    Takes three plain steps, which also bring the weights into memory. The session must be empty, and is so afterwards.
+    """
+    times = []
+    for _ in range(3):
+        before = clock()
+        session.decode((0,))
+        times.append(clock() - before)
+    session.rollback(0)
+    prices.scale(min(times[1:]) / prices.plain)
 
 
 def recall(session: Session) -> Prices | None:

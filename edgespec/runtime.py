@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 import weakref
+from bisect import bisect_left
 from collections.abc import Generator, Iterator, Sequence
 from types import TracebackType
 
 from .backends import Session, Vocabulary
-from .engine import Engine, Event, Request
+from .engine import Engine, Event, Finished, Request
 from .errors import BusyError, ClosedError, OptionError
 from .pair import Pair, Speculation
 from .prices import Prices
 from .sampling import Sampling
-from .template import ChatTemplate, Message
+from .template import ChatTemplate, Message, checked
 from .text import to_text
 from .verify import verifier
 
@@ -33,6 +34,7 @@ class Runtime:
 
     @property
     def vocabulary(self) -> Vocabulary:
+        self._check_open()
         return self._pair.models[0].vocabulary
 
     @property
@@ -43,7 +45,13 @@ class Runtime:
     @property
     def session(self) -> Session:
         """The target's session, for measurements between answers."""
+        self._check_open()
         return self._pair.session
+
+    @property
+    def trained_context(self) -> int:
+        """Tokens that the target was trained to see together."""
+        return self._pair.models[0].trained_context
 
     @property
     def context(self) -> int:
@@ -66,7 +74,7 @@ class Runtime:
         sampling: Sampling | None = None,
         *,
         max_tokens: int | None = None,
-        stop: Sequence[str] = (),
+        stop: Sequence[str] | str = (),
         speculation: Speculation | None = None,
     ) -> Iterator[Event]:
         """Stream what follows `prompt`: text, in which nothing becomes a special token, or tokens.
@@ -82,8 +90,11 @@ class Runtime:
             ClosedError: the runtime was closed.
         """
         self._check_open()
-        tokens = self.vocabulary.tokenize(prompt, start=True) if isinstance(prompt, str) else list(prompt)
-        request = Request(tokens, sampling or Sampling(), max_tokens, tuple(stop))
+        vocabulary = self.vocabulary
+        tokens = vocabulary.tokenize(prompt, start=True) if isinstance(prompt, str) else list(prompt)
+        if strange := [token for token in tokens if not 0 <= token < vocabulary.size]:
+            raise OptionError(f"no token {strange[0]}: the vocabulary has tokens 0 to {vocabulary.size - 1}")
+        request = Request(tokens, sampling or Sampling(), max_tokens, _stops(stop))
         return self._generate(request, speculation)
 
     def chat(
@@ -92,7 +103,7 @@ class Runtime:
         sampling: Sampling | None = None,
         *,
         max_tokens: int | None = None,
-        stop: Sequence[str] = (),
+        stop: Sequence[str] | str = (),
         speculation: Speculation | None = None,
     ) -> Iterator[Event]:
         """Stream the answer to `messages`, each with "role" and "content".
@@ -105,10 +116,12 @@ class Runtime:
             and as `complete`.
         """
         self._check_open()
-        if not messages:
-            raise OptionError("no messages to answer; give at least one with role user")
-        tokens, dropped = self._fit(list(messages), max_tokens)
-        request = Request(tokens, sampling or Sampling(), max_tokens, tuple(stop), dropped)
+        if not messages or isinstance(messages, str):
+            raise OptionError('no messages to answer; give a list of them, the last {"role": "user", "content": ...}')
+        for message in messages:
+            checked(message)
+        tokens, dropped = self._fit(messages, max_tokens)
+        request = Request(tokens, sampling or Sampling(), max_tokens, _stops(stop), dropped)
         return self._generate(request, speculation)
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
@@ -122,7 +135,10 @@ class Runtime:
         return self._template.tokens(messages)
 
     def cancel(self) -> None:
-        """End the answer under way, inside a pass where the engine allows it; it finishes as `cancelled`."""
+        """End the answer under way, inside a pass where the engine allows it; it finishes as `cancelled`. So does one
+        that was asked for and not begun."""
+        for stream in list(self._streams):
+            stream.cancelled.set()
         self._pair.interrupt.set()
 
     def text(self, tokens: Sequence[int]) -> str:
@@ -151,43 +167,62 @@ class Runtime:
         if self._closed:
             raise ClosedError("this runtime is closed; load it again")
 
-    def _fit(self, messages: list[Message], max_tokens: int | None) -> tuple[list[int], int]:
-        """The prompt, without as many of the oldest turns as it takes to leave room for an answer."""
-        reserve = min(max_tokens or self.context, self.context // 4)
+    def _fit(self, messages: Sequence[Message], max_tokens: int | None) -> tuple[list[int], int]:
+        """The prompt, without as many of the oldest turns as it takes to leave room for an answer.
+
+        Turns go in pairs, for templates insist that the user speaks first, and several at a time: while the same
+        ones are left out, the next prompt begins as this one does, and the cache is of use.
+        """
+        room = self.context - min(max_tokens or self.context, self.context // 4)
         first = 1 if messages[0].get("role") == "system" else 0
-        dropped = 0
-        while True:
-            tokens = self.prompt(messages)
-            if len(tokens) + reserve <= self.context or len(messages) - first < 3:
-                return tokens, dropped
-            # Turns go in pairs: templates insist that the user speaks first.
-            del messages[first : first + 2]
-            dropped += 2
+        pairs = (len(messages) - first - 1) // 2
+
+        def without(dropped: int) -> list[int]:
+            return self.prompt([*messages[:first], *messages[first + 2 * dropped :]])
+
+        tokens = without(0)
+        if len(tokens) <= room or not pairs:
+            return tokens, 0
+        fewest = bisect_left(range(pairs), True, key=lambda dropped: len(without(dropped)) <= room)
+        block = 1 << max(0, ((pairs - fewest) // 3).bit_length() - 1)
+        dropped = min(pairs, -(-fewest // block) * block)
+        return without(dropped), 2 * dropped
 
     def _generate(self, request: Request, speculation: Speculation | None) -> Iterator[Event]:
         pair = self._pair
         controller = self._controller if speculation is None else pair.controller(speculation)
         rule = verifier((speculation or self.speculation).verifier)
         engine = Engine(pair.session, self.vocabulary, controller, rule, pair.interrupt, pair.prices)
-        stream = _Stream(self._guarded(engine.generate(request)))
+        cancelled = threading.Event()
+        stream = _Stream(self._guarded(engine.generate(request), cancelled), cancelled)
         self._streams.add(stream)
         return stream
 
-    def _guarded(self, events: Iterator[Event]) -> Generator[Event, None, None]:
+    def _guarded(self, events: Iterator[Event], cancelled: threading.Event) -> Generator[Event, None, None]:
         if not self._busy.acquire(blocking=False):
             raise BusyError("this runtime is answering already; wait for it, cancel it, or load a second one")
         try:
             self._pair.interrupt.clear()
-            self._check_open()  # in this order: a close in between is seen here, or is heard as an interrupt
-            yield from events
+            # In this order: a close or a cancel in between is seen here, or is heard as an interrupt.
+            self._check_open()
+            if cancelled.is_set():
+                self._pair.interrupt.set()
+            while not isinstance(event := next(events), Finished):
+                yield event
         finally:
             self._busy.release()
+        yield event  # nothing is under way any more, whether or not the reader goes on to the end
+
+
+def _stops(stop: Sequence[str] | str) -> tuple[str, ...]:
+    return (stop,) if isinstance(stop, str) else tuple(stop)
 
 
 class _Stream(Iterator[Event]):
     """Events that may be read on one thread and closed from another."""
 
-    def __init__(self, events: Generator[Event, None, None]) -> None:
+    def __init__(self, events: Generator[Event, None, None], cancelled: threading.Event) -> None:
+        self.cancelled = cancelled
         self._events = events
         self._turn = threading.Lock()
         self._begun = False

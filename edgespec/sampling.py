@@ -12,7 +12,7 @@ invariant speculative decoding", Daliri, Musco and Suresh, 2024. Same seed, same
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -59,6 +59,8 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if isinstance(self.logit_bias, Mapping):
+            raise OptionError("logit_bias takes pairs, not a mapping: tuple(biases.items())")
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
             if not low <= value <= high or value == np.inf:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from dataclasses import dataclass, field
 
 from .types import Round
+
+_ENOUGH = 3  # plain steps that say more of their price than what was known before
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,8 +16,9 @@ class Stats:
     """The figures of one generation.
 
     Seconds are spent in rounds, without the prompt and without the time the reader of the events took.
-    `plain_tokens_per_second` is what plain decoding reaches by the price of a plain step, as measured here and
-    corrected during this very generation; `speedup` is over that, None where no plain price is known.
+    `plain_tokens_per_second` is what plain decoding reaches here: by the plain steps of this very generation where
+    there were some, else by the price of one, as measured and since corrected. `speedup` is over that, None where
+    neither is known.
     """
 
     prompt: int
@@ -65,6 +69,7 @@ class Tally:
     drafted: Counter[str] = field(default_factory=Counter)
     accepted: Counter[str] = field(default_factory=Counter)
     lengths: Counter[int] = field(default_factory=Counter)
+    plain: list[float] = field(default_factory=list)
 
     def add(self, round: Round, seconds: float) -> None:  # noqa: A002
         """Count a round that took `seconds` in all."""
@@ -72,12 +77,16 @@ class Tally:
         self.seconds += seconds
         self.engine_seconds += round.verify_seconds + round.draft_seconds
         self.lengths[len(round.draft)] += 1
+        if round.width == 1:
+            self.plain.append(seconds - round.draft_seconds)
         if round.draft:
             self.drafted[round.draft.drafter] += len(round.draft)
             self.accepted[round.draft.drafter] += len(round.path)
 
     def stats(self, plain_seconds: float | None) -> Stats:
         """The figures now; `plain_seconds` is the price of a plain step."""
+        if len(self.plain) >= _ENOUGH:
+            plain_seconds = statistics.median(self.plain)
         return Stats(
             prompt=self.prompt,
             cached=self.cached,

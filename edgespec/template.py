@@ -58,7 +58,7 @@ class ChatTemplate:
             TemplateError: the template refuses these messages.
         """
         tokens: list[int] = []
-        for part in self.render([_checked(message) for message in messages]).split(_BREAK):
+        for part in self.render([checked(message) for message in messages]).split(_BREAK):
             tokens += self._vocabulary.tokenize(part, special=True)
         bos = self._vocabulary.bos
         starts = self._vocabulary.tokenize("", start=True)  # the bos, of a model that asks for one
@@ -82,7 +82,12 @@ class ChatTemplate:
         return content
 
 
-def _checked(message: Message) -> Message:
+def checked(message: Message) -> Message:
+    """`message`, if it is one.
+
+    Raises:
+        OptionError: it lacks a role or a content.
+    """
     if not isinstance(message, Mapping) or not all(isinstance(message.get(key), str) for key in ("role", "content")):
         raise OptionError(f'a message is {{"role": ..., "content": ...}} with texts for both, not {message!r:.80}')
     return message

@@ -23,5 +23,14 @@ def demo() -> Pair:
 def with_draft(target: Path) -> Pair:
     """`target` and the draft model beside it: a file of its name with `.draft` before the suffix (`qwen.gguf`,
     `qwen.draft.gguf`), or one called `draft.gguf`, where there is one."""
+    if not target.name:
+        return Pair(target, None)
     beside = (target.with_name(f"{target.stem}.draft{target.suffix}"), target.with_name(f"draft{target.suffix}"))
-    return Pair(target, next((path for path in beside if path.is_file() and path != target), None))
+    return Pair(target, next((path for path in beside if _is_file(path) and path != target), None))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # what is wrong with the folder is told when the target is opened
+        return False

@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 
 from edgespec import models
+from edgespec.backends.llama import bindings
 
 from . import checkpoints
 
 EDGESPEC = str(Path(sys.executable).parent / "edgespec")
 PROMPT = "I need a table for two in Oakland tonight."
 DEMO = models.demo()
+GPU = bool(bindings().llama_supports_gpu_offload())
 ANSI = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 pexpect = pytest.importorskip("pexpect", reason="pseudo-terminals need a Unix")
@@ -131,7 +133,11 @@ def test_a_draft_that_only_happens_to_lie_there_is_left_out(tmp_path: Path) -> N
         (["--drafter", "model", "--draft", "none"], "needs a draft model"),
         (["--verifier", "hope"], "no verifier 'hope'; there are match, rejection"),
         (["--temp", "-1"], "temperature"),
-        (["--ctx", "-5"], "context -5"),
+        (["--ctx", "-5"], "context is -5"),
+        (["--threads", "100000"], "threads is 100000"),
+        (["--k", "1000"], "k is 1000"),
+        (["--temp", "nan"], "temperature is nan"),
+        (["--gpu-layers", "5"], "gpu_layers is 5") if not GPU else (["--gpu-layers", "-7"], "gpu_layers is -7"),
         (["--threads", "x"], "threads"),
         (["--max-tokens", "0"], "max_tokens is 0"),
         (["--nonsense"], "nonsense"),
@@ -154,14 +160,57 @@ def test_a_prompt_longer_than_the_context_is_one_line() -> None:
     assert "the context holds 64" in refused(run("chat", "--ctx", "64", "-p", PROMPT * 20))
 
 
-def test_an_empty_prompt_is_no_traceback() -> None:
-    done = run("chat", stdin="")
-    assert done.returncode != 0 or done.stdout
+@pytest.mark.parametrize("arguments", [[], ["-p", ""], ["-p", "   "], ["--json"]])
+def test_an_empty_prompt_is_refused(arguments: list[str]) -> None:
+    assert "nothing was asked" in refused(run("chat", *arguments, stdin="\n"))
+
+
+@unix
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", ">/dev/full", "--json >/dev/full", "--stats 2>/dev/full"])
+def test_streams_that_are_closed_or_full_are_no_traceback(closed: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"{EDGESPEC} chat -p hello --temp 0 {closed}"], capture_output=True, text=True, check=False
+    )
     assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    if "full" in closed and "2>" not in closed:
+        assert done.returncode == 1
+        assert "No space left" in done.stderr
+
+
+@unix
+def test_names_that_the_system_refuses_are_one_line(tmp_path: Path) -> None:
+    assert "cannot be opened" in refused(run("chat", "x" * 300 + ".gguf", "-p", "x"))
+    assert refused(run("chat", "", "-p", "x"))
+    assert "cannot be written" in refused(run("convert", tmp_path, "--out", "x" * 300 + ".gguf"))
+    os.mkfifo(tmp_path / "pipe.gguf")
+    assert "not a model file" in refused(run("chat", tmp_path / "pipe.gguf", "-p", "x"))
+
+
+@unix
+def test_force_never_replaces_a_device(tmp_path: Path) -> None:
+    """As root it once replaced /dev/null."""
+    (tmp_path / "device.gguf").symlink_to("/dev/null")
+    source = checkpoints.llama(tmp_path / "source")
+    assert "a folder or a device" in refused(run("convert", source, "--out", tmp_path / "device.gguf", "--force"))
+    assert (tmp_path / "device.gguf").is_symlink()
+
+
+def test_without_a_command_the_help_is_shown() -> None:
+    done = run()
+    assert "Commands:\n" in done.stdout + done.stderr
+
+
+def test_plain_decoding_is_no_faster_than_itself() -> None:
+    """The plain price must be the live one where there is one."""
+    stats = events("-p", PROMPT, "--k", "0", "--max-tokens", "64")[-1]["stats"]
+    assert stats["drafted"] == 0
+    assert 0.4 < stats["speedup"] <= 1.5
 
 
 def test_convert_refuses_in_one_line(tmp_path: Path) -> None:
     out = tmp_path / "out.gguf"
+    assert "must end in .gguf" in refused(run("convert", tmp_path, "--out", tmp_path / "out.bin"))
     assert "q8_0" in refused(run("convert", tmp_path, "--quant", "q9", "--out", out))
     assert "gguf" in refused(run("convert", tmp_path, "--to", "pickle", "--out", out))
     assert refused(run("convert", tmp_path / "nowhere", "--out", out))
@@ -187,6 +236,8 @@ def test_check_compares_and_says_so(tmp_path: Path) -> None:
         ('{"messages": [{"role": "user"}]}\n', "line 1"),
         ('{"messages": []}\n', "line 1 has neither"),
         ("[1]\n", "line 1 has neither"),
+        ("[" * 100_000 + "\n", "line 1 is not JSON"),
+        (json.dumps({"prompt": "word " * 5000}) + "\n", "line 1 has"),
     ],
 )
 def test_check_names_the_broken_line(tmp_path: Path, content: str, says: str) -> None:

@@ -23,6 +23,7 @@ from edgespec import (
     Started,
     Text,
     assemble,
+    models,
 )
 from edgespec.backends.toy import END, Bytes, Rule, ToyModel, ToySession, blend, ngram_rule, scripted
 from edgespec.errors import (
@@ -422,9 +423,15 @@ def test_unknown_names_list_the_known() -> None:
         Speculation(verifier="hope")
     with pytest.raises(OptionError, match="k is -1"):
         Speculation(k=-1)
-    for device in ({"context": -1}, {"threads": -1}, {"gpu_layers": -2}):
-        with pytest.raises(OptionError, match="none may be negative"):
-            Device(**device)
+    for name, value in (
+        ("context", -1),
+        ("threads", -1),
+        ("threads", 100_000),
+        ("gpu_layers", -2),
+        ("context", 1 << 33),
+    ):
+        with pytest.raises(OptionError, match=f"{name} is {value}; it must be from"):
+            Device(**{name: value})
 
 
 def test_the_model_drafter_needs_a_draft_model() -> None:
@@ -459,7 +466,8 @@ def test_prices_are_measured_once_and_told(own_cache: Path) -> None:
     told.clear()
     second = assemble(target, draft, on_progress=lambda what, share: told.append((what, share)))
     assert told == []
-    assert second.prices.seconds == kept.seconds
+    ratios = {round(now / then, 6) for now, then in zip(second.prices.seconds, kept.seconds, strict=True)}
+    assert len(ratios) == 1, "only brought up to date, by the plain step of today"
 
 
 def test_a_context_that_was_not_asked_for_is_the_model_s_own_and_not_too_large() -> None:
@@ -475,3 +483,63 @@ def test_description_and_text() -> None:
     assert runtime.description == "toy with draft toy"
     assert runtime.text([*b"h\xc3", *b"\xa9", 258]) == "hé"
     assert runtime.sampling == {}
+
+
+def test_use_after_close_of_whatever_was_kept() -> None:
+    """A freed model's vocabulary once crashed the process."""
+    pair = models.demo()
+    runtime = edgespec.load(pair.target)
+    vocabulary = runtime.vocabulary
+    session = runtime.session
+    runtime.close()
+    uses: list[Callable[[], object]] = [
+        lambda: runtime.vocabulary,
+        lambda: runtime.session,
+        lambda: runtime.prompt([{"role": "user", "content": "x"}]),
+        lambda: runtime.text([1]),
+        lambda: vocabulary.tokenize("x"),
+        vocabulary.specials,
+        lambda: session.decode([1]),
+    ]
+    for use in uses:
+        with pytest.raises(ClosedError):
+            use()
+
+
+def test_cancel_before_the_first_event_counts() -> None:
+    """A stop button pressed at once."""
+    runtime, _ = opened()
+    events = runtime.complete("abc", max_tokens=20)
+    runtime.cancel()
+    said, finished = read(events)
+    assert (said, finished.reason) == ([], "cancelled")
+    assert read(runtime.complete("abc", max_tokens=5))[0], "the next is not cancelled"
+
+
+def test_a_long_conversation_keeps_its_cache() -> None:
+    """Turns were once dropped one by one, so that each prompt began otherwise and nothing cached was of use."""
+    runtime, _ = opened(context=400)
+    messages: list[dict[str, str]] = []
+    dropped, cached = [], []
+    for turn in range(60):
+        messages.append({"role": "user", "content": f"question {turn}"})
+        events = list(runtime.chat(messages, max_tokens=4))
+        assert isinstance(events[0], edgespec.Started)
+        dropped.append(events[0].dropped)
+        cached.append(events[0].cached > events[0].prompt // 2)
+        messages.append({"role": "assistant", "content": "answer"})
+    assert max(dropped) > 60
+    assert len(set(dropped)) < 40
+    assert sum(cached[-40:]) >= 20, "at least every other turn finds its beginning in the cache"
+
+
+def test_tokens_and_messages_that_are_none() -> None:
+    runtime, _ = opened()
+    for tokens in ([99999], [-1]):
+        with pytest.raises(OptionError, match="no token"):
+            runtime.complete(tokens)
+    for messages in ("hi", [1], [{"role": "user"}]):
+        with pytest.raises(OptionError):
+            runtime.chat(messages)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="pairs"):
+        Sampling(logit_bias={5: 1.0})  # type: ignore[arg-type]

@@ -31,11 +31,9 @@ class Device:
     gpu_layers: int = -1
 
     def __post_init__(self) -> None:
-        if self.context < 0 or self.threads < 0 or self.gpu_layers < -1:
-            raise OptionError(
-                f"context {self.context}, threads {self.threads}, gpu_layers {self.gpu_layers}: "
-                "none may be negative (gpu_layers -1 means all)"
-            )
+        for name, low, high in (("context", 0, 1 << 24), ("threads", 0, 512), ("gpu_layers", -1, 1 << 16)):
+            if not low <= (value := getattr(self, name)) <= high:
+                raise OptionError(f"{name} is {value}; it must be from {low} to {high}")
 
 
 class Interrupt:
@@ -183,10 +181,14 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> Model:
         ModelFileError: missing, truncated, or in no format that an engine reads.
         MissingPackage: that engine is not installed.
     """
-    if not path.exists():
+    try:
+        exists, is_file = path.exists(), path.is_file()
+    except OSError as error:  # a name too long, a folder that may not be searched
+        raise ModelFileError(f"{path} cannot be opened: {error.strerror}; give a file that can be read") from error
+    if not exists:
         raise ModelFileError(f"no model at {path}; give the path of a {' or '.join(_BACKENDS)} file")
     backend = _BACKENDS.get(path.suffix.lower())
-    if path.is_dir() or backend is None:
+    if not is_file or backend is None:
         raise ModelFileError(
             f"{path} is not a model file that edgespec opens ({', '.join(_BACKENDS)}); "
             "convert a Hugging Face folder with `edgespec convert`"

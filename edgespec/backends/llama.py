@@ -20,7 +20,16 @@ from typing import Any
 import numpy as np
 import psutil
 
-from ..errors import ContextOverflow, EngineError, Interrupted, MissingPackage, ModelFileError, RollbackError
+from ..errors import (
+    ClosedError,
+    ContextOverflow,
+    EngineError,
+    Interrupted,
+    MissingPackage,
+    ModelFileError,
+    OptionError,
+    RollbackError,
+)
 from ..types import Floats
 from . import Device, Interrupt
 
@@ -44,9 +53,16 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> LlamaModel:
         MissingPackage: llama-cpp-python is not installed.
         ModelFileError: the file is missing, truncated or no GGUF; the message quotes llama.cpp's loader.
     """
-    with path.open("rb") as file:
-        if (magic := file.read(4)) != b"GGUF":
-            raise ModelFileError(f"{path} is not a GGUF file: it begins with {magic!r}, expected b'GGUF'")
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be opened: {error.strerror}; give a file that can be read") from error
+    if magic != b"GGUF":
+        raise ModelFileError(
+            f"{path} is not a GGUF file: it begins with {magic!r}, expected b'GGUF'; fetch it again, or convert a "
+            "Hugging Face folder with `edgespec convert`"
+        )
     return LlamaModel(path, device, interrupt)
 
 
@@ -69,13 +85,23 @@ class LlamaVocabulary:
 
     def __init__(self, low: Any, model: Any) -> None:
         self._low = low
-        self._vocab = low.llama_model_get_vocab(model)
+        self._handle = low.llama_model_get_vocab(model)
         self._pieces: dict[int, bytes] = {}
-        self.size = int(low.llama_vocab_n_tokens(self._vocab))
-        bos = int(low.llama_vocab_bos(self._vocab))
+        self.size = int(low.llama_vocab_n_tokens(self._handle))
+        bos = int(low.llama_vocab_bos(self._handle))
         self.bos = bos if bos >= 0 else None
         template = low.llama_model_chat_template(model, None)
         self.template: str | None = template.decode() if template else None
+
+    @property
+    def _vocab(self) -> Any:
+        if self._handle is None:
+            raise ClosedError("the model of this vocabulary is closed; load it again")
+        return self._handle
+
+    def close(self) -> None:
+        """The model is freed, and this with it."""
+        self._handle = None
 
     def tokenize(self, text: str, *, special: bool = False, start: bool = False) -> list[int]:
         encoded = text.encode("utf-8", "replace")  # lone surrogates, as pasted text may hold, have no UTF-8
@@ -123,7 +149,7 @@ class LlamaModel:
         self._interrupt = interrupt
         self._threads = device.threads or physical_cores()
         params = low.llama_model_default_params()
-        params.n_gpu_layers = device.gpu_layers if low.llama_supports_gpu_offload() else 0
+        params.n_gpu_layers = _gpu_layers(low, device)
         self._model = _load(low, path, params, interrupt)
         self._identity = _identity(low, path, params.n_gpu_layers)
         self.vocabulary = LlamaVocabulary(low, self._model)
@@ -148,6 +174,7 @@ class LlamaModel:
 
     def close(self) -> None:
         if self._model:
+            self.vocabulary.close()
             self._low.llama_model_free(self._model)
             self._model = None
 
@@ -267,6 +294,8 @@ class LlamaSession:
 
     def _pass(self, tokens: Sequence[int], *, logits: bool) -> None:
         n, start = len(tokens), len(self._held)
+        if self._context is None:
+            raise ClosedError("this session is closed; open another")
         if self._interrupt.is_set:
             raise Interrupted
         self._token[:n] = tokens
@@ -289,6 +318,17 @@ class LlamaSession:
             kind = self._rows[n] = ctypes.c_float * (n * self.vocab)
         buffer: Any = kind.from_address(first)
         return np.frombuffer(buffer, dtype=np.float32).reshape(n, self.vocab)
+
+
+def _gpu_layers(low: Any, device: Device) -> int:
+    if low.llama_supports_gpu_offload():
+        return device.gpu_layers
+    if device.gpu_layers > 0:
+        raise OptionError(
+            f"gpu_layers is {device.gpu_layers}, but this llama-cpp-python was built for the CPU alone; reinstall it "
+            'with CMAKE_ARGS="-DGGML_CUDA=on" (or Metal, Vulkan), or leave gpu_layers out'
+        )
+    return 0
 
 
 def physical_cores() -> int:

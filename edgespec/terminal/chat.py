@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,9 +23,10 @@ _HELP = """\
 /reset          forget the conversation
 /system [TEXT]  set what the model is told first; without TEXT, clear it
 /stats          the figures of the last answer; /stats on or off shows them after every one
-/drafts         mark accepted and rejected draft tokens, or stop doing so
+/drafts         mark accepted and rejected draft tokens, or stop doing so; on or off
 /exit           leave (Ctrl-D does too)
 Enter sends; Alt-Enter begins a new line. Ctrl-C stops the answer and keeps the conversation."""
+_COMMAND = re.compile(r"/[A-Za-z]+")
 COMMANDS = ("/help", "/reset", "/system", "/stats", "/drafts", "/exit")
 
 
@@ -49,12 +51,12 @@ class Chat:
         command, _, rest = line.strip().partition(" ")
         if not command:
             return True
-        if not command.startswith("/"):
+        if not _COMMAND.fullmatch(command):  # a path, say, is no command
             self._answer_kindly(line.strip())
             return True
-        if command in ("/exit", "/quit", "/bye"):
+        if command.lower() in ("/exit", "/quit", "/bye"):
             return False
-        self._obey(command, rest.strip())
+        self._obey(command.lower(), rest.strip())
         return True
 
     def answer(self, text: str) -> Finished:
@@ -62,17 +64,19 @@ class Chat:
         messages = [*self._preamble(), *self.turns, {"role": "user", "content": text}]
         show = Drafts(self.runtime, colour=self.colour) if self.drafts else Plain()
         said: list[str] = []
+        left_out = 0
         events = self.runtime.chat(messages, self.sampling, max_tokens=self.max_tokens)
         for event in background.stream(events, self.runtime.cancel):
             match event:
-                case Started(dropped=dropped) if dropped:
-                    self.note(f"(the context is full: the oldest {dropped} messages were left out)")
+                case Started(dropped=left_out) if left_out:
+                    self.note(f"(the context is full: the oldest {left_out} messages were left out)")
                 case Text():
                     said.append(event.text)
                     self.out(show(event))
                 case Finished():
                     finished = event
         self.out("\n")
+        del self.turns[:left_out]  # the context will not hold them again
         self.turns += [{"role": "user", "content": text}, {"role": "assistant", "content": "".join(said)}]
         self.last = finished.stats
         self._remark(finished)
@@ -109,10 +113,11 @@ class Chat:
                 self.note("(the system message is set)" if rest else "(no system message)")
             case "/stats" if rest in ("on", "off"):
                 self.stats = rest == "on"
+                self.note(f"(the figures are {'shown after every answer' if self.stats else 'not shown'})")
             case "/stats":
                 self.note(figures(self.last) if self.last else "(no answer yet)")
             case "/drafts":
-                self.drafts = not self.drafts
+                self.drafts = rest == "on" if rest in ("on", "off") else not self.drafts
                 self.note(
                     Drafts(self.runtime, colour=self.colour).legend() if self.drafts else "(drafts are not marked)"
                 )

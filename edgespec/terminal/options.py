@@ -41,7 +41,7 @@ class Loading:
         from . import background  # noqa: PLC0415
 
         target, draft = self._files()
-        names = tuple(filter(None, self.drafter.split(","))) if self.drafter is not None else None
+        names = tuple(name.strip() for name in self.drafter.split(",")) if self.drafter is not None else None
         speculation = Speculation(names, self._k(), self.verifier)
         device = Device(self.ctx, self.threads, self.gpu_layers)
         interrupt = Interrupt()
@@ -145,7 +145,10 @@ loading = gathered(
     "loading",
     click.argument("model", type=PATH, required=False),
     click.option(
-        "--draft", default="auto", metavar="PATH|auto|none", help="Draft model [default: auto, the one beside MODEL]"
+        "--draft",
+        default="auto",
+        metavar="PATH|auto|none",
+        help="Draft model [default: auto, a .draft.gguf beside MODEL]",
     ),
     click.option("--drafter", metavar="NAME,...", help="Drafters to use: lookup, model [default: all]"),
     click.option("--k", default="auto", metavar="auto|N", help="Tokens to draft a round; 0 is plain decoding"),
@@ -157,13 +160,13 @@ loading = gathered(
 choosing = gathered(
     Choosing,
     "choosing",
-    click.option("--temp", type=float, help="Temperature; 0 takes the likeliest token"),
-    click.option("--top-k", type=int, help="Only the k likeliest tokens; 0 for all"),
-    click.option("--top-p", type=float, help="Only the likeliest tokens that reach this probability together"),
-    click.option("--min-p", type=float, help="Only tokens this likely relative to the likeliest"),
+    click.option("--temp", type=float, help="Temperature; 0 is greedy [default: the model's, else 0.8]"),
+    click.option("--top-k", type=int, help="Only the k likeliest tokens; 0 for all [default: 40]"),
+    click.option("--top-p", type=float, help="Only the likeliest that reach this together [default: 0.95]"),
+    click.option("--min-p", type=float, help="Only those this likely relative to the likeliest [default: 0.05]"),
     click.option("--repeat-penalty", type=float, help="Divides the logits of recent tokens; 1 is off"),
     click.option("--presence-penalty", type=float, help="Taken once from the logits of recent tokens"),
     click.option("--frequency-penalty", type=float, help="Taken from them once per occurrence"),
-    click.option("--seed", type=int, help="Same seed, same text [default: another each time]"),
-    click.option("--max-tokens", type=int, metavar="N", help="Length of an answer at most [default: what fits]"),
+    click.option("--seed", type=int, help="Same seed, same text [default: chat another each time, check 0]"),
+    click.option("--max-tokens", type=int, metavar="N", help="Longest answer [default: chat what fits, check 128]"),
 )

@@ -11,15 +11,15 @@ from typing import TextIO
 Tell = Callable[[str, float, float], None]
 
 
-def has_colour(stream: TextIO) -> bool:
+def has_colour(stream: TextIO | None) -> bool:
     """Whether `stream` shows colour: a terminal whose user did not say no (no-color.org)."""
-    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    return stream is not None and stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
 @contextmanager
 def progress(title: str) -> Iterator[Tell]:
     """Yields what to tell: what is being done, how much is done, of how much. Drawn at the first word, gone after."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield lambda _what, _done, _total: None
         return
     # Imported late: drawing takes a tenth of a second to load, and most runs have nothing to draw.

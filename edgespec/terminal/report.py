@@ -43,7 +43,7 @@ class Report:
         tokens = sum(verdict.tokens for verdict in self._verdicts)
         lines.append(f"{tokens} tokens decoded both ways; {self.drafted} drafted, {accepted} of them accepted")
         if not self.drafted:
-            lines.append("nothing was drafted, so nothing was checked: give a draft model, or a fixed --k 4")
+            lines.append("nothing was drafted, so nothing was checked: give a draft model, or --k 4")
         return "\n".join([*lines, self._sum()])
 
     def _line(self, number: int, verdict: Verdict) -> str:
@@ -78,7 +78,15 @@ def read_prompts(file: Path | None, runtime: Runtime) -> list[list[int]]:
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not lines:
         raise OptionError(f'{name} holds no prompt; expected lines of JSON with "messages" or "prompt"')
-    return [_tokens(line, runtime, f"{name}, line {number}") for number, line in lines]
+    prompts = [(f"{name}, line {number}", line) for number, line in lines]
+    return [_fitting(_tokens(line, runtime, where), runtime, where) for where, line in prompts]
+
+
+def _fitting(prompt: list[int], runtime: Runtime, where: str) -> list[int]:
+    if len(prompt) >= runtime.context:
+        size = f"{len(prompt)} tokens, but the context holds {runtime.context}"
+        raise OptionError(f"{where} has {size}; shorten it, or give a larger --ctx")
+    return prompt
 
 
 def _bundled() -> str:
@@ -88,7 +96,7 @@ def _bundled() -> str:
 def _tokens(line: str, runtime: Runtime, where: str) -> list[int]:
     try:
         asked = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise OptionError(f"{where} is not JSON: {error}") from error
     match asked:
         case {"messages": [*messages]} if messages:
