@@ -51,6 +51,7 @@ def chat(
 ) -> None:
     """Chat with MODEL, a GGUF file; without one, with the bundled demo pair."""
     from edgespec.terminal import chat as terminal  # noqa: PLC0415
+    from edgespec.terminal.show import Drafts  # noqa: PLC0415
 
     prompt = _question(prompt)
     if as_json and prompt is None:
@@ -66,7 +67,7 @@ def chat(
         if runtime.context > runtime.trained_context:
             session.note(f"(the model was trained for {runtime.trained_context} tokens: beyond, it may say anything)")
         if show_drafts:
-            session.note(terminal.Drafts(runtime, colour=has_colour(sys.stderr)).legend())
+            session.note(Drafts(runtime, colour=has_colour(sys.stderr)).legend())
         if prompt is not None:
             finished = session.answer(prompt)
             if finished.reason == "cancelled":
