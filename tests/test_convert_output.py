@@ -154,7 +154,7 @@ def test_no_room_is_found_before_starting(source: Path, output: Path, monkeypatc
 
 def run_python(code: str, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), *arguments],
+        [sys.executable, "-I", "-c", textwrap.dedent(code), *arguments],
         capture_output=True,
         text=True,
         timeout=120,

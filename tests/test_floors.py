@@ -117,7 +117,7 @@ def test_the_round_names_no_method_and_no_engine() -> None:
 def test_importing_edgespec_loads_no_engine(statement: str) -> None:
     """An app that embeds it pays for an engine when it opens a model, and never for converters."""
     code = f"import sys; {statement}; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert "edgespec.engine" in loaded
     assert not loaded & {*ENGINES, "click", "rich", *(f"edgespec.{name}" for name in NEIGHBOURS)}
