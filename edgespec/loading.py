@@ -78,7 +78,7 @@ def assemble(
         session = _opened(target, context)
         opened.callback(session.close)
         prices = _priced(session, "target", on_progress)
-        drafters: list[Drafter] = [Lookup()]
+        drafters: list[Drafter] = [Lookup(*speculation.ngrams)]
         if draft is not None:
             drafting = _opened(draft, context)
             opened.callback(drafting.close)
