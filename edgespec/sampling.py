@@ -25,6 +25,10 @@ SHARED, DRAFTING, ACCEPTING, RESIDUAL = range(4)
 
 _WORD = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15
+_MIX = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+# The same and the shifts as NumPy has them: making these anew would take longer than using them.
+_ONE, _STEP, _FIRST, _SECOND = (np.uint64(word) for word in (1, _GAMMA, *_MIX))
+_11, _27, _30, _31 = (np.uint64(shift) for shift in (11, 27, 30, 31))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,20 +152,24 @@ def uniform(seed: int, position: int, tokens: Ints, purpose: int) -> Doubles:
     SplitMix64 (Steele, Lea and Flood 2014), its state keyed by seed, purpose and position, read at `token`.
     """
     key = _mix_int(_mix_int(_mix_int(seed + _GAMMA) + purpose * _GAMMA) + position * _GAMMA)
-    with np.errstate(over="ignore"):
-        words = (tokens.astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA) + np.uint64(key)
-        words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        words ^= words >> np.uint64(31)
+    words = tokens.astype(np.uint64)  # arithmetic of NumPy's unsigned arrays wraps around, as is wanted here
+    words += _ONE
+    words *= _STEP
+    words += np.uint64(key)
+    words ^= words >> _30
+    words *= _FIRST
+    words ^= words >> _27
+    words *= _SECOND
+    words ^= words >> _31
     # Half a step from both ends: neither 0 nor 1 may come out, their logarithms are infinite.
-    numbers: Doubles = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    numbers: Doubles = ((words >> _11).astype(np.float64) + 0.5) * 2.0**-53
     return numbers
 
 
 def _mix_int(word: int) -> int:
     word &= _WORD
-    word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9 & _WORD
-    word = (word ^ (word >> 27)) * 0x94D049BB133111EB & _WORD
+    word = (word ^ (word >> 30)) * _MIX[0] & _WORD
+    word = (word ^ (word >> 27)) * _MIX[1] & _WORD
     return word ^ (word >> 31)
 
 
