@@ -54,8 +54,10 @@ def chat(
     from edgespec.terminal.show import Drafts  # noqa: PLC0415
 
     prompt = _question(prompt)
-    if as_json and prompt is None:
-        raise click.UsageError("--json answers one prompt: give it with -p, or through a pipe")
+    if as_json and (prompt is None or show_drafts):
+        raise click.UsageError(
+            "--json answers one prompt, from -p or a pipe, and tells of drafts without --show-drafts"
+        )
     with loading.open() as runtime:
         sampling = choosing.sampling(runtime.sampling, seed=int.from_bytes(os.urandom(4), "little"))
         if as_json:

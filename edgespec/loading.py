@@ -25,6 +25,7 @@ def load(
     *,
     device: Device | None = None,
     speculation: Speculation | None = None,
+    ngrams: tuple[int, int] = (2, 8),
     interrupt: Interrupt | None = None,
     on_progress: OnProgress | None = None,
 ) -> Runtime:
@@ -33,6 +34,7 @@ def load(
     Args:
         model: a GGUF file.
         draft: a small GGUF file with the same vocabulary.
+        ngrams: the shortest and longest match that prompt lookup goes by, in tokens.
         interrupt: set it from another thread to give up loading.
         on_progress: told how far measuring is; it runs once for each model and machine.
 
@@ -51,7 +53,13 @@ def load(
             second = open_model(Path(draft), device, interrupt)
             opened.callback(second.close)
         runtime = assemble(
-            target, second, device=device, speculation=speculation, interrupt=interrupt, on_progress=on_progress
+            target,
+            second,
+            device=device,
+            speculation=speculation,
+            ngrams=ngrams,
+            interrupt=interrupt,
+            on_progress=on_progress,
         )
         opened.pop_all()
     return runtime
@@ -63,6 +71,7 @@ def assemble(
     *,
     device: Device | None = None,
     speculation: Speculation | None = None,
+    ngrams: tuple[int, int] = (2, 8),
     interrupt: Interrupt | None = None,
     on_progress: OnProgress | None = None,
 ) -> Runtime:
@@ -78,7 +87,7 @@ def assemble(
         session = _opened(target, context)
         opened.callback(session.close)
         prices = _priced(session, "target", on_progress)
-        drafters: list[Drafter] = [Lookup(*speculation.ngrams)]
+        drafters: list[Drafter] = [Lookup(*ngrams)]
         if draft is not None:
             drafting = _opened(draft, context)
             opened.callback(drafting.close)

@@ -24,13 +24,11 @@ class Speculation:
         drafters: names from `DRAFTERS`; None takes all that the pair allows.
         k: tokens to draft in each round, 0 for plain decoding; None adapts to what pays.
         verifier: `match` or `rejection`.
-        ngrams: the shortest and longest match that prompt lookup goes by, in tokens; as given when loading.
     """
 
     drafters: tuple[str, ...] | None = None
     k: int | None = None
     verifier: str = "match"
-    ngrams: tuple[int, int] = (2, 8)
 
     def __post_init__(self) -> None:
         verifier(self.verifier)

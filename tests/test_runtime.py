@@ -419,11 +419,11 @@ def test_all_drafters_that_the_pair_allows_are_the_default() -> None:
 def test_the_lengths_of_look_ups_are_the_users() -> None:
     prompt = "ab" * 3 + "xb"  # only a match of one token is there to be found
     for ngrams, drafts in (((1, 1), True), ((4, 4), False)):
-        runtime, _ = opened(k=1, ngrams=ngrams)
+        runtime = assemble(ToyModel(), speculation=Speculation(k=1), ngrams=ngrams)
         stats = read(runtime.complete(prompt, max_tokens=1 + 1))[1].stats
         assert (stats.drafted > 0) == drafts
     with pytest.raises(OptionError, match="min_ngram"):
-        opened(ngrams=(3, 2))
+        assemble(ToyModel(), ngrams=(3, 2))
 
 
 def test_unknown_names_list_the_known() -> None:

@@ -77,7 +77,8 @@ class Chat:
                     finished = event
         self.out("\n")
         del self.turns[:left_out]  # the context will not hold them again
-        self.turns += [{"role": "user", "content": text}, {"role": "assistant", "content": "".join(said)}]
+        if said:  # stopped before the first word, it was never asked
+            self.turns += [{"role": "user", "content": text}, {"role": "assistant", "content": "".join(said)}]
         self.last = finished.stats
         self._remark(finished)
         return finished
