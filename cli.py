@@ -55,9 +55,7 @@ def chat(
 
     prompt = _question(prompt)
     if as_json and (prompt is None or show_drafts):
-        raise click.UsageError(
-            "--json answers one prompt, from -p or a pipe, and tells of drafts without --show-drafts"
-        )
+        raise click.UsageError("--json answers one prompt, from -p or a pipe, and shows drafts by itself")
     with loading.open() as runtime:
         sampling = choosing.sampling(runtime.sampling, seed=int.from_bytes(os.urandom(4), "little"))
         if as_json:

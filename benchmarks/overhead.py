@@ -19,8 +19,8 @@ import click
 from speed import Bench, Endless, answers, dialogue_prompts
 
 from edgespec import Sampling, models
-from edgespec.backends.llama import bindings
 from edgespec.drafters.lookup import Lookup
+from edgespec.llamacpp import bindings
 from edgespec.template import ChatTemplate
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -14,29 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from edgespec.errors import ConversionError, MissingPackage
+from edgespec.llamacpp import bindings, captured_errors
 
-# enum ggml_log_level in ggml.h; the numbers in a comment of the bindings are out of date
-_ERROR, _CONTINUED = 4, 5
 _FLOAT16, _FLOAT16_END = 1, 65520.0  # enum ggml_type in ggml.h; from there on numbers round to infinity
-
-
-@cache
-def llama_cpp() -> Any:
-    """The low-level bindings, initialised. MissingPackage if they are not installed or do not load."""
-    try:
-        bindings = import_module("llama_cpp.llama_cpp")
-    except (ImportError, OSError, RuntimeError) as error:
-        raise MissingPackage(
-            f"converting needs llama.cpp, which does not load: {error}; pip install llama-cpp-python"
-        ) from error
-    bindings.llama_backend_init()
-    return bindings
 
 
 @cache
 def ggml() -> Any:
     """The ggml library inside llama-cpp-python, with the quantizer's functions declared."""
-    folder = Path(llama_cpp().__file__).parent / "lib"
+    folder = Path(bindings().__file__).parent / "lib"
     try:
         library = import_module("llama_cpp._ctypes_extensions").load_shared_library("ggml-base", folder)
         return _declare(library)
@@ -63,44 +48,19 @@ def _declare(library: Any) -> Any:
     return library
 
 
-@contextmanager
-def captured() -> Iterator[list[str]]:
-    """Silences llama.cpp's log meanwhile and collects its error lines; the log goes where it went before.
-
-    The log is global to the process: lines of other threads meanwhile are captured, too.
-    """
-    lib = llama_cpp()
-    errors: list[str] = []
-    levels = [0]
-
-    @lib.llama_log_callback  # type: ignore[untyped-decorator, unused-ignore]
-    def collect(level: int, text: bytes, _: Any) -> None:
-        levels[0] = levels[0] if level == _CONTINUED else level
-        if levels[0] == _ERROR:
-            errors.append(text.decode("utf-8", "replace"))
-
-    callback, data = lib.llama_log_callback(), ctypes.c_void_p()
-    lib.llama_log_get(ctypes.byref(callback), ctypes.byref(data))
-    lib.llama_log_set(collect, ctypes.c_void_p())
-    try:
-        yield errors
-    finally:
-        lib.llama_log_set(callback, data)
-
-
 def _sentence(errors: Sequence[str]) -> str:
-    return " ".join("".join(errors).split()) or "no reason given"
+    return "; ".join(errors) or "no reason given"
 
 
 class Tokenizer:
     """llama.cpp's tokenizer, from a GGUF that needs to hold nothing but a vocabulary."""
 
     def __init__(self, path: Path) -> None:
-        self._lib = llama_cpp()
+        self._lib = bindings()
         self._model: Any = None
         params = self._lib.llama_model_default_params()
         params.vocab_only, params.n_gpu_layers = True, 0
-        with captured() as errors:
+        with captured_errors() as errors:
             self._model = self._lib.llama_model_load_from_file(str(path).encode(), params)
         if not self._model:
             raise ConversionError(f"llama.cpp does not load the vocabulary: {_sentence(errors)}")
@@ -135,10 +95,10 @@ class Tokenizer:
 
 def quantize_file(source: Path, output: Path, file_type: int, threads: int = 1) -> None:
     """llama.cpp's own quantization of a whole GGUF. ConversionError with its words if it fails."""
-    lib = llama_cpp()
+    lib = bindings()
     params = lib.llama_model_quantize_default_params()
     params.ftype, params.nthread = file_type, threads
-    with captured() as errors:
+    with captured_errors() as errors:
         failed = lib.llama_model_quantize(str(source).encode(), str(output).encode(), ctypes.byref(params))
     if failed:
         raise ConversionError(f"llama.cpp does not quantize this model: {_sentence(errors)}")

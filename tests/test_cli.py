@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from edgespec import models
-from edgespec.backends.llama import bindings
+from edgespec.llamacpp import bindings
 
 from . import checkpoints
 

@@ -17,7 +17,7 @@ HOUSE = Path(edgespec.__file__).parent
 #: From the ground up. Modules of one floor do not import each other.
 FLOORS = [
     {"errors", "types"},
-    {"sampling"},
+    {"sampling", "llamacpp"},
     {"verify", "backends", "text", "stats"},
     {"prices", "calibration", "template", "drafters"},
     {"control"},

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import logging
 import os
 import platform
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,18 +22,16 @@ from ..errors import (
     ContextOverflow,
     EngineError,
     Interrupted,
-    MissingPackage,
     ModelFileError,
     OptionError,
     RollbackError,
 )
+from ..llamacpp import bindings, captured_errors
 from ..types import Floats
 from . import Device, Interrupt
 
-_LOG = logging.getLogger("edgespec.llama")
 _CHUNK = 512  # tokens of one prefill pass; llama.cpp's own default
 _ABORTED = 2
-_ERROR_LEVEL = 4  # GGML_LOG_LEVEL_ERROR
 _SAMPLING_KEYS = {
     "temp": "temperature",
     "top_k": "top_k",
@@ -64,20 +59,6 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> LlamaModel:
             "Hugging Face folder with `edgespec convert`"
         )
     return LlamaModel(path, device, interrupt)
-
-
-@cache
-def bindings() -> Any:
-    """llama_cpp's low-level module, its backend started and its log silenced, once a process."""
-    try:
-        import llama_cpp.llama_cpp as low  # noqa: PLC0415 - the engine is loaded when it is first needed
-    except (ImportError, OSError, RuntimeError) as error:  # a missing shared library shows as the latter two
-        raise MissingPackage(
-            f"llama-cpp-python cannot be loaded ({error}); install it with `pip install llama-cpp-python`"
-        ) from error
-    low.llama_log_set(_log_callback(low), None)
-    low.llama_backend_init()
-    return low
 
 
 class LlamaVocabulary:
@@ -399,31 +380,3 @@ def _poller() -> Any:
         return library.strlen
     except (OSError, AttributeError):  # pragma: no cover - cancelling then waits for the pass to end
         return None
-
-
-_errors = threading.local()
-
-
-@contextmanager
-def captured_errors() -> Iterator[list[str]]:
-    """What llama.cpp logs as errors on this thread inside the block, one line each."""
-    lines: list[str] = []
-    _errors.lines = lines
-    try:
-        yield lines
-    finally:
-        _errors.lines = None
-
-
-@cache
-def _log_callback(low: Any) -> Any:
-    def keep(level: int, text: bytes, _data: object) -> None:
-        line = text.decode("utf-8", "replace").strip()
-        if not line or line == ".":
-            return
-        _LOG.debug("%s", line)
-        lines = getattr(_errors, "lines", None)
-        if level == _ERROR_LEVEL and lines is not None:
-            lines.append(line)
-
-    return low.llama_log_callback(keep)
