@@ -7,91 +7,80 @@ rejection was never tried and is no evidence.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Iterator
+from itertools import pairwise
 
-from .types import Asked, Round
+_EDGES = (
+    0.1,
+    0.25,
+    0.4,
+    0.55,
+    0.7,
+    0.8,
+    0.88,
+    0.94,
+    0.975,
+)  # of confidence; finer where a sure drafter's guesses crowd
+_MIDDLES = tuple((low + high) / 2 for low, high in pairwise((0.0, *_EDGES, 1.0)))
 
-_EDGES = (0.15, 0.3, 0.45, 0.6, 0.75, 0.88, 0.96)  # of confidence; finer where a sure model's drafts crowd
-_DEEPEST = 7  # depths beyond share one cell
+ALONE, AGREED, AGAINST = range(3)  #: no other drafter spoke; another says the same; another says something else
 
 
-class _Rate:
-    """A decayed success rate, shrunk towards a prior."""
+class Cell:
+    """A decayed success rate, shrunk towards a prior. `value` is the chance of a hit."""
 
-    __slots__ = ("_decay", "_hits", "_tries")
+    __slots__ = ("_decay", "_hits", "_prior", "_tries", "_weight", "value")
 
-    def __init__(self, decay: float) -> None:
+    def __init__(self, prior: float, weight: float, decay: float) -> None:
+        self.value = prior
+        self._prior = prior
+        self._weight = weight
         self._decay = decay
         self._hits = 0.0
         self._tries = 0.0
 
     def add(self, hit: bool) -> None:
+        """Learn from one try."""
         self._hits = self._hits * self._decay + hit
         self._tries = self._tries * self._decay + 1
-
-    def mean(self, prior: float, weight: float) -> float:
-        return (self._hits + prior * weight) / (self._tries + weight)
+        self.value = (self._hits + self._prior * self._weight) / (self._tries + self._weight)
 
 
 class Calibration:
-    """Conditional acceptance per drafter, confidence and depth.
+    """Conditional acceptance by drafter and feature.
 
-    Three layers, each the prior of the next: the drafter's confidence as it is; what came of that confidence at any
-    depth; what came of it at this depth. Apart from these, `expected` keeps what came at each depth whatever the
+    The features of a guess: its rank among the drafter's guesses, its confidence, and whether other drafters agree.
+    Where they do not, the confidence itself is the prior. `expected` is what came at each depth whatever the
     confidence: what can be said before a drafter is asked.
     """
 
     def __init__(self, optimism: float = 0.7) -> None:
         self._optimism = optimism
-        self._by_confidence: defaultdict[tuple[str, int], _Rate] = defaultdict(lambda: _Rate(0.99))
-        self._by_depth: defaultdict[tuple[str, int, int], _Rate] = defaultdict(lambda: _Rate(0.97))
-        self._expected: defaultdict[tuple[str, int], _Rate] = defaultdict(lambda: _Rate(0.92))
+        self._cells: dict[tuple[str, int, int], list[Cell]] = {}
+        self._ahead: dict[str, Ahead] = {}
 
-    def conditional(self, drafter: str, confidence: float, depth: int) -> float:
-        """The chance that a token of this confidence is accepted at `depth` (0: the first), its parents being so."""
-        bucket = bisect_right(_EDGES, confidence)
-        alike = self._by_confidence[drafter, bucket].mean(confidence, 2.0)
-        return self._by_depth[drafter, bucket, min(depth, _DEEPEST)].mean(alike, 6.0)
+    def cell(self, drafter: str, rank: int, relation: int, confidence: float) -> Cell:
+        """The cell of a guess; `rank` 0 is the drafter's likeliest."""
+        row = self._cells.get((drafter, rank, relation))
+        if row is None:
+            row = self._cells[drafter, rank, relation] = [_fresh(relation, middle) for middle in _MIDDLES]
+        return row[bisect_right(_EDGES, confidence)]
 
-    def expected(self, drafter: str, depth: int) -> float:
-        """The same before the drafter was asked."""
-        return self._expected[drafter, min(depth, _DEEPEST)].mean(self._optimism, 2.0)
-
-    def observe(self, round: Round, *, by_text: bool) -> None:  # noqa: A002
-        """Learn from a round.
-
-        Args:
-            by_text: whether a token equal to the one committed in its place would have been accepted there, bought
-                or not. So it is where noise is shared, and then every proposal is evidence. Elsewhere only what was
-                bought is.
-        """
-        for asked in round.asked:
-            if by_text:
-                tried = _against_text(asked, round.tokens)
-            elif asked.draft.drafter == round.draft.drafter:
-                tried = _against_path(round)
-            else:
-                continue
-            for depth, (confidence, hit) in enumerate(tried):
-                self._add(asked.draft.drafter, confidence, depth, hit)
-
-    def _add(self, drafter: str, confidence: float, depth: int, hit: bool) -> None:
-        bucket, depth = bisect_right(_EDGES, confidence), min(depth, _DEEPEST)
-        self._by_confidence[drafter, bucket].add(hit)
-        self._by_depth[drafter, bucket, depth].add(hit)
-        self._expected[drafter, depth].add(hit)
+    def ahead(self, drafter: str) -> Ahead:
+        """What is expected of a drafter's guesses before it is asked."""
+        ahead = self._ahead.get(drafter)
+        if ahead is None:
+            ahead = self._ahead[drafter] = Ahead(self._optimism)
+        return ahead
 
 
-def _against_text(asked: Asked, committed: tuple[int, ...]) -> Iterator[tuple[float, bool]]:
-    for token, confidence, said in zip(asked.draft.tokens, asked.draft.confidence, committed, strict=False):
-        yield confidence, token == said
-        if token != said:
-            return
+class Ahead:
+    """How often a drafter's next guess is right before it is known: the first of a round, and those that follow."""
+
+    def __init__(self, optimism: float) -> None:
+        self.first = Cell(optimism, 2.0, 0.97)
+        self.later = Cell(optimism, 2.0, 0.98)
 
 
-def _against_path(round: Round) -> Iterator[tuple[float, bool]]:  # noqa: A002
-    for node, confidence in enumerate(round.draft.confidence):
-        yield confidence, node < len(round.path)
-        if node >= len(round.path):
-            return
+def _fresh(relation: int, confidence: float) -> Cell:
+    prior = (confidence, 1 - (1 - confidence) * 0.4, confidence * 0.8)[relation]
+    return Cell(prior, 3.0, 0.99)

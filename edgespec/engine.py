@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .backends import Interrupt, Pieces, Session, common_prefix
-from .control import Choice, Controller
+from .control import Controller
 from .errors import ContextOverflow, Interrupted, OptionError
 from .prices import Prices
 from .sampling import Sampling
 from .stats import Stats, Tally
 from .text import Span, TextStream
-from .types import Acceptance, Round
+from .types import Acceptance, Draft, Round
 from .verify import Drawing, Verifier
 
 
@@ -135,12 +135,13 @@ class Engine:
     def _round(self, request: Request, context: list[int], text: TextStream, tally: Tally) -> tuple[Text, str | None]:
         started = time.perf_counter()
         drawing = Drawing(self._verifier, request.sampling, context, self._vocabulary.ends)
-        choice = self._controller.choose(drawing, self._limit(request, context, tally))
-        acceptance, seconds = self._verify(choice, drawing)
-        said = (*(choice.draft.tokens[node] for node in acceptance.path), acceptance.token)
+        draft = self._controller.choose(drawing, self._limit(request, context, tally))
+        drafting, held = time.perf_counter() - started, len(self._target.tokens)
+        acceptance, seconds = self._verify(draft, drawing)
+        said = (*(draft.tokens[node] for node in acceptance.path), acceptance.token)
         tokens, spans, reason = self._cut(said, request, text, tally.tokens)
         context.extend(tokens)
-        round_ = Round(choice.draft, acceptance.path, tokens, seconds, choice.asked)
+        round_ = Round(draft, acceptance.path, tokens, seconds, drafting, held)
         if reason is None and len(context) > self._target.context:
             reason = "context"
         if reason is not None and not text.stopped:
@@ -155,9 +156,9 @@ class Engine:
         wanted = request.max_tokens - tally.tokens - 1 if request.max_tokens is not None else room
         return max(0, min(room, wanted))
 
-    def _verify(self, choice: Choice, drawing: Drawing) -> tuple[Acceptance, float]:
+    def _verify(self, draft: Draft, drawing: Drawing) -> tuple[Acceptance, float]:
         """Verify and bring the cache in line: what was accepted stays, and nothing else."""
-        draft, held = choice.draft, len(self._target.tokens)
+        held = len(self._target.tokens)
         started = time.perf_counter()
         tree = None if draft.is_chain else (-1, *(parent + 1 for parent in draft.parents))
         rows = self._target.decode((drawing.context[-1], *draft.tokens), tree)
@@ -183,8 +184,8 @@ class Engine:
         return tuple(said), spans, None
 
     def _observe(self, round: Round) -> None:  # noqa: A002
-        if self._prices is not None:
-            self._prices.observe(round.width, round.verify_seconds)
+        if self._prices is not None and round.draft.is_chain:
+            self._prices.observe(round.width, round.held, round.verify_seconds)
         self._controller.observe(round)
         for drafter in self._controller.drafters:
             drafter.observe(round)

@@ -52,6 +52,13 @@ class Prices:
         return self._seconds[-1] + slope * (n - widest)
 
     @property
+    def widest(self) -> int:
+        return len(self._seconds)
+
+    def curve(self, context: int) -> Sequence[float]:
+        return self._seconds
+
+    @property
     def plain(self) -> float:
         """Seconds of a plain step."""
         return self._seconds[0]
@@ -65,7 +72,7 @@ class Prices:
         """Everything is dearer by `factor`."""
         self._seconds = [seconds * factor for seconds in self._seconds]
 
-    def observe(self, n: int, seconds: float) -> None:
+    def observe(self, n: int, context: int, seconds: float) -> None:
         """Correct the curve by a pass over `n` tokens.
 
         The width seen moves; widths that no pass has shown yet move along, for a longer context or a slower clock

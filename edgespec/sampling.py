@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from .errors import OptionError
 from .types import Distribution, Doubles, Floats, Ints
@@ -130,6 +132,32 @@ def pick(row: Floats, sampling: Sampling, position: int, recent: Sequence[int] =
     if sampling.greedy:
         return int(_adjusted(row, sampling, recent).argmax())
     return draw(distribution(row, sampling, recent), sampling.seed, position, SHARED)
+
+
+def picks(row: Floats, sampling: Sampling, position: int, recent: Sequence[int], most: int) -> list[tuple[int, float]]:
+    """The token that `pick` takes, the one it would take without that, and so on, with their probabilities.
+
+    Greedily the probabilities are those of temperature 1: how sure a model is, not how it is sampled.
+    """
+    if sampling.greedy:
+        row = _adjusted(row, sampling, recent)
+        weights = np.exp(row - row.max())
+        tokens = _best(weights, most)
+        return list(zip(tokens.tolist(), (weights[tokens] / weights.sum()).tolist(), strict=True))
+    choices = distribution(row, sampling, recent)
+    scores = np.log(choices.probs) + gumbel(sampling.seed, position, choices.tokens, SHARED)
+    best = _best(scores, most)
+    return list(zip(choices.tokens[best].tolist(), choices.probs[best].tolist(), strict=True))
+
+
+def _best(values: npt.NDArray[np.floating[Any]], most: int) -> Ints:
+    """Where the `most` largest of `values` are, the largest first; equal ones in the order `argmax` has."""
+    values = values.copy()
+    best = np.empty(min(most, len(values)), dtype=np.int64)
+    for i in range(len(best)):  # for the two or three that are wanted, faster than to sort
+        best[i] = values.argmax()
+        values[best[i]] = -np.inf
+    return best
 
 
 def draw(choices: Distribution, seed: int, position: int, purpose: int) -> int:

@@ -80,8 +80,8 @@ class Tally:
         if round.width == 1:
             self.plain.append(seconds - round.draft_seconds)
         if round.draft:
-            self.drafted[round.draft.drafter] += len(round.draft)
-            self.accepted[round.draft.drafter] += len(round.path)
+            self.drafted.update(round.draft.drafters)
+            self.accepted.update(round.draft.drafters[node] for node in round.path)
 
     def stats(self, plain_seconds: float | None) -> Stats:
         """The figures now; `plain_seconds` is the price of a plain step."""

@@ -17,6 +17,8 @@ Floats = npt.NDArray[np.float32]  #: logits, [n, vocabulary]
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
+_CHAIN = tuple(range(-1, 511))  # the parents of the longest chain that one pass of any engine takes
+
 
 class Distribution(NamedTuple):
     """A probability distribution over the tokens that are left after filtering.
@@ -27,55 +29,59 @@ class Distribution(NamedTuple):
     tokens: Ints
     probs: Doubles
 
+    @classmethod
+    def point(cls, token: int) -> Distribution:
+        """All of it on one token."""
+        return cls(np.array([token], dtype=np.int64), np.ones(1))
+
     def of(self, token: int) -> float:
         """The probability of `token`; 0 where it was filtered out."""
         return float(self.probs[self.tokens == token].sum())
+
+
+class Guess(NamedTuple):
+    """A drafter's guess of one token.
+
+    `confidence` in [0, 1] is the drafter's own feature: a model's probability, a look-up's match strength. It need not
+    be calibrated; the controller does that. Where tokens are drawn to be judged by `q`, it is the probability of the
+    likeliest token, for it must not depend on the token drawn (see `Verifier.trims`). `q` is what the token was drawn
+    from; None for a point mass.
+    """
+
+    token: int
+    confidence: float
+    q: Distribution | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
     """A tree of guessed tokens to follow the committed context.
 
-    `confidence[i]` in [0, 1] is the drafter's own feature for node i: a model's top-1 probability there, a
-    look-up's match strength. It need not be calibrated; the controller does that. `q[i]` is the distribution
-    that token i was drawn from; no `q` means point masses (a look-up, or greedy drafting).
+    `drafters[i]` names who guessed node i, with a plus sign between two that agree. `q[i]` is the distribution that
+    token i was drawn from; no `q` means point masses (a look-up, or greedy drafting).
     """
 
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
-    confidence: tuple[float, ...] = ()
+    drafters: tuple[str, ...] = ()
     q: tuple[Distribution, ...] | None = None
-    drafter: str = ""
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     @classmethod
-    def chain(
-        cls,
-        tokens: Sequence[int],
-        confidence: Sequence[float],
-        drafter: str,
-        q: Sequence[Distribution] | None = None,
-    ) -> Draft:
+    def chain(cls, tokens: Sequence[int], drafter: str, q: Sequence[Distribution] | None = None) -> Draft:
         """Each token the child of the one before."""
         parents = tuple(range(-1, len(tokens) - 1))
-        return cls(tuple(tokens), parents, tuple(confidence), tuple(q) if q is not None else None, drafter)
+        return cls(tuple(tokens), parents, (drafter,) * len(tokens), tuple(q) if q is not None else None)
 
     @property
     def is_chain(self) -> bool:
-        return all(parent == node - 1 for node, parent in enumerate(self.parents))
+        return self.parents == _CHAIN[: len(self.parents)]
 
     def children(self, node: int) -> Iterator[int]:
         """The nodes whose parent is `node` (-1: the context), in order."""
         return (child for child, parent in enumerate(self.parents) if parent == node)
-
-    def first(self, n: int) -> Draft:
-        """The first `n` nodes; a tree still, since parents come before children."""
-        if n >= len(self):
-            return self
-        q = self.q[:n] if self.q is not None else None
-        return Draft(self.tokens[:n], self.parents[:n], self.confidence[:n], q, self.drafter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,34 +95,23 @@ class Acceptance:
     token: int
 
 
-class Asked(NamedTuple):
-    """One drafter asked in one round: what it proposed (bought or not), and what that took."""
-
-    draft: Draft
-    #: Passes of a draft model; 0 for a look-up.
-    steps: int
-    seconds: float
-
-
 @dataclass(frozen=True, slots=True)
 class Round:
     """One verify pass and what it brought.
 
     `draft` is what was bought, `path` its accepted nodes. `tokens` are those committed: the accepted, then the bonus
-    or correction, cut where the text ended. `asked` are all drafters asked in this round.
+    or correction, cut where the text ended. `held` is how many tokens the target's cache held before.
+    `draft_seconds` is what choosing the draft took, drafting included.
     """
 
     draft: Draft
     path: tuple[int, ...]
     tokens: tuple[int, ...]
     verify_seconds: float
-    asked: tuple[Asked, ...] = ()
+    draft_seconds: float = 0.0
+    held: int = 0
 
     @property
     def width(self) -> int:
         """Tokens in the target's pass."""
         return 1 + len(self.draft)
-
-    @property
-    def draft_seconds(self) -> float:
-        return sum(asked.seconds for asked in self.asked)

@@ -16,16 +16,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from .errors import OptionError
-from .sampling import ACCEPTING, DRAFTING, RESIDUAL, SHARED, Sampling, distribution, draw, pick, uniform
-from .types import Acceptance, Distribution, Draft, Floats
-
-
-class Drawn(NamedTuple):
-    """A drafter's guess: the token, the probability of its likeliest token there, and what it was drawn from."""
-
-    token: int
-    top: float
-    q: Distribution | None
+from .sampling import ACCEPTING, DRAFTING, RESIDUAL, SHARED, Sampling, distribution, draw, pick, picks, uniform
+from .types import Acceptance, Distribution, Draft, Floats, Guess
 
 
 class Verifier(Protocol):
@@ -36,7 +28,7 @@ class Verifier(Protocol):
     #: of what it is (or of what follows it) would bias the output; how far to draft must be settled before.
     trims: bool
 
-    def draw(self, row: Floats, sampling: Sampling, position: int, recent: Sequence[int]) -> Drawn:
+    def draw(self, row: Floats, sampling: Sampling, position: int, recent: Sequence[int]) -> Guess:
         """A drafter's token from its own logits `row`, float32 [vocabulary]."""
         ...
 
@@ -57,12 +49,19 @@ class Drawing(NamedTuple):
     #: Whether a token ends the text.
     ends: Callable[[int], bool]
 
-    def draw(self, row: Floats, drafted: Sequence[int]) -> Drawn:
-        """A drafter's token to follow the context and `drafted`."""
+    def draw(self, row: Floats, path: Sequence[int], most: int = 1) -> Sequence[Guess]:
+        """At most `most` guesses from a drafter's logits `row`, to follow the context and `path`.
+
+        More than one only where a draft may be cut (`Verifier.trims`): others are what the target would say, by the
+        noise it shares, if not the first.
+        """
         recent = self.sampling.recent(self.context)
         if recent:
-            recent = self.sampling.recent((*recent, *drafted))
-        return self.verifier.draw(row, self.sampling, len(self.context) + len(drafted), recent)
+            recent = self.sampling.recent((*recent, *path))
+        position = len(self.context) + len(path)
+        if most > 1 and self.verifier.trims:
+            return [Guess(*pick) for pick in picks(row, self.sampling, position, recent, most)]
+        return (self.verifier.draw(row, self.sampling, position, recent),)
 
 
 class Match:
@@ -71,12 +70,12 @@ class Match:
     name = "match"
     trims = True
 
-    def draw(self, row: Floats, sampling: Sampling, position: int, recent: Sequence[int]) -> Drawn:
+    def draw(self, row: Floats, sampling: Sampling, position: int, recent: Sequence[int]) -> Guess:
         if sampling.greedy:
             token = pick(row, sampling, position, recent)
-            return Drawn(token, _top(row), None)
+            return Guess(token, _top(row), None)
         q = distribution(row, sampling, recent)
-        return Drawn(draw(q, sampling.seed, position, SHARED), float(q.probs.max()), None)
+        return Guess(draw(q, sampling.seed, position, SHARED), float(q.probs.max()), None)
 
     def accept(self, draft: Draft, rows: Floats, sampling: Sampling, context: Sequence[int]) -> Acceptance:
         path: list[int] = []
@@ -98,11 +97,11 @@ class Rejection:
     name = "rejection"
     trims = False
 
-    def draw(self, row: Floats, sampling: Sampling, position: int, recent: Sequence[int]) -> Drawn:
+    def draw(self, row: Floats, sampling: Sampling, position: int, recent: Sequence[int]) -> Guess:
         if sampling.greedy:
             return Match().draw(row, sampling, position, recent)
         q = distribution(row, sampling, recent)
-        return Drawn(draw(q, sampling.seed, position, DRAFTING), float(q.probs.max()), q)
+        return Guess(draw(q, sampling.seed, position, DRAFTING), float(q.probs.max()), q)
 
     def accept(self, draft: Draft, rows: Floats, sampling: Sampling, context: Sequence[int]) -> Acceptance:
         path: list[int] = []

@@ -9,45 +9,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ..types import Draft, Floats, Round
-from ..verify import Drawn
-
-
-class Terms(Protocol):
-    """What a round offers a drafter: how many tokens, how to draw them, whether one more still pays."""
-
-    #: At most so many tokens; it may fall while drafting goes on.
-    limit: int
-
-    def another(self, top: float) -> bool:
-        """Whether one more token is worth drafting; asked once for each, in order, until it says no.
-
-        `top` is the probability the drafter gives its likeliest next token. The token itself must not enter:
-        lossless rejection sampling needs the length settled before the draw (see `Verifier.trims`).
-        """
-        ...
-
-    def ends(self, token: int) -> bool:
-        """Whether `token` ends the text, so that drafting on is pointless."""
-        ...
-
-    def draw(self, row: Floats, drafted: Sequence[int]) -> Drawn:
-        """The token to follow the context and `drafted`, from the drafter's logits `row`, float32 [vocab]."""
-        ...
+from ..types import Guess, Round
+from ..verify import Drawing
 
 
 class Drafter(Protocol):
-    """Guesses what the target says next."""
+    """Guesses the target's next token, and the one after, wherever it is asked to.
+
+    It is asked token by token, and not for a draft, so that the controller can weigh every token before it is paid
+    for, and drafters can go on from each other's guesses.
+    """
 
     name: str
-    #: Seconds that drafting one token takes, as measured at opening; 0 where it is too small to matter.
+    #: Seconds that one guess takes, as measured at opening; 0 where it is too small to matter.
     step_price: float
 
-    def propose(self, context: Sequence[int], terms: Terms) -> Draft:
-        """At most `terms.limit` tokens to follow `context`; an empty draft where there is nothing to go on.
+    def begin(self, drawing: Drawing) -> None:
+        """A round begins: guesses follow `drawing.context`, all that is committed, until the next begins.
 
-        `context` is all that is committed. A drafter with state brings it in line here, by longest common
-        prefix: nobody tells it to rewind.
+        A drafter with state brings it in line by longest common prefix: nobody tells it to rewind.
+        """
+        ...
+
+    def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
+        """At most `most` guesses of the token that follows the context and `path`, the likeliest first.
+
+        Empty where there is nothing to go on. Mostly a path is the last one and a token more, perhaps of another
+        drafter.
         """
         ...
 

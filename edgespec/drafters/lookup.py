@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from ..backends import common_prefix
 from ..errors import OptionError
-from ..types import Draft, Round
-from . import Terms
+from ..types import Guess, Round
+from ..verify import Drawing
 
 
 class Lookup:
@@ -29,26 +29,20 @@ class Lookup:
             raise OptionError(f"n-grams of {min_ngram} to {max_ngram} tokens; expected 1 <= min_ngram <= max_ngram")
         self._lengths = range(min_ngram, max_ngram + 1)
         self._seen: list[int] = []
+        self._context: Sequence[int] = ()
         #: For each n-gram, where its newest occurrence ends: the index of the token that followed.
         self._follower: dict[tuple[int, ...], int] = {}
 
-    def propose(self, context: Sequence[int], terms: Terms) -> Draft:
-        self._read(context)
-        found = self._longest(context)
-        if found is None:
-            return Draft(drafter=self.name)
-        matched, follower = found
-        tokens: list[int] = []
-        confidence: list[float] = []
-        while len(tokens) < terms.limit and not (tokens and terms.ends(tokens[-1])):
-            top = self._confidence(matched + len(tokens))
-            if not terms.another(top):
-                break
-            at = follower + len(tokens)
-            # A match that overlaps the end repeats itself: go on copying from the draft.
-            tokens.append(context[at] if at < len(context) else tokens[at - len(context)])
-            confidence.append(top)
-        return Draft.chain(tokens, confidence, self.name)
+    def begin(self, drawing: Drawing) -> None:
+        self._read(drawing.context)
+        self._context = drawing.context
+
+    def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:  # noqa: ARG002
+        text = [*self._context[-8:], *path]
+        for n in reversed(self._lengths):
+            if n < len(text) and (at := self._follower.get(tuple(text[-n:]))) is not None:
+                return (Guess(self._context[at], self._confidence(n)),)
+        return ()
 
     def observe(self, round: Round) -> None:  # noqa: A002
         """All it knows is in the context."""

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..backends import Session, common_prefix
-from ..types import Draft, Floats, Round
-from ..verify import Drawn
-from . import Terms
+from ..errors import ClosedError
+from ..types import Floats, Guess, Round
+from ..verify import Drawing
 
 _CATCH_UP = 8  # tokens up to which one decode catches up; logits of longer stretches would only be thrown away
 
@@ -19,7 +19,7 @@ class ModelDrafter:
 
     Args:
         session: the draft model's; it shares the target's vocabulary, though either may be padded further.
-        vocab: the target's vocabulary size: no token beyond it is proposed.
+        vocab: the target's vocabulary size: no token beyond it is guessed.
         step_price: measured seconds of one of its passes.
     """
 
@@ -29,29 +29,37 @@ class ModelDrafter:
         self.step_price = step_price
         self._session = session
         self._vocab = vocab
+        self._drawing: Drawing | None = None
+        self._in_line = False
 
-    def propose(self, context: Sequence[int], terms: Terms) -> Draft:
-        room = self._session.context - len(context) + 1
-        if min(room, terms.limit) < 1 or not self._catch_up(context):
-            return Draft(drafter=self.name)
-        tokens: list[int] = []
-        drawn: list[Drawn] = []
-        pending = context[len(self._session.tokens) :]
-        while len(tokens) < min(room, terms.limit) and not (tokens and terms.ends(tokens[-1])):
-            guess = terms.draw(self._row(pending), tokens)
-            if not terms.another(guess.top):
-                break
-            tokens.append(guess.token)
-            drawn.append(guess)
-            pending = (guess.token,)
-        q = [guess.q for guess in drawn if guess.q is not None]
-        return Draft.chain(tokens, [guess.top for guess in drawn], self.name, q if len(q) == len(tokens) > 0 else None)
+    def begin(self, drawing: Drawing) -> None:
+        self._drawing = drawing
+        self._in_line = False
+
+    def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
+        if self._drawing is None:
+            raise ClosedError("guess was called before begin; tell the drafter the context first")
+        context = self._drawing.context
+        if len(context) + len(path) > self._session.context or max(path, default=0) >= self._session.vocab:
+            return ()
+        if not self._in_line and not self._catch_up(context):
+            return ()
+        return self._drawing.draw(self._row(self._missing(context, path)), path, most)
 
     def observe(self, round: Round) -> None:  # noqa: A002
         """The next context says it all."""
 
     def close(self) -> None:
         self._session.close()
+
+    def _missing(self, context: Sequence[int], path: Sequence[int]) -> Sequence[int]:
+        """What the cache lacks of `context` and `path`, at least the last token; what it has of other paths goes."""
+        held = self._session.tokens
+        if len(held) < len(context):
+            return (*context[len(held) :], *path)
+        same = min(len(context) + common_prefix(held[len(context) :], path), len(context) + len(path) - 1)
+        self._session.rollback(same)
+        return (*context[same:], *path[max(0, same - len(context)) :])
 
     def _row(self, tokens: Sequence[int]) -> Floats:
         """Logits over the target's vocabulary: biases and penalties may name tokens the draft model lacks."""
@@ -70,4 +78,5 @@ class ModelDrafter:
         self._session.rollback(same)
         if len(context) - same > _CATCH_UP:
             self._session.prefill(context[same:-1])
+        self._in_line = True
         return True

@@ -122,7 +122,7 @@ def _fields(event: Event) -> dict[str, Any]:
                 "event": "text",
                 "text": text,
                 "tokens": tokens,
-                "drafter": round_.draft.drafter or None,
+                "drafters": sorted(set(round_.draft.drafters)),
                 "drafted": len(round_.draft),
                 "accepted": len(round_.path),
             }

@@ -1,0 +1,157 @@
+"""Record, once, what a draft model would have guessed at every token of a set of answers.
+
+    python -m benchmarks.simulator.record DIALOGUES.jsonl [--target T.gguf --draft D.gguf]
+
+Four tasks. `chat`: the target answers the user turns of a dialogue, greedily, to their end. `copy`: asked to repeat a
+dialogue, or to rewrite it with a word replaced; the answer is computed and the target made to say it, for so small a
+model copies badly. `hard`: the words of a true answer in random order, which no drafter can guess. `mix`: pieces of
+about 60 tokens (20 rounds at 3 tokens a round) of the three in turn.
+
+At every token the draft model goes on by itself for 15 tokens, and its two likeliest tokens and their probabilities
+are kept. With greedy verification that is all there is to know: a drafted token is accepted if the answer says it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+import numpy as np
+
+from edgespec import models
+from edgespec.backends import Device, Interrupt, Model, Session, open_model
+from edgespec.template import ChatTemplate, Message
+
+from .trace import DEPTH, FOLDER, Item, Trace
+
+_CONTEXT = 2048
+_LONGEST = 160  # tokens of an answer
+_PIECE = 60  # tokens after which the mix changes its task
+
+
+class Recorder:
+    """A target that says, and a draft model that guesses."""
+
+    def __init__(self, target: Model, draft: Model) -> None:
+        self.vocabulary = target.vocabulary
+        self.template = ChatTemplate(target.vocabulary)
+        self._target = target.session(_CONTEXT)
+        self._draft = draft.session(_CONTEXT)
+
+    def greedy(self, prompt: Sequence[int]) -> list[int]:
+        """What the target answers, to its end."""
+        _fill(self._target, prompt[:-1])
+        said = [prompt[-1]]
+        while len(said) <= _LONGEST and not (len(said) > 1 and self.vocabulary.ends(said[-1])):
+            said.append(int(self._target.decode((said[-1],))[0].argmax()))
+        return said[1:]
+
+    def item(self, prompt: Sequence[int], answer: Sequence[int]) -> Item:
+        """The draft model's guesses along `answer`."""
+        session = self._draft
+        _fill(session, prompt[:-1])
+        text = [*prompt, *answer]
+        guesses = np.zeros((len(answer), DEPTH, 2), dtype=np.uint16)
+        probs = np.zeros((len(answer), DEPTH, 2), dtype=np.float32)
+        for at in range(len(answer)):
+            held = len(session.tokens)
+            token = text[held]
+            for depth in range(DEPTH):
+                guesses[at, depth], probs[at, depth] = _two_best(session.decode((token,))[0])
+                token = int(guesses[at, depth, 0])
+            session.rollback(held + 1)
+        return Item(tuple(prompt), tuple(answer), guesses, probs)
+
+
+def _two_best(row: np.ndarray[tuple[int], np.dtype[np.float32]]) -> tuple[list[int], list[float]]:
+    best = int(row.argmax())
+    weights = np.exp(row - row[best])
+    total = float(weights.sum())
+    weights[best] = -1
+    second = int(weights.argmax())
+    return [best, second], [1 / total, float(weights[second]) / total]
+
+
+def _fill(session: Session, tokens: Sequence[int]) -> None:
+    session.rollback(0)
+    session.prefill(tokens)
+
+
+def _turns(messages: Sequence[Message]) -> Iterator[tuple[Sequence[Message], str]]:
+    """Each user turn with all before it, and the true answer."""
+    for i, message in enumerate(messages[:-1]):
+        if message["role"] == "user":
+            yield messages[: i + 1], messages[i + 1]["content"]
+
+
+def _copies(messages: Sequence[Message], rng: random.Random) -> Iterator[tuple[str, str]]:
+    """Two requests to copy, with their answers."""
+    text = "\n".join(f"{message['role']}: {message['content']}" for message in messages[:6])
+    yield f"Repeat the conversation.\n{text}", text
+    words = [word for word in text.split() if word.isalpha() and len(word) > 3]
+    if words:
+        old = rng.choice(words)
+        yield f"Rewrite the conversation with {old} replaced by Amsterdam.\n{text}", text.replace(old, "Amsterdam")
+
+
+def record(recorder: Recorder, dialogues: Sequence[Sequence[Message]]) -> Iterator[Trace]:
+    """The four traces."""
+    rng = random.Random(0)
+    tokenize = recorder.vocabulary.tokenize
+    chat, copy, hard = [], [], []
+    for messages in dialogues:
+        for history, true in _turns(messages):
+            prompt = recorder.template.tokens(history)
+            if len(prompt) > 1000:
+                break
+            chat.append(recorder.item(prompt, recorder.greedy(prompt)))
+            words = true.split()
+            rng.shuffle(words)
+            hard.append(recorder.item(prompt, tokenize(" ".join(words))[:_LONGEST]))
+        for asked, answer in _copies(messages, rng):
+            prompt = recorder.template.tokens([{"role": "user", "content": asked}])
+            copy.append(recorder.item(prompt, tokenize(answer)[:_LONGEST]))
+    yield Trace("chat", chat)
+    yield Trace("copy", copy[: len(copy) // 2])
+    yield Trace("hard", hard[: len(hard) // 2])
+    yield Trace("mix", list(_mixed([chat[len(chat) // 2 :], copy[len(copy) // 2 :], hard[len(hard) // 2 :]])))
+
+
+def _mixed(tasks: Sequence[Sequence[Item]]) -> Iterator[Item]:
+    """Pieces of the tasks in turn, for as long as all have some."""
+    queues = [iter(task) for task in tasks]
+    for turn in range(1_000_000):
+        piece = 0
+        while piece < _PIECE:
+            item = next(queues[turn % len(queues)], None)
+            if item is None:
+                return
+            item = item.first(_PIECE - piece)
+            piece += len(item.answer)
+            yield item
+
+
+@click.command()
+@click.argument("dialogues", type=click.Path(path_type=Path, exists=True))
+@click.option("--target", type=click.Path(path_type=Path, exists=True), help="[default: the demo pair's]")
+@click.option("--draft", type=click.Path(path_type=Path, exists=True), help="[default: the demo pair's]")
+@click.option("--limit", default=40, show_default=True, help="Dialogues to use")
+@click.option("--out", default=FOLDER, type=click.Path(path_type=Path), help="Folder for the traces")
+def main(dialogues: Path, target: Path | None, draft: Path | None, limit: int, out: Path) -> None:
+    """Record the traces of a pair on DIALOGUES, lines of {"messages": [...]}."""
+    device, interrupt, demo = Device(context=_CONTEXT), Interrupt(), models.demo()
+    recorder = Recorder(
+        open_model(target or demo.target, device, interrupt),
+        open_model(draft or demo.draft or demo.target, device, interrupt),
+    )
+    lines = dialogues.read_text("utf-8").splitlines()[:limit]
+    for trace in record(recorder, [json.loads(line)["messages"] for line in lines]):
+        size = trace.save(out).stat().st_size
+        click.echo(f"{trace.name}: {len(trace.items)} answers, {trace.tokens} tokens, {size / 1e3:.0f} kB")
+
+
+if __name__ == "__main__":
+    main()

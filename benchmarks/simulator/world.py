@@ -1,0 +1,167 @@
+"""Replays a controller on a trace at given prices: no clock, no noise, thousands of rounds a second."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from edgespec.control import Controller
+from edgespec.drafters import Drafter
+from edgespec.prices import Prices
+from edgespec.sampling import Sampling
+from edgespec.types import Draft, Guess, Round
+from edgespec.verify import Drawing, verifier
+
+from .trace import DEPTH, Item, Trace
+
+WIDTHS = 32
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What passes cost on some machine: t(n) / t(1) at some widths, between which prices are linear.
+
+    `step` is what a guess of the draft model costs, in plain steps; `tree` what a tree costs beyond a chain.
+    """
+
+    name: str
+    widths: tuple[int, ...]
+    prices: tuple[float, ...]
+    step: float = 0.05
+    tree: float = 0.01
+
+    @property
+    def seconds(self) -> list[float]:
+        """For widths 1 to `WIDTHS`, a plain step taking one second; beyond the last width by the mean slope."""
+        slope = (self.prices[-1] - self.prices[0]) / (self.widths[-1] - self.widths[0])
+        last = self.prices[-1] + slope * (WIDTHS - self.widths[-1])
+        widths, prices = (*self.widths, WIDTHS), (*self.prices, last)
+        return [float(np.interp(n, widths, prices)) for n in range(1, WIDTHS + 1)]
+
+
+#: t(n) / t(1) of a 1B Llama on two CPU cores (docs say how measured), and a GPU's: flat to 8, then a cliff.
+CURVES = (
+    Curve("llama.cpp q8_0", (1, 2, 3, 4, 5, 6, 8, 12, 16), (1, 1.5, 1.8, 1.8, 2.8, 3.0, 2.9, 4.1, 5.2)),
+    Curve("llama.cpp q4_0", (1, 2, 3, 4, 5, 6, 8, 12, 16), (1, 1.7, 2.4, 2.5, 3.4, 4.0, 5.0, 7.0, 7.1)),
+    Curve("llama.cpp f16", (1, 2, 3, 4, 5, 6, 8, 12, 16), (1, 1.4, 1.5, 1.5, 1.6, 1.7, 2.3, 3.1, 3.8)),
+    Curve("onnx int4", (1, 2, 3, 4, 5, 6, 8, 12, 16), (1, 1.3, 1.7, 2.0, 2.4, 2.8, 3.3, 4.8, 6.3)),
+    Curve("gpu", (1, 2, 8, 9, 16), (1, 1.05, 1.15, 2.6, 2.8)),
+)
+
+
+class Clock:
+    """The time, as the simulation tells it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Recorded:
+    """The draft model of a trace: what it guessed at this place, at the price of a step a guess."""
+
+    name = "model"
+
+    def __init__(self, clock: Clock, step_price: float) -> None:
+        self.step_price = step_price
+        self.item: Item | None = None
+        self._clock = clock
+        self._at = 0
+
+    def begin(self, drawing: Drawing) -> None:
+        if self.item is not None:
+            self._at = len(drawing.context) - len(self.item.prompt)
+
+    def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
+        """Known along its own likeliest guesses and along the answer; elsewhere it has nothing to say."""
+        item, at, depth = self.item, self._at, len(path)
+        if item is None or at >= len(item.answer):
+            return ()
+        self._clock.now += self.step_price
+        own = 0
+        while own < depth and own < DEPTH and path[own] == item.guesses[at, own, 0]:
+            own += 1
+        if own < depth:
+            if tuple(path) != item.answer[at : at + depth] or at + depth >= len(item.answer):
+                return ()
+            at, depth = at + depth, 0
+        if depth >= DEPTH:
+            return ()
+        tokens, probs = item.guesses[at, depth], item.probs[at, depth]
+        return [Guess(int(tokens[i]), float(probs[i])) for i in range(min(most, 2))]
+
+    def observe(self, round: Round) -> None:  # noqa: A002
+        """It learns nothing."""
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+
+@dataclass
+class Outcome:
+    """What a run took."""
+
+    tokens: int = 0
+    rounds: int = 0
+    seconds: float = 0.0
+    drafted: int = 0
+    accepted: int = 0
+    lengths: list[int] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float:
+        """Tokens per plain step's time: the speedup over plain decoding."""
+        return self.tokens / self.seconds
+
+
+def replay(
+    trace: Trace, curve: Curve, controller: Controller, prices: Prices, model: Recorded, clock: Clock
+) -> Outcome:
+    """Let `controller` decode a trace. The model is one of its drafters, or idle."""
+    seconds = curve.seconds
+    outcome = Outcome()
+    rule, sampling = verifier("match"), Sampling()
+    for item in trace.items:
+        model.item = item
+        context = list(item.prompt)
+        end = len(context) + len(item.answer)
+        text = (*item.prompt, *item.answer)
+        while len(context) < end:
+            drawing = Drawing(rule, sampling, context, lambda _token: False)
+            started = clock.now
+            draft = controller.choose(drawing, end - len(context) - 1)
+            drafting = clock.now - started
+            path = accepted(draft, text[len(context) :])
+            took = seconds[len(draft)] + (0 if draft.is_chain else curve.tree)
+            clock.now += took
+            said = text[len(context) : len(context) + len(path) + 1]
+            round_ = Round(draft, path, said, took, drafting, len(context) - 1)
+            context.extend(said)
+            if draft.is_chain:
+                prices.observe(round_.width, round_.held, took)
+            controller.observe(round_)
+            for drafter in controller.drafters:
+                drafter.observe(round_)
+            outcome.tokens += len(said)
+            outcome.rounds += 1
+            outcome.seconds += took + drafting
+            outcome.drafted += len(draft)
+            outcome.accepted += len(path)
+    return outcome
+
+
+def accepted(draft: Draft, text: Sequence[int]) -> tuple[int, ...]:
+    """The path of `draft` that `text` follows."""
+    path: list[int] = []
+    node = -1
+    for token in text[:-1]:
+        child = next((child for child in draft.children(node) if draft.tokens[child] == token), None)
+        if child is None:
+            break
+        path.append(child)
+        node = child
+    return tuple(path)

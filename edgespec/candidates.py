@@ -1,0 +1,165 @@
+"""The guesses of a round as a tree, and the part of it worth buying.
+
+The best subtree of n nodes is the n likeliest nodes, for a child is never likelier than its parent; so the purchase
+is one sort (design: Sequoia, Chen et al. 2024, chooses trees by size the same way, but once and for all).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from .calibration import AGAINST, AGREED, ALONE, Calibration, Cell
+from .types import Distribution, Draft, Guess
+
+
+class Trial(NamedTuple):
+    """A guess that was tried, and whether it was right."""
+
+    drafter: str
+    rank: int
+    depth: int
+    node: int
+    hit: bool
+
+
+class Candidates:
+    """Guesses of several drafters, merged: who says the same at the same place shares a node."""
+
+    def __init__(self, calibration: Calibration) -> None:
+        self.tokens: list[int] = []
+        self.parents: list[int] = []
+        self.depths: list[int] = []
+        self.drafters: list[str] = []
+        #: What is known of guesses like this one.
+        self.cells: list[Cell] = []
+        self._calibration = calibration
+        self._q: list[Distribution | None] = []
+        #: By parent + 1: the children by token, and who spoke there.
+        self._children: list[dict[int, int]] = [{}]
+        self._spoke: list[list[tuple[str, int, float, int]]] = [[]]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def add(self, parent: int, drafter: str, guesses: Sequence[Guess]) -> list[int]:
+        """Add what `drafter` guesses below `parent` (-1: the context); the nodes, in the order of the guesses."""
+        children, spoke = self._children[parent + 1], self._spoke[parent + 1]
+        nodes = []
+        for rank, guess in enumerate(guesses):
+            node = children.get(guess.token)
+            if node is None:
+                node = children[guess.token] = self._new(parent, guess, drafter)
+            else:
+                self.drafters[node] += f"+{drafter}"
+                self._q[node] = guess.q or self._q[node]
+            spoke.append((drafter, rank, guess.confidence, node))
+            nodes.append(node)
+        self._judge(spoke)
+        return nodes
+
+    def children(self, node: int) -> dict[int, int]:
+        """The children of `node` by token."""
+        return self._children[node + 1]
+
+    def likeliest(self, node: int) -> int | None:
+        """The child of `node` that is likeliest to be accepted."""
+        children = self._children[node + 1].values()
+        return max(children, key=lambda child: self.cells[child].value, default=None)
+
+    def line(self, node: int) -> list[int]:
+        """The nodes from the context's end to `node`."""
+        line = []
+        while node >= 0:
+            line.append(node)
+            node = self.parents[node]
+        return line[::-1]
+
+    def path(self, node: int) -> list[int]:
+        """The tokens from the context's end to `node`."""
+        return [self.tokens[above] for above in self.line(node)]
+
+    def reach(self) -> list[float]:
+        """For each node, the chance that it and all above it are accepted."""
+        reach: list[float] = []
+        for parent, cell in zip(self.parents, self.cells, strict=True):
+            reach.append(cell.value * reach[parent] if parent >= 0 else cell.value)
+        return reach
+
+    def by_text(self, said: Sequence[int]) -> Iterator[Trial]:
+        """Every guess that can be judged by the text that was committed: right if it says the same."""
+        node: int | None = -1
+        for depth, token in enumerate(said):
+            if node is None:
+                return
+            for drafter, rank, _, child in self._spoke[node + 1]:
+                yield Trial(drafter, rank, depth, child, self.tokens[child] == token)
+            node = self._children[node + 1].get(token)
+
+    def by_path(self, nodes: Sequence[int], accepted: int) -> Iterator[Trial]:
+        """The guesses of a chain of `nodes` that were tried, of which the first `accepted` were accepted."""
+        for depth, node in enumerate(nodes[: accepted + 1]):
+            for drafter, rank, _, child in self._spoke[self.parents[node] + 1]:
+                if child == node:
+                    yield Trial(drafter, rank, depth, node, depth < accepted)
+
+    def draft(self, nodes: Sequence[int]) -> Draft:
+        """The subtree of `nodes`, which holds every parent of its nodes."""
+        order = sorted(nodes)
+        place = {node: i for i, node in enumerate(order)}
+        q = tuple(self._q[node] or Distribution.point(self.tokens[node]) for node in order)
+        return Draft(
+            tuple(self.tokens[node] for node in order),
+            tuple(place[self.parents[node]] if self.parents[node] >= 0 else -1 for node in order),
+            tuple(self.drafters[node] for node in order),
+            q if any(self._q[node] for node in order) else None,
+        )
+
+    def _new(self, parent: int, guess: Guess, drafter: str) -> int:
+        self.tokens.append(guess.token)
+        self.parents.append(parent)
+        self.depths.append(self.depths[parent] + 1 if parent >= 0 else 0)
+        self.drafters.append(drafter)
+        self.cells.append(self._calibration.cell(drafter, 0, ALONE, guess.confidence))
+        self._q.append(guess.q)
+        self._children.append({})
+        self._spoke.append([])
+        return len(self.tokens) - 1
+
+    def _judge(self, spoke: Sequence[tuple[str, int, float, int]]) -> None:
+        """What is known of each child, now that all who spoke are heard."""
+        several = any(drafter != spoke[0][0] for drafter, *_ in spoke)
+        for drafter, rank, confidence, node in spoke:
+            relation = ALONE if not several else AGREED if "+" in self.drafters[node] else AGAINST
+            name = self.drafters[node] if relation == AGREED else drafter
+            self.cells[node] = self._calibration.cell(name, rank, relation, confidence)
+
+
+def best_chain(candidates: Candidates, cost: Sequence[float]) -> tuple[list[int], float]:
+    """The chain from the root that gains most over a plain step: its nodes, and expected tokens less `cost`.
+
+    `cost[n]` is what verifying n tokens more must bring, in tokens; chains longer than it knows are not bought.
+    """
+    reach = candidates.reach()
+    totals: list[float] = []
+    best, gain = -1, 0.0
+    deepest = len(cost) - 1
+    for node, parent in enumerate(candidates.parents):
+        total = reach[node] + (totals[parent] if parent >= 0 else 0.0)
+        totals.append(total)
+        depth = candidates.depths[node] + 1
+        if depth <= deepest and total - cost[depth] > gain:
+            best, gain = node, total - cost[depth]
+    return candidates.line(best), gain
+
+
+def best_tree(candidates: Candidates, cost: Sequence[float]) -> tuple[list[int], float]:
+    """The subtree that gains most over a plain step, as `best_chain`."""
+    reach = candidates.reach()
+    order = sorted(range(len(reach)), key=reach.__getitem__, reverse=True)
+    total, length, gain = 0.0, 0, 0.0
+    for n, node in enumerate(order[: len(cost) - 1], 1):
+        total += reach[node]
+        if total - cost[n] > gain:
+            length, gain = n, total - cost[n]
+    return order[:length], gain

@@ -1,0 +1,46 @@
+"""What asking one drafter with a price costs and brings, and how long it has been left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .calibration import Ahead
+from .candidates import Trial
+from .drafters import Drafter
+
+_PROBING = 0.03  # share of the time that may go into probing one silenced drafter
+_PATIENCE = (8, 256)  # rounds a silenced drafter is left alone: at first, and at most
+
+
+class Earnings:
+    """The record of a drafter with a price.
+
+    `step` is the seconds that one guess takes, `ahead` what is expected of its guesses.
+    """
+
+    def __init__(self, drafter: Drafter, ahead: Ahead) -> None:
+        self.drafter = drafter
+        self.ahead = ahead
+        self.step = drafter.step_price
+        self.stranger = True
+        self._left_alone = 0
+        self._patience = 1
+
+    def due(self, plain: float) -> bool:
+        """Whether it is time for a probe; probes take a small share of the time at the most."""
+        return self._left_alone >= max(self._patience, self.step / (_PROBING * plain))
+
+    def asked(self, steps: int, seconds: float) -> None:
+        """It was asked for `steps` guesses, which took `seconds`."""
+        self.stranger = False
+        self._left_alone = -1
+        # A catch-up over a long prompt is no price of a step: surprises count up to half as much again.
+        self.step += 0.1 * (min(seconds / steps, 1.5 * self.step) - self.step)
+
+    def observe(self, trials: Sequence[Trial]) -> None:
+        """A round is over; `trials` are its likeliest guesses, as far as they were tried."""
+        self._left_alone += 1
+        for trial in trials:
+            (self.ahead.later if trial.depth else self.ahead.first).add(trial.hit)
+        if trials:
+            self._patience = 1 if trials[0].hit else min(max(2 * self._patience, _PATIENCE[0]), _PATIENCE[1])

@@ -1,0 +1,189 @@
+"""The tree of guesses of one round, as it grows: which guess to pay for next, and when to stop."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from .calibration import Ahead
+from .candidates import Candidates, best_chain, best_tree
+from .drafters import Drafter
+from .verify import Drawing
+
+_NODES = 64  # candidates of a round
+_FAINT = 0.03  # chance of acceptance below which nobody is asked to go on from a guess
+_BRANCHES = 2  # guesses a drafter may make at one place, where trees can be verified
+_FURTHER = 4  # tokens that a token opens the way to, as far as they are weighed
+
+
+class Reached(NamedTuple):
+    """A place along a chain: its length, the chance to come so far, and the tokens expected up to there."""
+
+    n: int
+    chance: float
+    tokens: float
+
+
+class Growth:
+    """The candidates of one round.
+
+    Args:
+        free: drafters that cost nothing; each was told of the round.
+        cost: by the number of tokens drafted, the tokens that a wider pass must bring to be worth its time.
+        rate: what a second is worth, in tokens.
+        trees: what a pass over a tree takes beyond one over a chain, in seconds; None where only chains can be
+            verified.
+    """
+
+    def __init__(
+        self,
+        candidates: Candidates,
+        drawing: Drawing,
+        free: Sequence[Drafter],
+        cost: Sequence[float],
+        rate: float,
+        trees: float | None,
+    ) -> None:
+        self.candidates = candidates
+        self.cost = cost
+        self.rate = rate
+        self._drawing = drawing
+        self._free = free
+        self._trees = trees if drawing.verifier.trims else None
+        self._most = 1 if self._trees is None else _BRANCHES
+        self._looked: set[int] = set()
+        #: The deepest token that was drawn and may not be left out; see `Verifier.trims`.
+        self._drawn = -1
+
+    def gain(self) -> float:
+        """Expected tokens of the best purchase beyond a plain step's, less what its time is worth."""
+        return self._best()[1]
+
+    def bought(self) -> list[int]:
+        """The nodes of the best purchase."""
+        if self._drawn >= 0:
+            return self._with_all_drawn()
+        return sorted(self._best()[0])
+
+    def look_around(self) -> None:
+        """Ask the free drafters, at the likeliest places first."""
+        if not self._free:
+            return
+        candidates = self.candidates
+        self._look(-1, ())
+        reach = candidates.reach()
+        frontier = [(-chance, node) for node, chance in enumerate(reach) if chance > _FAINT]
+        heapq.heapify(frontier)
+        deepest = len(self.cost) - 2
+        while frontier and len(candidates) < _NODES:
+            chance, node = heapq.heappop(frontier)
+            if candidates.depths[node] > deepest - 1 or node in self._looked:
+                continue
+            path = candidates.path(node)
+            if self._drawing.ends(path[-1]):
+                continue
+            self._look(node, path)
+            for child in candidates.children(node).values():
+                if -chance * candidates.cells[child].value > _FAINT:
+                    heapq.heappush(frontier, (chance * candidates.cells[child].value, child))
+
+    def prospect(self, step: float, ahead: Ahead) -> float:
+        """Expected tokens over a plain step, less the worth of the time, of the best chain of a drafter's guesses."""
+        return self._horizon(ahead.first.value, ahead.later.value, Reached(0, 1.0, 0.0), self.rate * step)
+
+    def draft(self, drafter: Drafter, step: float, ahead: Ahead) -> int:
+        """Let `drafter` go on from the likeliest path for as long as that pays; how many guesses were paid for.
+
+        Args:
+            step: seconds that a guess takes.
+            ahead: what is expected of its guesses.
+        """
+        paid = self.rate * step
+        next_, later = ahead.first.value, ahead.later.value
+        further = (1 - later**_FURTHER) / (1 - later)
+        hand = self.gain()
+        candidates, node, path = self.candidates, -1, list[int]()
+        reach, total, steps = 1.0, 0.0, 0
+        while len(path) < len(self.cost) - 1 and not (path and self._drawing.ends(path[-1])):
+            self._look(node, path)
+            child = candidates.likeliest(node)
+            chance = candidates.cells[child].value if child is not None else 0.0
+            if child is None or (next_ - chance) * further > paid:
+                hand = max(hand, total - self.cost[len(path)])
+                if self._horizon(next_, later, Reached(len(path), reach, total), paid) <= hand:
+                    break
+                guesses = drafter.guess(path, self._most)
+                steps += 1
+                if not guesses:
+                    break
+                nodes = candidates.add(node, drafter.name, guesses)
+                child = candidates.likeliest(node)
+                if not self._drawing.verifier.trims:
+                    child = self._drawn = nodes[0]
+            if child is None:
+                break
+            node, next_ = child, later
+            path.append(candidates.tokens[node])
+            reach *= candidates.cells[node].value
+            total += reach
+        return steps
+
+    def straight(self, drafter: Drafter, n: int) -> int:
+        """Let `drafter` guess `n` tokens whatever they are worth; how many guesses were paid for."""
+        node, path = -1, list[int]()
+        while len(path) < n and not (path and self._drawing.ends(path[-1])):
+            guesses = drafter.guess(path, 1)
+            if not guesses:
+                return len(path) + 1
+            node = self.candidates.add(node, drafter.name, guesses)[0]
+            path.append(guesses[0].token)
+            if not self._drawing.verifier.trims:
+                self._drawn = node
+        return len(path)
+
+    def _with_all_drawn(self) -> list[int]:
+        """The chain to the deepest drawn token, and what free drafters add to it as far as that pays."""
+        candidates = self.candidates
+        nodes = candidates.line(self._drawn)
+        reach = candidates.reach()
+        total = best = 0.0
+        length = len(nodes)
+        while (child := candidates.likeliest(nodes[-1])) is not None and len(nodes) < len(self.cost) - 1:
+            nodes.append(child)
+            total += reach[child]
+            value = total - self.cost[len(nodes)] + self.cost[length]
+            if value > best:
+                best, length = value, len(nodes)
+        return nodes[:length]
+
+    def _look(self, node: int, path: Sequence[int]) -> None:
+        """Ask the free drafters what follows `node`, unless they were asked."""
+        if node in self._looked or len(self.candidates) >= _NODES:
+            return
+        self._looked.add(node)
+        for drafter in self._free:
+            if guesses := drafter.guess(path, self._most):
+                self.candidates.add(node, drafter.name, guesses)
+
+    def _best(self) -> tuple[list[int], float]:
+        nodes, gain = best_chain(self.candidates, self.cost)
+        if self._trees is not None:
+            wider, more = best_tree(self.candidates, self.cost)
+            if more - self.rate * self._trees > gain:
+                return wider, more - self.rate * self._trees
+        return nodes, gain
+
+    def _horizon(self, next_: float, later: float, here: Reached, paid: float) -> float:
+        """The best gain over all chains that go on from `here` by guesses at `paid` tokens each."""
+        n, reach, total = here
+        best, spent, chance = -1.0, 0.0, next_
+        for cost in self.cost[n + 1 :]:
+            reach *= chance
+            if reach < _FAINT:
+                break
+            total += reach
+            spent += paid
+            best = max(best, total - cost - spent)
+            chance = later
+        return best
