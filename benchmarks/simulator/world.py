@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -69,6 +70,7 @@ class Recorded:
     def __init__(self, clock: Clock, step_price: float) -> None:
         self.step_price = step_price
         self.item: Item | None = None
+        self.steps = 0
         self._clock = clock
         self._at = 0
 
@@ -82,6 +84,7 @@ class Recorded:
         if item is None or at >= len(item.answer):
             return ()
         self._clock.now += self.step_price
+        self.steps += 1
         own = 0
         while own < depth and own < DEPTH and path[own] == item.guesses[at, own, 0]:
             own += 1
@@ -103,55 +106,63 @@ class Recorded:
 
 @dataclass
 class Outcome:
-    """What a run took."""
+    """What a run brought and took."""
 
     tokens: int = 0
-    rounds: int = 0
-    seconds: float = 0.0
-    drafted: int = 0
+    #: Rounds by width of the pass and whether its draft was a tree.
+    passes: Counter[tuple[int, bool]] = field(default_factory=Counter)
+    #: Guesses of the draft model.
+    steps: int = 0
     accepted: int = 0
-    lengths: list[int] = field(default_factory=list)
 
     @property
-    def rate(self) -> float:
-        """Tokens per plain step's time: the speedup over plain decoding."""
-        return self.tokens / self.seconds
+    def rounds(self) -> int:
+        return self.passes.total()
+
+    def speedup(self, curve: Curve) -> float:
+        """Tokens per plain step's time, over plain decoding's one, were passes priced by `curve`."""
+        seconds = curve.seconds
+        spent = sum(n * (seconds[width - 1] + tree * curve.tree) for (width, tree), n in self.passes.items())
+        return self.tokens / (spent + self.steps * curve.step)
 
 
-def replay(
-    trace: Trace, curve: Curve, controller: Controller, prices: Prices, model: Recorded, clock: Clock
-) -> Outcome:
-    """Let `controller` decode a trace. The model is one of its drafters, or idle."""
-    seconds = curve.seconds
-    outcome = Outcome()
-    rule, sampling = verifier("match"), Sampling()
-    for item in trace.items:
-        model.item = item
-        context = list(item.prompt)
-        end = len(context) + len(item.answer)
-        text = (*item.prompt, *item.answer)
-        while len(context) < end:
-            drawing = Drawing(rule, sampling, context, lambda _token: False)
-            started = clock.now
-            draft = controller.choose(drawing, end - len(context) - 1)
-            drafting = clock.now - started
-            path = accepted(draft, text[len(context) :])
-            took = seconds[len(draft)] + (0 if draft.is_chain else curve.tree)
-            clock.now += took
-            said = text[len(context) : len(context) + len(path) + 1]
-            round_ = Round(draft, path, said, took, drafting, len(context) - 1)
-            context.extend(said)
-            if draft.is_chain:
-                prices.observe(round_.width, round_.held, took)
-            controller.observe(round_)
-            for drafter in controller.drafters:
-                drafter.observe(round_)
-            outcome.tokens += len(said)
-            outcome.rounds += 1
-            outcome.seconds += took + drafting
-            outcome.drafted += len(draft)
-            outcome.accepted += len(path)
-    return outcome
+class World:
+    """A trace on a machine."""
+
+    def __init__(self, trace: Trace, curve: Curve) -> None:
+        self.trace = trace
+        self.curve = curve
+        self.clock = Clock()
+        self.model = Recorded(self.clock, curve.step)
+        self.prices = Prices(curve.seconds)
+
+    def run(self, controller: Controller) -> Outcome:
+        """Let `controller` decode the trace."""
+        outcome = Outcome()
+        rule, sampling, seconds = verifier("match"), Sampling(), self.curve.seconds
+        for item in self.trace.items:
+            self.model.item = item
+            context = list(item.prompt)
+            text = (*item.prompt, *item.answer)
+            while len(context) < len(text):
+                drawing = Drawing(rule, sampling, context, lambda _token: False)
+                started = self.clock.now
+                draft = controller.choose(drawing, len(text) - len(context) - 1)
+                drafting = self.clock.now - started
+                path = accepted(draft, text[len(context) :])
+                took = seconds[len(draft)] + (not draft.is_chain) * self.curve.tree
+                self.clock.now += took
+                said = text[len(context) : len(context) + len(path) + 1]
+                round_ = Round(draft, path, said, took, drafting, len(context) - 1)
+                context.extend(said)
+                if draft.is_chain:
+                    self.prices.observe(round_.width, round_.held, took)
+                controller.observe(round_)
+                outcome.tokens += len(said)
+                outcome.passes[round_.width, not draft.is_chain] += 1
+                outcome.accepted += len(path)
+        outcome.steps = self.model.steps
+        return outcome
 
 
 def accepted(draft: Draft, text: Sequence[int]) -> tuple[int, ...]:
