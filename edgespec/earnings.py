@@ -9,7 +9,7 @@ from .candidates import Trial
 from .drafters import Drafter
 
 _PROBING = 0.03  # share of the time that may go into probing one silenced drafter
-_PATIENCE = (8, 256)  # rounds a silenced drafter is left alone: at first, and at most
+_PATIENCE = (4, 64)  # rounds a silenced drafter is left alone: at first, and at most
 
 
 class Earnings:
