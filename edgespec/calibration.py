@@ -7,80 +7,119 @@ rejection was never tried and is no evidence.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
-_EDGES = (
-    0.1,
-    0.25,
-    0.4,
-    0.55,
-    0.7,
-    0.8,
-    0.88,
-    0.94,
-    0.975,
-)  # of confidence; finer where a sure drafter's guesses crowd
+_EDGES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.88, 0.94, 0.975)  # of confidence; finer where a sure drafter's guesses crowd
 _MIDDLES = tuple((low + high) / 2 for low, high in pairwise((0.0, *_EDGES, 1.0)))
+_WEIGHT = 3.0  # tries that a prior counts for
+_TRUST = 0.7  # in the confidence of a drafter not yet known
+_SUREST = 0.995
+_REMEMBERED = 30.0  # tries that what an earlier run learned counts for at most
 
 ALONE, AGREED, AGAINST = range(3)  #: no other drafter spoke; another says the same; another says something else
+_RELATIONS = ("alone", "agreed", "against")
 
 
-class Cell:
-    """A decayed success rate, shrunk towards a prior. `value` is the chance of a hit."""
+class Rate:
+    """A decayed success rate, shrunk towards a prior."""
 
-    __slots__ = ("_decay", "_hits", "_prior", "_tries", "_weight", "value")
+    __slots__ = ("decay", "hits", "prior", "tries")
 
-    def __init__(self, prior: float, weight: float, decay: float) -> None:
-        self.value = prior
-        self._prior = prior
-        self._weight = weight
-        self._decay = decay
-        self._hits = 0.0
-        self._tries = 0.0
+    def __init__(self, prior: float, decay: float) -> None:
+        self.prior = prior
+        self.decay = decay
+        self.hits = 0.0
+        self.tries = 0.0
 
     def add(self, hit: bool) -> None:
         """Learn from one try."""
-        self._hits = self._hits * self._decay + hit
-        self._tries = self._tries * self._decay + 1
-        self.value = (self._hits + self._prior * self._weight) / (self._tries + self._weight)
+        self.hits = self.hits * self.decay + hit
+        self.tries = self.tries * self.decay + 1
+
+    @property
+    def value(self) -> float:
+        """The chance of a hit."""
+        return (self.hits + self.prior * _WEIGHT) / (self.tries + _WEIGHT)
+
+
+class Cell:
+    """Guesses of like confidence. `value`, the chance of a hit, is as of when the cell was asked for."""
+
+    __slots__ = ("_guesses", "rate", "value")
+
+    def __init__(self, guesses: Guesses, prior: float) -> None:
+        self.rate = Rate(prior, 0.99)
+        self.value = prior
+        self._guesses = guesses
+
+    def add(self, hit: bool) -> None:
+        """Learn from one try, for guesses of other confidence too."""
+        self._guesses.learn(self.rate.prior, hit)
+        self.rate.add(hit)
+
+
+class Guesses:
+    """Guesses of one drafter, rank and relation, by confidence.
+
+    What is not known of a cell is its confidence times the trust that the others earned: a drafter that
+    promises too much is seen through before every cell has found out by itself.
+    """
+
+    __slots__ = ("_hits", "_promised", "cells")
+
+    def __init__(self, relation: int) -> None:
+        self.cells = [Cell(self, _prior(relation, middle)) for middle in _MIDDLES]
+        self._hits = _TRUST * _WEIGHT
+        self._promised = _WEIGHT
+
+    def learn(self, promised: float, hit: bool) -> None:
+        """A guess promised so much, and was right or wrong."""
+        self._hits = 0.98 * self._hits + hit
+        self._promised = 0.98 * self._promised + promised
+
+    def cell(self, confidence: float) -> Cell:
+        """The cell of a guess, its value up to date."""
+        cell = self.cells[bisect_right(_EDGES, confidence)]
+        rate = cell.rate
+        prior = min(_SUREST, rate.prior * self._hits / self._promised)
+        cell.value = (rate.hits + prior * _WEIGHT) / (rate.tries + _WEIGHT)
+        return cell
+
+
+class Ahead:
+    """How often a drafter's next guess is right before it is known: the first of a round, and those that follow."""
+
+    __slots__ = ("first", "later")
+
+    def __init__(self) -> None:
+        self.first = Rate(_TRUST, 0.97)
+        self.later = Rate(_TRUST, 0.98)
 
 
 class Calibration:
     """Conditional acceptance by drafter and feature.
 
     The features of a guess: its rank among the drafter's guesses, its confidence, and whether other drafters agree.
-    Where they do not, the confidence itself is the prior. `expected` is what came at each depth whatever the
-    confidence: what can be said before a drafter is asked.
     """
 
-    def __init__(self, optimism: float = 0.7) -> None:
-        self._optimism = optimism
-        self._cells: dict[tuple[str, int, int], list[Cell]] = {}
+    def __init__(self) -> None:
+        self._guesses: dict[tuple[str, int, int], Guesses] = {}
         self._ahead: dict[str, Ahead] = {}
 
     def cell(self, drafter: str, rank: int, relation: int, confidence: float) -> Cell:
         """The cell of a guess; `rank` 0 is the drafter's likeliest."""
-        row = self._cells.get((drafter, rank, relation))
-        if row is None:
-            row = self._cells[drafter, rank, relation] = [_fresh(relation, middle) for middle in _MIDDLES]
-        return row[bisect_right(_EDGES, confidence)]
+        guesses = self._guesses.get((drafter, rank, relation))
+        if guesses is None:
+            guesses = self._guesses[drafter, rank, relation] = Guesses(relation)
+        return guesses.cell(confidence)
 
     def ahead(self, drafter: str) -> Ahead:
         """What is expected of a drafter's guesses before it is asked."""
-        ahead = self._ahead.get(drafter)
-        if ahead is None:
-            ahead = self._ahead[drafter] = Ahead(self._optimism)
-        return ahead
+        return self._ahead.setdefault(drafter, Ahead())
 
 
-class Ahead:
-    """How often a drafter's next guess is right before it is known: the first of a round, and those that follow."""
-
-    def __init__(self, optimism: float) -> None:
-        self.first = Cell(optimism, 2.0, 0.97)
-        self.later = Cell(optimism, 2.0, 0.98)
-
-
-def _fresh(relation: int, confidence: float) -> Cell:
-    prior = (confidence, 1 - (1 - confidence) * 0.4, confidence * 0.8)[relation]
-    return Cell(prior, 3.0, 0.99)
+def _prior(relation: int, confidence: float) -> float:
+    """What a confidence promises; of guesses that others share more than it says, of those they do not less."""
+    return (confidence, 1 - (1 - confidence) * 0.4, confidence * 0.8)[relation]

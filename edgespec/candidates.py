@@ -135,31 +135,72 @@ class Candidates:
             self.cells[node] = self._calibration.cell(name, rank, relation, confidence)
 
 
-def best_chain(candidates: Candidates, cost: Sequence[float]) -> tuple[list[int], float]:
-    """The chain from the root that gains most over a plain step: its nodes, and expected tokens less `cost`.
+class Purchase(NamedTuple):
+    """Nodes to buy, and what they bring.
 
-    `cost[n]` is what verifying n tokens more must bring, in tokens; chains longer than it knows are not bought.
+    `gain` is expected tokens beyond a plain step's, less what the time for them is worth; `yields` is expected tokens
+    over what the whole round's time is worth: 1 is the average.
+    """
+
+    nodes: list[int]
+    gain: float
+    yields: float
+
+    def beats(self, other: Purchase) -> bool:
+        """Whether this is the better one.
+
+        Where neither yields more than the average, the one that gains more: time not spent here earns the average
+        elsewhere. Where one does, the text is easy here, and mostly it is for a while: what is left for the next
+        round will be as cheap there. So then the one that yields more.
+        """
+        if self.yields > 1 or other.yields > 1:
+            return self.yields > other.yields
+        return self.gain > other.gain
+
+
+def best_chain(candidates: Candidates, cost: Sequence[float], par: float) -> Purchase:
+    """The best chain from the root; no nodes where a plain step is better.
+
+    Args:
+        cost: by the number of tokens drafted, the tokens that a wider pass must bring to be worth its time. Longer
+            chains than it knows are not bought.
+        par: the tokens that the time of a plain step is worth.
     """
     reach = candidates.reach()
     totals: list[float] = []
-    best, gain = -1, 0.0
+    gainful = yielding = -1
+    gain, yields = 0.0, 1.0
     deepest = len(cost) - 1
     for node, parent in enumerate(candidates.parents):
         total = reach[node] + (totals[parent] if parent >= 0 else 0.0)
         totals.append(total)
         depth = candidates.depths[node] + 1
-        if depth <= deepest and total - cost[depth] > gain:
-            best, gain = node, total - cost[depth]
-    return candidates.line(best), gain
+        if depth <= deepest:
+            price = cost[depth]
+            if total - price > gain:
+                gainful, gain = node, total - price
+            if 1 + total > yields * (par + price):
+                yielding, yields = node, (1 + total) / (par + price)
+    best = yielding if yielding >= 0 else gainful
+    if best < 0:
+        return Purchase([], 0.0, 1 / par)
+    total, price = totals[best], cost[candidates.depths[best] + 1]
+    return Purchase(candidates.line(best), total - price, (1 + total) / (par + price))
 
 
-def best_tree(candidates: Candidates, cost: Sequence[float]) -> tuple[list[int], float]:
-    """The subtree that gains most over a plain step, as `best_chain`."""
+def best_tree(candidates: Candidates, cost: Sequence[float], par: float) -> Purchase:
+    """The best subtree, as `best_chain`."""
     reach = candidates.reach()
     order = sorted(range(len(reach)), key=reach.__getitem__, reverse=True)
-    total, length, gain = 0.0, 0, 0.0
+    totals = [0.0]
+    gainful = yielding = 0
+    gain, yields = 0.0, 1.0
     for n, node in enumerate(order[: len(cost) - 1], 1):
-        total += reach[node]
+        total = totals[-1] + reach[node]
+        totals.append(total)
         if total - cost[n] > gain:
-            length, gain = n, total - cost[n]
-    return order[:length], gain
+            gainful, gain = n, total - cost[n]
+        if 1 + total > yields * (par + cost[n]):
+            yielding, yields = n, (1 + total) / (par + cost[n])
+    n = yielding or gainful
+    return Purchase(order[:n], totals[n] - cost[n], (1 + totals[n]) / (par + cost[n]))

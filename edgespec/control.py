@@ -160,11 +160,9 @@ class Adaptive:
 
     def _market(self, drawing: Drawing, limit: int) -> Growth:
         """An empty tree, and what it may cost to grow."""
-        curve = self.prices.curve(len(drawing.context))
-        plain = curve[0]
-        rate = self.rate(plain)
-        cost = [rate * (seconds - plain) for seconds in curve[: limit + 1]]
-        return Growth(Candidates(self.calibration), drawing, self._free, cost, rate, self._trees)
+        curve = self.prices.curve(len(drawing.context))[: limit + 1]
+        candidates = Candidates(self.calibration)
+        return Growth(candidates, drawing, self._free, curve, self.rate(curve[0]), self._trees)
 
     def _ask(self, earner: Earnings, growth: Growth, drawing: Drawing) -> None:
         """Let a drafter with a price go on from what is there, if it is worth asking or due for a probe."""

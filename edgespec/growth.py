@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .calibration import Ahead
-from .candidates import Candidates, best_chain, best_tree
+from .candidates import Candidates, Purchase, best_chain, best_tree
 from .drafters import Drafter
 from .verify import Drawing
 
@@ -30,7 +30,7 @@ class Growth:
 
     Args:
         free: drafters that cost nothing; each was told of the round.
-        cost: by the number of tokens drafted, the tokens that a wider pass must bring to be worth its time.
+        curve: seconds of a pass by width, as far as drafts may go: 1, 2, ...
         rate: what a second is worth, in tokens.
         trees: what a pass over a tree takes beyond one over a chain, in seconds; None where only chains can be
             verified.
@@ -41,13 +41,14 @@ class Growth:
         candidates: Candidates,
         drawing: Drawing,
         free: Sequence[Drafter],
-        cost: Sequence[float],
+        curve: Sequence[float],
         rate: float,
         trees: float | None,
     ) -> None:
         self.candidates = candidates
-        self.cost = cost
         self.rate = rate
+        self.cost = [rate * (seconds - curve[0]) for seconds in curve]
+        self._par = rate * curve[0]
         self._drawing = drawing
         self._free = free
         self._trees = trees if drawing.verifier.trims else None
@@ -58,13 +59,13 @@ class Growth:
 
     def gain(self) -> float:
         """Expected tokens of the best purchase beyond a plain step's, less what its time is worth."""
-        return self._best()[1]
+        return self._best().gain
 
     def bought(self) -> list[int]:
         """The nodes of the best purchase."""
         if self._drawn >= 0:
             return self._with_all_drawn()
-        return sorted(self._best()[0])
+        return sorted(self._best().nodes)
 
     def look_around(self) -> None:
         """Ask the free drafters, at the likeliest places first."""
@@ -166,13 +167,13 @@ class Growth:
             if guesses := drafter.guess(path, self._most):
                 self.candidates.add(node, drafter.name, guesses)
 
-    def _best(self) -> tuple[list[int], float]:
-        nodes, gain = best_chain(self.candidates, self.cost)
-        if self._trees is not None:
-            wider, more = best_tree(self.candidates, self.cost)
-            if more - self.rate * self._trees > gain:
-                return wider, more - self.rate * self._trees
-        return nodes, gain
+    def _best(self) -> Purchase:
+        chain = best_chain(self.candidates, self.cost, self._par)
+        if self._trees is None:
+            return chain
+        surcharge = self.rate * self._trees
+        tree = best_tree(self.candidates, [cost + surcharge for cost in self.cost], self._par)
+        return tree if tree.nodes and tree.beats(chain) else chain
 
     def _horizon(self, next_: float, later: float, here: Reached, paid: float) -> float:
         """The best gain over all chains that go on from `here` by guesses at `paid` tokens each."""

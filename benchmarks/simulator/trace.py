@@ -31,7 +31,7 @@ class Item:
         return replace(self, answer=self.answer[:n], guesses=self.guesses[:n], probs=self.probs[:n])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trace:
     """The answers of one task, in order."""
 

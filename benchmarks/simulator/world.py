@@ -147,7 +147,7 @@ class World:
             while len(context) < len(text):
                 drawing = Drawing(rule, sampling, context, lambda _token: False)
                 started = self.clock.now
-                draft = controller.choose(drawing, len(text) - len(context) - 1)
+                draft = controller.choose(drawing, min(WIDTHS, len(text) - len(context)) - 1)
                 drafting = self.clock.now - started
                 path = accepted(draft, text[len(context) :])
                 took = seconds[len(draft)] + (not draft.is_chain) * self.curve.tree
