@@ -7,10 +7,36 @@ drafters by name.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from ..types import Draft, Floats, Round
-from ..verify import Drawn
+from ..types import Distribution, Draft, Floats, Round
+from ..verify import Drawing, Drawn
+
+
+class Guess(NamedTuple):
+    """One guess of the next token."""
+
+    token: int
+    #: The drafter's own feature in [0, 1]: a model's probability, a look-up's match strength. Need not be calibrated;
+    #: the controller does that.
+    confidence: float
+    #: What the token was drawn from, where verification must know; None for a point mass.
+    q: Distribution | None = None
+
+
+class Guesser(Protocol):
+    """The coming protocol of drafters, here until it takes the place of `Drafter`."""
+
+    name: str
+    step_price: float
+
+    def begin(self, drawing: Drawing) -> None: ...
+
+    def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]: ...
+
+    def observe(self, round: Round) -> None: ...  # noqa: A002
+
+    def close(self) -> None: ...
 
 
 class Terms(Protocol):
