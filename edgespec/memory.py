@@ -81,7 +81,7 @@ class Memory:
 
     def _sound(self, texts: Any) -> bool:
         """Whether these are tokens: no file may put a token before the model that it does not know."""
-        return isinstance(texts, list) and all(
+        return all(
             isinstance(text, list) and all(type(token) is int and 0 <= token < self._vocab for token in text)
             for text in texts
         )
@@ -109,5 +109,5 @@ class Memory:
                 with os.fdopen(descriptor, "w") as file:
                     file.write(kept)
                 Path(temporary).replace(self.path)
-            except OSError:
+            finally:
                 Path(temporary).unlink(missing_ok=True)

@@ -112,10 +112,11 @@ def test_surer_the_longer_the_match() -> None:
 
 
 def test_never_surer_than_sure() -> None:
-    """In endless repetition counts of the shorter matches fall short."""
+    """Where many matches lie within each other, counts of the shorter fall short."""
     lookup = Lookup()
-    texts = [[7] * 500, [1, 2] * 200, [*[7] * 200, 3, *[7] * 90, 3, *[7] * 40]]
-    for text in texts:
+    deep = [*range(40)]
+    ends = [token for n in range(1, 40) for token in (100 + n, *deep[-n:], 50)]
+    for text in ([7] * 500, [1, 2] * 200, [*ends, *[*deep, 51] * 100, 39]):
         lookup.begin(drawing(text))
         path: list[int] = []
         for _ in range(20):
@@ -191,12 +192,12 @@ def test_a_context_that_grew_is_not_read_again(monkeypatch: pytest.MonkeyPatch) 
         append(automaton, token)
 
     monkeypatch.setattr(Automaton, "append", watched)
-    lookup, context = Lookup(), [1, 2, 3]
+    lookup, context = Lookup(earlier=[[9]]), [1, 2, 3]
     for more in ([4], [], [5, 6]):
         context += more
         lookup.begin(drawing(context))
     lookup.begin(drawing([1, 2, 3, 4, 8]))
-    assert read == [1, 2, 3, 4, 5, 6, 8]
+    assert read == [9, 1, 2, 3, 4, 5, 6, 8]
 
 
 def test_a_tree_takes_one_step_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,15 +224,19 @@ def test_a_tree_takes_one_step_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_old_texts_go_when_there_are_too_many() -> None:
-    lookup = Lookup(limit=20)
-    assert first(lookup, [1, 2, 3, 4]) == []
-    present = [50, *range(20, 35)]
-    assert first(lookup, [*present, 1]) == [2], "20 tokens in all"
-    lookup.begin(drawing([*present, 7, 1]))
-    assert lookup.guess((), 1) != (), "the 1 was another text: 21 tokens, but the present one has more than half"
-    short = [60, 61, 2]
-    assert first(lookup, short) == [], "22, and the present one is short"
-    assert first(lookup, [*short, 60]) == [61], "what is left is the present text"
+    """7 tokens in all, of which the present text has 3."""
+    for limit, left in ((1, []), (6, []), (7, [2])):
+        lookup = Lookup(limit=limit)
+        assert first(lookup, [1, 2, 3, 4]) == []
+        assert first(lookup, [9, 8, 1]) == left
+    assert first(lookup, [9, 8, 9]) == [8], "8 tokens: what is left is the present text"
+    assert first(lookup, [9, 8, 1]) == []
+
+
+def test_a_text_of_half_of_all_is_no_reason_to_forget() -> None:
+    lookup = Lookup(limit=1)
+    lookup.begin(drawing([1, 2, 3]))
+    assert first(lookup, [9, 8, 1]) == [2]
 
 
 def test_a_text_longer_than_the_limit_is_kept_whole() -> None:

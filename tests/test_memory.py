@@ -51,6 +51,7 @@ def test_a_chat_that_goes_on_takes_its_own_place(own_cache: Path) -> None:
 def test_the_oldest_go_first(own_cache: Path) -> None:
     assert filled([1] * 4, [2] * 3, [3] * 3, limit=10) == [[1] * 4, [2] * 3, [3] * 3]
     assert filled([4], limit=10) == [[2] * 3, [3] * 3, [4]]
+    assert memory(limit=5).texts() == [[3] * 3, [4]]
     assert filled([5] * 10, limit=10) == [[5] * 10]
     assert filled([*range(12)], limit=10) == [[*range(2, 12)]]
     assert memory(limit=4).texts() == [[*range(8, 12)]], "kept under another limit"
@@ -61,6 +62,16 @@ def test_the_file_is_bounded(own_cache: Path) -> None:
         memory().add([n + 900] * 10)
     assert len(memory().texts()) == 10
     assert memory().path.stat().st_size < 800
+
+
+def test_an_interrupted_write_leaves_nothing(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        memory().add([1])
+    assert list(memory().path.parent.iterdir()) == []
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
@@ -98,6 +109,8 @@ def test_only_the_user_may_read_it(own_cache: Path) -> None:
         {"texts": [[-1]]},
         {"texts": [[1000]]},
         {"texts": [[[1]]]},
+        {"texts": [""]},
+        {"texts": [{}]},
     ],
 )
 def test_a_file_that_is_not_ours_is_ignored(own_cache: Path, change: str | dict[str, object]) -> None:
@@ -124,8 +137,11 @@ def test_forgotten_is_gone_from_the_disk(own_cache: Path) -> None:
     memory().forget()
     filled([1, 2])
     memory("another").add([3])
-    left = memory().path.parent / f"{memory().path.stem}x1y2.part"
-    left.write_text("half a file that a killed process left")
+    with pytest.MonkeyPatch.context() as killed:
+        killed.setattr(Path, "replace", lambda *_paths: None)
+        killed.setattr(Path, "unlink", lambda *_path, **_options: None)
+        memory().add([4])
+    assert len(list(memory().path.parent.iterdir())) == 3, "a text that never got its name"
     memory().forget()
     assert memory().texts() == []
     assert [path.name for path in memory().path.parent.iterdir()] == [memory("another").path.name]

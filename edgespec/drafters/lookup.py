@@ -118,7 +118,7 @@ class Lookup:
             count, followed = self._automaton.tally(match, token)
             backing = followed.bit_length() / match[1]
             share = (count + backing * share) / (followed + backing)
-        return min(share, 1.0)  # counts of texts like "aaaa" fall short
+        return min(share, 1.0)  # how often a short match was followed may fall short
 
 
 def _confidence(guess: Guess) -> float:
