@@ -116,7 +116,8 @@ def test_never_surer_than_sure() -> None:
     lookup = Lookup()
     deep = [*range(40)]
     ends = [token for n in range(1, 40) for token in (100 + n, *deep[-n:], 50)]
-    for text in ([7] * 500, [1, 2] * 200, [*ends, *[*deep, 51] * 100, 39]):
+    often = [token for n in range(100) for token in (*deep, 51, 200 + n)]
+    for text in ([7] * 500, [1, 2] * 200, [*ends, *often, 39]):
         lookup.begin(drawing(text))
         path: list[int] = []
         for _ in range(20):
