@@ -39,7 +39,7 @@ class Automaton:
         self._length = [0]  # of its longest string
         self._link = [-1]
         self._last = [-1]  # the token all its strings end with
-        self._count = [0]  # occurrences
+        self._count = [0]  # occurrences; of the empty string none, for it also stands for what does not occur
         self._followed = [0]  # occurrences that a token followed
         self._begins = bytearray(1)  # whether its longest string is the beginning of a text
         # The only next state, 0 for none; or all of them by token, the newest last. Most states have one.
@@ -97,8 +97,7 @@ class Automaton:
     def tally(self, match: Match, token: int) -> tuple[int, int]:
         """How often `token` followed, and how often anything did."""
         state = match[0]
-        there = self._to(state, token)
-        return self._count[there] if there else 0, self._followed[state]
+        return self._count[self._to(state, token)], self._followed[state]
 
     def followers(self, match: Match, most: int) -> list[int]:
         """The `most` tokens that followed last, the newest first; none after no match."""
@@ -106,7 +105,7 @@ class Automaton:
             return []
         following = self._next[match[0]]
         if isinstance(following, dict):
-            return list(reversed(following))
+            return list(islice(reversed(following), most))
         return [self._last[following]] if following else []
 
     def _to(self, state: int, token: int) -> int:

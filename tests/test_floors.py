@@ -16,11 +16,11 @@ HOUSE = Path(edgespec.__file__).parent
 
 #: From the ground up. Modules of one floor do not import each other.
 FLOORS = [
-    {"errors", "types"},
+    {"errors", "types", "automaton"},
     {"sampling", "llamacpp"},
     {"verify", "backends", "text", "stats"},
     {"prices", "calibration", "template", "drafters"},
-    {"control"},
+    {"control", "memory"},
     {"engine"},
     {"pair"},
     {"runtime"},

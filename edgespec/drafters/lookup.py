@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from ..automaton import NOWHERE, Automaton, Match
 from ..backends import common_prefix
 from ..errors import OptionError
-from ..types import Round
+from ..types import Guess, Round
 from ..verify import Drawing
-from ..types import Guess
 
 _WEIGHED = 2  # tokens that followed a match last, of which the likeliest is guessed; more are no better
 
@@ -118,7 +117,7 @@ class Lookup:
             count, followed = self._automaton.tally(match, token)
             backing = followed.bit_length() / match[1]
             share = (count + backing * share) / (followed + backing)
-        return min(share, 1.0)  # counts of texts like "aaaa" fall short
+        return min(share, 1.0)  # how often a short match was followed may fall short
 
 
 def _confidence(guess: Guess) -> float:

@@ -1,0 +1,113 @@
+"""What was said in earlier sessions, as tokens on disk, so that look-ups find it again.
+
+Nothing is kept unless an app makes a `Memory` and adds to it. Texts lie unencrypted in a file that only the user
+may read, in the cache folder; `Memory.forget` deletes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .errors import EdgespecError, OptionError
+from .prices import cache_folder
+
+_VERSION = 1
+
+
+class Memory:
+    """The texts kept for one vocabulary.
+
+    A file that cannot be read, or is not ours, holds no texts; one that cannot be written is left. Where two
+    processes add at the same instant, one text may be lost, never the file.
+
+    Args:
+        identity: what the tokens belong to: the model's file, or its vocabulary. Each identity has a file of its own.
+        vocab: the vocabulary's size.
+        limit: tokens to keep, some 6 bytes each on disk. The oldest texts are dropped first.
+
+    Raises:
+        OptionError: a `limit` below 1.
+    """
+
+    def __init__(self, identity: str, vocab: int, limit: int = 1 << 16) -> None:
+        if limit < 1:
+            raise OptionError(f"the memory's limit is {limit} tokens; it must be 1 or more")
+        self._identity = identity
+        self._vocab = vocab
+        self._limit = limit
+
+    @property
+    def path(self) -> Path:
+        """Where the texts lie."""
+        name = hashlib.sha256(self._identity.encode()).hexdigest()[:32]
+        return cache_folder() / "memory" / f"{name}.json"
+
+    def texts(self) -> list[list[int]]:
+        """What is kept, the oldest first."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+            kept = json.loads(self.path.read_bytes())
+            if kept["version"] == _VERSION and kept["identity"] == self._identity and self._sound(kept["texts"]):
+                return self._newest(kept["texts"])
+        return []
+
+    def add(self, tokens: Sequence[int]) -> None:
+        """Keep `tokens`, a whole text. It takes the place of those it continues: a chat may be added at every turn."""
+        text = [int(token) for token in tokens]
+        if not text:
+            return
+        texts = [kept for kept in self.texts() if kept != text[: len(kept)]]
+        self._write(self._newest([*texts, text]))
+
+    def forget(self) -> None:
+        """Delete what is kept.
+
+        Raises:
+            EdgespecError: it cannot be deleted.
+        """
+        try:
+            for path in (self.path, *self.path.parent.glob(f"{self.path.stem}*.part")):
+                path.unlink(missing_ok=True)
+        except NotADirectoryError:
+            return  # nothing can have been kept
+        except OSError as error:
+            raise EdgespecError(f"{error.filename} cannot be deleted: {error.strerror}; delete it yourself") from error
+
+    def _sound(self, texts: Any) -> bool:
+        """Whether these are tokens: no file may put a token before the model that it does not know."""
+        return all(
+            isinstance(text, list) and all(type(token) is int and 0 <= token < self._vocab for token in text)
+            for text in texts
+        )
+
+    def _newest(self, texts: list[list[int]]) -> list[list[int]]:
+        """The newest of `texts` that fit; of one that alone does not, its end."""
+        room = self._limit
+        fitting: list[list[int]] = []
+        for text in reversed(texts):
+            if len(text) > room:
+                break
+            fitting.append(text)
+            room -= len(text)
+        if texts and not fitting:
+            fitting.append(texts[-1][-room:])
+        return fitting[::-1]
+
+    def _write(self, texts: list[list[int]]) -> None:
+        kept = json.dumps({"version": _VERSION, "identity": self._identity, "texts": texts}, separators=(",", ":"))
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # Readable by its owner alone from the first byte on, and whole once it has its name.
+            descriptor, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=self.path.stem, suffix=".part")
+            try:
+                with os.fdopen(descriptor, "w") as file:
+                    file.write(kept)
+                Path(temporary).replace(self.path)
+            finally:
+                Path(temporary).unlink(missing_ok=True)
