@@ -163,7 +163,9 @@ class Growth:
             return
         self._looked.add(node)
         for drafter in self._free:
-            if guesses := drafter.guess(path, self._most):
+            guesses = drafter.guess(path, self._most)
+            # What is drawn and may not be left out must be bought, and not all that comes for nothing is worth that.
+            if guesses and (self._drawing.verifier.trims or guesses[0].q is None):
                 self.candidates.add(node, drafter.name, guesses)
 
     def _best(self) -> tuple[list[int], float]:
