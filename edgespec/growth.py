@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -121,6 +122,7 @@ class Growth:
                 child = candidates.likeliest(node)
                 if not self._drawing.verifier.trims:
                     child = self._drawn = nodes[0]
+                    hand = -math.inf  # it must be bought now, so no other draft is to be had
             if child is None:
                 break
             node, next_ = child, later
@@ -179,7 +181,7 @@ class Growth:
     def _horizon(self, next_: float, later: float, here: Reached, paid: float) -> float:
         """The best gain over all chains that go on from `here` by guesses at `paid` tokens each."""
         n, reach, total = here
-        best, spent, chance = -1.0, 0.0, next_
+        best, spent, chance = -math.inf, 0.0, next_
         for cost in self.cost[n + 1 :]:
             reach *= chance
             if reach < _FAINT:
