@@ -150,11 +150,11 @@ class Growth:
         nodes = candidates.line(self._drawn)
         reach = candidates.reach()
         total = best = 0.0
-        length = len(nodes)
+        drawn = length = len(nodes)
         while (child := candidates.likeliest(nodes[-1])) is not None and len(nodes) < len(self.cost) - 1:
             nodes.append(child)
             total += reach[child]
-            value = total - self.cost[len(nodes)] + self.cost[length]
+            value = total - self.cost[len(nodes)] + self.cost[drawn]
             if value > best:
                 best, length = value, len(nodes)
         return nodes[:length]
