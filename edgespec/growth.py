@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -122,6 +123,7 @@ class Growth:
                 child = candidates.likeliest(node)
                 if not self._drawing.verifier.trims:
                     child = self._drawn = nodes[0]
+                    hand = -math.inf  # it must be bought now, so no other draft is to be had
             if child is None:
                 break
             node, next_ = child, later
@@ -149,11 +151,11 @@ class Growth:
         nodes = candidates.line(self._drawn)
         reach = candidates.reach()
         total = best = 0.0
-        length = len(nodes)
+        drawn = length = len(nodes)
         while (child := candidates.likeliest(nodes[-1])) is not None and len(nodes) < len(self.cost) - 1:
             nodes.append(child)
             total += reach[child]
-            value = total - self.cost[len(nodes)] + self.cost[length]
+            value = total - self.cost[len(nodes)] + self.cost[drawn]
             if value > best:
                 best, length = value, len(nodes)
         return nodes[:length]
@@ -164,7 +166,9 @@ class Growth:
             return
         self._looked.add(node)
         for drafter in self._free:
-            if guesses := drafter.guess(path, self._most):
+            guesses = drafter.guess(path, self._most)
+            # What is drawn and may not be left out must be bought, and not all that comes for nothing is worth that.
+            if guesses and (self._drawing.verifier.trims or guesses[0].q is None):
                 self.candidates.add(node, drafter.name, guesses)
 
     def _best(self) -> Purchase:
@@ -178,7 +182,7 @@ class Growth:
     def _horizon(self, next_: float, later: float, here: Reached, paid: float) -> float:
         """The best gain over all chains that go on from `here` by guesses at `paid` tokens each."""
         n, reach, total = here
-        best, spent, chance = -1.0, 0.0, next_
+        best, spent, chance = -math.inf, 0.0, next_
         for cost in self.cost[n + 1 :]:
             reach *= chance
             if reach < _FAINT:

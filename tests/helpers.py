@@ -1,4 +1,4 @@
-"""What several tests need: rules, terms, drafters that are wrong, and a clock that is told the time."""
+"""What several tests need: rules, drafters that are wrong, a controller that buys all, and a clock that is told."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import TypeVar
 import numpy as np
 
 from edgespec.backends.toy import Rule, ToySession
-from edgespec.drafters import Terms
+from edgespec.calibration import Calibration
+from edgespec.candidates import Candidates
+from edgespec.drafters import Drafter
 from edgespec.sampling import Sampling, pick
-from edgespec.types import Draft, Floats, Round
-from edgespec.verify import Drawing, Drawn, verifier
+from edgespec.types import Draft, Floats, Guess, Round
+from edgespec.verify import Drawing, verifier
 
 #: Everything on at once.
 ALL_ON = Sampling(
@@ -83,87 +85,14 @@ def plainly(
     return context[len(prompt) :]
 
 
-class Freely:
-    """Terms that let a drafter draft to the limit, or as long as `more` says; they note what was asked."""
-
-    def __init__(
-        self,
-        limit: int,
-        context: Sequence[int] = (),
-        sampling: Sampling | None = None,
-        *,
-        rule: str = "match",
-        ends: Callable[[int], bool] = never,
-        more: Callable[[float], bool] = lambda _top: True,
-    ) -> None:
-        self.limit = limit
-        self.tops: list[float] = []
-        self._more = more
-        self._drawing = Drawing(verifier(rule), sampling or Sampling(), context, ends)
-
-    def another(self, top: float) -> bool:
-        self.tops.append(top)
-        return self._more(top)
-
-    def ends(self, token: int) -> bool:
-        return self._drawing.ends(token)
-
-    def draw(self, row: Floats, drafted: Sequence[int]) -> Drawn:
-        return self._drawing.draw(row, drafted)
-
-
-class FromRule:
-    """A drafter that says what a rule says, for nothing; the rule may be wrong. Point masses: no q."""
-
-    step_price = 0.0
-
-    def __init__(self, rule: Rule, name: str = "rule", confidence: float = 0.7) -> None:
-        self.name = name
-        self.rounds: list[Round] = []
-        self.closed = 0
-        self._rule = rule
-        self._confidence = confidence
-
-    def propose(self, context: Sequence[int], terms: Terms) -> Draft:
-        tokens: list[int] = []
-        while len(tokens) < terms.limit and terms.another(self._confidence):
-            tokens.append(int(self._rule([*context, *tokens]).argmax()))
-        return Draft.chain(tokens, [self._confidence] * len(tokens), self.name)
-
-    def observe(self, round: Round) -> None:  # noqa: A002 - the protocol's word
-        self.rounds.append(round)
-
-    def close(self) -> None:
-        self.closed += 1
-
-
-class Tree(FromRule):
-    """Proposes a tree: below a node the rule's worst token, then its best ones, the very best last.
-
-    It goes on below the best and, in turns, below another. So wrong siblings come before the right one, and
-    branches are mixed up in the order of the nodes.
-    """
-
-    def __init__(self, rule: Rule, width: int = 2) -> None:
-        super().__init__(rule, "tree")
-        self._width = width
-
-    def propose(self, context: Sequence[int], terms: Terms) -> Draft:
-        tokens: list[int] = []
-        parents: list[int] = []
-        paths: list[tuple[int, ...]] = [()]
-        waiting = [-1]
-        best = True
-        while len(tokens) < terms.limit:
-            node = waiting.pop() if best else waiting.pop(0)
-            best = not best or len(waiting) < 2
-            order = np.argsort(self._rule([*context, *paths[node + 1]]))
-            for token in order[[0, *range(-self._width, 0)]][: terms.limit - len(tokens)].tolist():
-                waiting.append(len(tokens))
-                tokens.append(token)
-                parents.append(node)
-                paths.append((*paths[node + 1], token))
-        return Draft(tuple(tokens), tuple(parents), (0.5,) * len(tokens), None, self.name)
+def drawing(
+    context: Sequence[int] = (1, 2, 3),
+    sampling: Sampling | None = None,
+    rule: str = "match",
+    ends: Callable[[int], bool] = never,
+) -> Drawing:
+    """A place of a text that does not end, sampled greedily unless said otherwise."""
+    return Drawing(verifier(rule), sampling or Sampling(), context, ends)
 
 
 class Clock:
@@ -174,6 +103,99 @@ class Clock:
 
     def perf_counter(self) -> float:
         return self.now
+
+
+class Saying:
+    """A drafter that says what a function of context and path says, and notes what it is asked and told.
+
+    A guess takes `step_price`, by the clock if there is one.
+    """
+
+    def __init__(
+        self,
+        says: Callable[[Sequence[int], Sequence[int]], Sequence[Guess]],
+        name: str = "saying",
+        *,
+        step_price: float = 0.0,
+        clock: Clock | None = None,
+    ) -> None:
+        self.name = name
+        self.step_price = step_price
+        self.begun = 0
+        self.asked: list[tuple[int, ...]] = []
+        self.rounds: list[Round] = []
+        self.closed = 0
+        self._says = says
+        self._clock = clock or Clock()
+        self._context: Sequence[int] = ()
+
+    def begin(self, drawing: Drawing) -> None:
+        self.begun += 1
+        self._context = drawing.context
+
+    def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
+        self.asked.append(tuple(path))
+        self._clock.now += self.step_price
+        return self._says(self._context, path)[:most]
+
+    def observe(self, round: Round) -> None:  # noqa: A002 - the protocol's word
+        self.rounds.append(round)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def by_book(name: str, book: Mapping[tuple[int, ...], Sequence[Guess]], step_price: float = 0.0) -> Saying:
+    """A drafter that says what `book` has for a path, whatever the context; elsewhere nothing."""
+    return Saying(lambda _context, path: book.get(tuple(path), ()), name, step_price=step_price)
+
+
+class FromRule(Saying):
+    """Says what a rule says, for nothing; the rule may be wrong. Point masses: no q."""
+
+    def __init__(self, rule: Rule, name: str = "rule", confidence: float = 0.7) -> None:
+        def says(context: Sequence[int], path: Sequence[int]) -> Sequence[Guess]:
+            best = np.argsort(-rule([*context, *path]), kind="stable")[:4].tolist()
+            return [Guess(token, confidence / (1 + 2 * rank)) for rank, token in enumerate(best)]
+
+        super().__init__(says, name)
+
+
+class WrongFirst(FromRule):
+    """Where two are wanted it says another token before the rule's best: wrong siblings stand before the right one."""
+
+    def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
+        best = super().guess(path, 1)[0]
+        return (Guess(int(best.token == 0), 0.2), best)[-most:]
+
+
+class Whole:
+    """A controller that buys all that all drafters say, two guesses a place, as one tree of at most `n` nodes.
+
+    In turns it goes on from the newest and from the oldest place, so branches are mixed up in the order of the nodes.
+    """
+
+    def __init__(self, drafters: Sequence[Drafter], n: int) -> None:
+        self.drafters = tuple(drafters)
+        self._n = n
+
+    def choose(self, drawing: Drawing, limit: int) -> Draft:
+        tree = Candidates(Calibration())
+        for drafter in self.drafters:
+            drafter.begin(drawing)
+        waiting, turn = [-1], 0
+        while waiting and len(tree) < self._n:
+            node, turn = waiting.pop(-1 if turn % 2 else 0), turn + 1
+            path = tree.path(node)
+            if len(path) >= limit:
+                continue
+            for drafter in self.drafters:
+                nodes = tree.add(node, drafter.name, drafter.guess(path, 2))
+                waiting += [new for new in nodes if new not in waiting]
+        return tree.draft([node for node in range(len(tree)) if node < self._n])
+
+    def observe(self, round: Round) -> None:  # noqa: A002 - the protocol's word
+        """It learns nothing."""
 
 
 class Priced(ToySession):

@@ -105,7 +105,7 @@ def test_draft_auto_takes_the_file_beside_the_model(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").symlink_to(DEMO.target)
     assert models.with_draft(tmp_path / "m.gguf").draft is None
     (tmp_path / "m.draft.gguf").symlink_to(DEMO.draft or "")
-    drafters = {e.get("drafter") for e in events(tmp_path / "m.gguf", "-p", PROMPT, "--k", "3")}
+    drafters = {name for e in events(tmp_path / "m.gguf", "-p", PROMPT, "--k", "3") for name in e.get("drafters", ())}
     assert "model" in drafters
 
 

@@ -1,8 +1,8 @@
-"""Drafters: what they propose, and that they keep in line with a context that does as it likes."""
+"""Drafters: what they guess, and that they keep in line with a context that does as it likes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,104 +11,84 @@ import pytest
 
 from edgespec.backends import require_same_tokens
 from edgespec.backends.toy import Bytes, ToySession, ngram_rule
+from edgespec.control import straight
+from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter
-from edgespec.errors import OptionError, VocabularyMismatch
-from edgespec.sampling import Sampling, distribution
+from edgespec.errors import ClosedError, VocabularyMismatch
+from edgespec.sampling import Sampling, distribution, picks
+from edgespec.types import Guess
 from edgespec.verify import VERIFIERS
 
-from .helpers import Freely, plainly
+from .helpers import drawing, never, plainly
 
 VOCAB = 16
 RULE = ngram_rule(VOCAB, order=3, seed=1)
 
 
-def look(context: Sequence[int], limit: int = 4, drafter: Lookup | None = None) -> tuple[int, ...]:
-    return (drafter or Lookup()).propose(context, Freely(limit, context)).tokens
+def guesses(
+    drafter: Drafter,
+    context: Sequence[int],
+    n: int = 4,
+    sampling: Sampling | None = None,
+    rule: str = "match",
+    ends: Callable[[int], bool] = never,
+) -> list[Guess]:
+    """The likeliest guess of a new round, and so on, `n` times."""
+    place = drawing(context, sampling, rule, ends)
+    drafter.begin(place)
+    return straight(drafter, place, n)
 
 
-def by_hand(context: list[int], lengths: range, limit: int) -> tuple[int, ...]:
-    """Prompt lookup by trying every place: the longest suffix, of its occurrences the newest."""
-    for n in reversed(lengths):
-        for at in range(len(context) - 1, n - 1, -1):
-            if n < len(context) and context[at - n : at] == context[-n:]:
-                said = list(context)
-                for i in range(limit):
-                    said.append(said[at + i])
-                return tuple(said[len(context) :])
-    return ()
+def says(drafter: Drafter, context: Sequence[int], n: int = 4) -> tuple[int, ...]:
+    return tuple(guess.token for guess in guesses(drafter, context, n))
 
 
-@pytest.mark.parametrize("lengths", [(1, 1), (1, 4), (2, 3), (2, 8), (3, 3)])
-def test_lookup_is_what_trying_every_place_finds(lengths: tuple[int, int]) -> None:
-    """Over a context that grows as it does in use, the index must hold just what a search would see."""
-    random = np.random.default_rng(0)
-    found = 0
-    for alphabet in (2, 3, 6):
-        drafter, context = Lookup(*lengths), [0]
-        for _ in range(60):
-            got = look(context, 5, drafter)
-            assert got == by_hand(context, range(lengths[0], lengths[1] + 1), 5)
-            found += bool(got)
-            context += random.integers(0, alphabet, random.integers(1, 4)).tolist()
-    assert found > 30
+# --- what holds for any look-up: how it matches is in tests of its own
 
 
-def test_lookup_takes_the_longest_suffix_before_a_newer_shorter_one() -> None:
-    assert look([1, 2, 3, 7, 2, 3, 8, 1, 2, 3], 1) == (7,)
-    assert look([1, 2, 3, 7, 2, 3, 8, 1, 2, 3], 1, Lookup(2, 2)) == (8,)
-
-
-def test_lookup_takes_the_newest_of_equals() -> None:
-    assert look([1, 2, 7, 1, 2, 8, 1, 2], 2) == (8, 1)
-
-
-def test_lookup_goes_on_where_a_match_overlaps_the_end() -> None:
-    assert look([5, 1, 2, 1, 2], 6) == (1, 2, 1, 2, 1, 2)
-    assert look([9, 4, 4, 4], 5) == (4,) * 5
+def test_lookup_says_what_followed() -> None:
+    assert says(Lookup(), [1, 2, 3, 4, 5, 6, 1, 2], 3) == (3, 4, 5)
+    assert says(Lookup(), [1, 2, 3, 7, 2, 3, 8, 1, 2, 3], 1) == (7,), "the longest match before a newer shorter one"
 
 
 def test_lookup_has_nothing_to_say_without_a_match() -> None:
     drafter = Lookup()
-    for context in ([], [1], [1, 2, 3, 4]):
-        assert look(context, 4, drafter) == ()
-    assert look([1, 2, 9, 2], 4) == (), "one token is too short a match by default"
-    assert drafter.propose([1], Freely(3)).drafter == "lookup"
+    for context in ([1], [1, 2, 3, 4]):
+        assert says(drafter, context) == ()
+    drafter.begin(drawing([1, 2, 3, 4]))
+    assert not drafter.guess([9], 1)
+
+
+def test_lookup_goes_on_from_another_drafters_guess() -> None:
+    """The path it is asked about need not be its own."""
+    drafter = Lookup()
+    drafter.begin(drawing([1, 2, 3, 4, 5, 6, 7, 8]))
+    assert not drafter.guess([], 1)
+    assert [guess.token for guess in drafter.guess([2, 3], 1)] == [4]
+    assert [guess.token for guess in drafter.guess([5, 6], 1)] == [7]
+    assert [guess.token for guess in drafter.guess([2, 3, 4], 1)] == [5]
 
 
 def test_lookup_forgets_another_text() -> None:
-    """A context that shrinks or changes (another chat): the old text must not be proposed."""
+    """A context that shrinks or changes (another chat): the old text must not be guessed."""
     drafter = Lookup()
-    assert look([1, 2, 3, 1, 2], 1, drafter) == (3,)
-    assert look([1, 2], 1, drafter) == ()
-    assert look([1, 2, 4, 1, 2], 1, drafter) == (4,)
-    assert look([9, 1, 2, 3, 5, 5, 1, 2], 1, drafter) == (3,)
-    assert look([6, 7, 8, 9, 1, 2], 1, drafter) == ()
+    assert says(drafter, [1, 2, 3, 1, 2], 1) == (3,)
+    assert says(drafter, [1, 2], 1) == ()
+    assert says(drafter, [1, 2, 4, 1, 2], 1) == (4,)
+    assert says(drafter, [9, 1, 2, 3, 5, 5, 1, 2], 1) == (3,)
+    assert says(drafter, [6, 7, 8, 9, 1, 2], 1) == ()
 
 
-def test_lookup_keeps_to_its_terms() -> None:
-    context = [1, 2, 3, 4, 5, 6, 1, 2]
-    assert look(context, 3) == (3, 4, 5)
-    assert look(context, 0) == ()
-    ends = Freely(9, context, ends=lambda token: token == 4)
-    assert Lookup().propose(context, ends).tokens == (3, 4), "nothing follows an end"
-    shy = Freely(9, context, more=lambda top: top < 0.4)
-    draft = Lookup(2, 8).propose(context, shy)
-    assert draft.tokens == (3, 4)
-    assert draft.confidence == pytest.approx((2 / 9, 3 / 9))
-    assert shy.tops == pytest.approx([2 / 9, 3 / 9, 4 / 9])
+def test_lookup_guesses_point_masses_for_nothing() -> None:
+    for rule in VERIFIERS:
+        said = guesses(Lookup(), [1, 2, 3, 4, 1, 2], 3, Sampling(temperature=0.8), rule)
+        assert [guess.token for guess in said] == [3, 4, 1]
+        assert all(guess.q is None and 0 <= guess.confidence <= 1 for guess in said)
+    assert Lookup().step_price == 0
 
 
-def test_lookup_is_surer_the_longer_the_match_and_never_quite() -> None:
-    draft = Lookup(1, 3).propose([1, 2, 3, 4, 5, 6, 7, 1], Freely(6))
-    assert draft.confidence == pytest.approx((1 / 4, 2 / 4, 3 / 4, 3 / 4, 3 / 4, 3 / 4))
-    assert draft.q is None
-
-
-def test_lookup_lengths_must_make_a_range() -> None:
-    for lengths in ((0, 3), (4, 3), (-1, -1)):
-        with pytest.raises(OptionError, match="min_ngram"):
-            Lookup(*lengths)
+# --- a model
 
 
 def model(context: int = 4096) -> tuple[ModelDrafter, ToySession]:
@@ -116,10 +96,8 @@ def model(context: int = 4096) -> tuple[ModelDrafter, ToySession]:
     return ModelDrafter(session, VOCAB, 0.1), session
 
 
-def propose(drafter: ModelDrafter, context: Sequence[int], limit: int = 4) -> list[int]:
-    draft = drafter.propose(context, Freely(limit, context))
-    assert draft.is_chain
-    return list(draft.tokens)
+def propose(drafter: ModelDrafter, context: Sequence[int], n: int = 4) -> list[int]:
+    return list(says(drafter, context, n))
 
 
 def test_model_says_what_its_rule_says_and_does_no_work_twice() -> None:
@@ -182,48 +160,88 @@ def test_model_stops_where_its_context_is_full() -> None:
         assert len(session.tokens) <= 12
 
 
-def test_model_keeps_to_its_terms() -> None:
+def test_model_goes_where_it_is_asked() -> None:
+    """Paths of other drafters, branches, steps back: what it says depends on context and path alone, and a token
+    more is one pass."""
+    drafter, session = model()
+    random = np.random.default_rng(5)
+    context = random.integers(0, VOCAB, 20).tolist()
+    drafter.begin(drawing(context))
+    path: list[int] = []
+    for _ in range(300):
+        keep = int(random.integers(0, len(path) + 1)) if random.random() < 0.4 else len(path)
+        path = [*path[:keep], *random.integers(0, VOCAB, int(random.integers(0, 4))).tolist()][:12]
+        (guess,) = drafter.guess(path, 1)
+        assert guess.token == int(RULE([*context, *path]).argmax())
+        assert list(session.tokens) == [*context, *path]
+    session.passes.clear()
+    drafter.guess([*path, 3], 1)
+    drafter.guess([*path, 3, 4], 1)
+    assert session.passes == [1, 1]
+
+
+def test_model_that_was_told_nothing_says_what_to_do() -> None:
+    drafter, _ = model()
+    with pytest.raises(ClosedError, match="before begin"):
+        drafter.guess([], 1)
+
+
+def test_model_guesses_nothing_after_the_end() -> None:
     drafter, session = model()
     said = plainly(RULE, [1, 2], Sampling(), 6)
-    assert drafter.propose([1, 2], Freely(6, [1, 2], ends=lambda t: t == said[2])).tokens == tuple(said[:3])
-    assert len(session.passes) == 3
-    terms = Freely(6, [1, 2], more=lambda _top: len(terms.tops) < 3)
-    draft = drafter.propose([1, 2], terms)
-    assert draft.tokens == tuple(said[:2]), "the third was looked at and not wanted"
-    assert len(terms.tops) == 3
-    assert len(draft.confidence) == 2
-    nothing = drafter.propose([1, 2], Freely(3, [1, 2], more=lambda _top: False))
-    assert (nothing.tokens, nothing.q, nothing.drafter) == ((), None, "model")
-    assert drafter.propose([1, 2], Freely(0, [1, 2])).tokens == ()
+    ended = guesses(drafter, [1, 2], 6, ends=lambda token: token == said[2])
+    assert [guess.token for guess in ended] == said[:3]
+    assert len(session.passes) == 3, "nothing is paid for a token that nobody asked for"
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.9, seed=3)], ids=["0", "0.9"])
+def test_model_says_its_second_best_where_several_are_wanted(sampling: Sampling) -> None:
+    """The likeliest first, by the noise that the target shares; one pass for all of them."""
+    drafter, session = model()
+    drafter.begin(drawing([1, 2], sampling))
+    for path in ((), (3,), (3, 5), (3, 5, 1)):
+        session.passes.clear()
+        said = drafter.guess(path, 3)
+        assert len(session.passes) == 1
+        assert [guess[:2] for guess in said] == picks(RULE([1, 2, *path]), sampling, 2 + len(path), (), 3)
+        assert all(guess.q is None for guess in said)
+        assert len({guess.token for guess in said}) == 3
+    drafter.begin(drawing([1, 2], Sampling(temperature=0.9), "rejection"))
+    assert len(drafter.guess((), 3)) == 1, "what is drawn is bought: no alternatives"
 
 
 def test_model_carries_q_under_rejection_only() -> None:
     drafter, _ = model()
     sampling = Sampling(temperature=0.9, seed=3)
-    shared = drafter.propose([1, 2], Freely(4, [1, 2], sampling))
-    assert shared.q is None
-    assert list(shared.tokens) == plainly(RULE, [1, 2], sampling, 4), "under match it draws by the shared noise"
-    draft = drafter.propose([1, 2], Freely(4, [1, 2], sampling, rule="rejection"))
-    assert draft.q is not None
-    for node, q in enumerate(draft.q):
-        want = distribution(RULE([1, 2, *draft.tokens[:node]]), sampling)
-        assert (q.tokens == want.tokens).all()
-        assert (q.probs == want.probs).all()
-        assert draft.confidence[node] == want.probs.max()
-    assert drafter.propose([1, 2], Freely(4, [1, 2], rule="rejection")).q is None, "greedy drafts are point masses"
+    shared = guesses(drafter, [1, 2], 4, sampling)
+    assert all(guess.q is None for guess in shared)
+    assert [guess.token for guess in shared] == plainly(RULE, [1, 2], sampling, 4), "under match by the shared noise"
+    drawn = guesses(drafter, [1, 2], 4, sampling, "rejection")
+    path = [1, 2]
+    for guess in drawn:
+        want = distribution(RULE(path), sampling)
+        assert guess.q is not None
+        assert (guess.q.tokens == want.tokens).all()
+        assert (guess.q.probs == want.probs).all()
+        assert guess.confidence == want.probs.max()
+        path.append(guess.token)
+    assert len(drawn) == 4
+    greedy = guesses(drafter, [1, 2], 4, rule="rejection")
+    assert all(guess.q is None for guess in greedy), "greedy guesses are point masses"
 
 
 def test_model_draws_under_the_penalties_of_the_longer_text() -> None:
     """Its drafts repeat themselves otherwise, and are rejected."""
     drafter, _ = model()
     sampling = Sampling(frequency_penalty=3.0, penalty_window=4)
-    assert list(drafter.propose([1, 2], Freely(8, [1, 2], sampling)).tokens) == plainly(RULE, [1, 2], sampling, 8)
+    said = [guess.token for guess in guesses(drafter, [1, 2], 8, sampling)]
+    assert said == plainly(RULE, [1, 2], sampling, 8) != plainly(RULE, [1, 2], Sampling(), 8)
 
 
 def test_model_with_a_padded_vocabulary_never_drafts_padding() -> None:
     """The target knows 10 tokens: a 16-token draft must not say the others, though they are its likeliest."""
     drafter = ModelDrafter(ToySession(RULE, VOCAB), 10)
-    tokens = drafter.propose([1, 2], Freely(8, [1, 2])).tokens
+    tokens = says(drafter, [1, 2], 8)
     assert len(tokens) == 8
     assert max(tokens) < 10
 
@@ -235,11 +253,12 @@ def test_a_target_with_more_tokens_than_the_draft_model(options: dict[str, Any],
     drafter = ModelDrafter(ToySession(ngram_rule(10), 10), VOCAB)
     sampling = replace(sampling, **options)
     for rule in VERIFIERS:
-        draft = drafter.propose([1, 2], Freely(8, [1, 2], sampling, rule=rule))
-        assert len(draft) == 8
-        assert max(draft.tokens) < 10
-        unknown = [1, 12, 2]
-        assert not drafter.propose(unknown, Freely(8, unknown, sampling, rule=rule)), "it cannot read this context"
+        said = guesses(drafter, [1, 2], 8, sampling, rule)
+        assert len(said) == 8
+        assert max(guess.token for guess in said) < 10
+        assert not drafter.guess([3, 12], 1), "it cannot read this path"
+        assert drafter.guess([3, 2], 1), "and is none the worse for it"
+        assert not guesses(drafter, [1, 12, 2], 8, sampling, rule), "it cannot read this context"
 
 
 class Other(Bytes):

@@ -10,7 +10,7 @@ import pytest
 
 from edgespec.backends import Interrupt, Vocabulary
 from edgespec.backends.toy import END, Bytes, Rule, ToySession, blend, ngram_rule, scripted
-from edgespec.control import Adaptive, Choice, Controller, Fixed
+from edgespec.control import Adaptive, Controller, Fixed
 from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter
@@ -22,7 +22,7 @@ from edgespec.stats import Tally
 from edgespec.types import Draft, Floats, Round
 from edgespec.verify import Drawing, verifier
 
-from .helpers import ALL_ON, Clock, FromRule, Priced, Tree, plainly
+from .helpers import ALL_ON, Clock, FromRule, Priced, Whole, WrongFirst, plainly
 
 VOCAB = 24
 PROMPT = [1, 2, 3, 1, 2, 5, 1, 2]
@@ -40,28 +40,47 @@ def wrong(context: Sequence[int]) -> Floats:
     return -TARGET(context)
 
 
-def drafting(rule: Rule) -> ModelDrafter:
-    return ModelDrafter(ToySession(rule, VOCAB), VOCAB, step_price=0.05)
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The engine's clock, moved by priced sessions alone: by the real one no price here would mean anything."""
+    clock = Clock()
+    monkeypatch.setattr("edgespec.engine.time", clock)
+    return clock
 
 
-DRAFTERS: dict[str, Callable[[], list[Drafter]]] = {
-    "lookup": lambda: [Lookup()],
-    "unigrams": lambda: [Lookup(1, 2)],
-    "itself": lambda: [drafting(TARGET)],
-    "often wrong": lambda: [drafting(blend(TARGET, OTHER, 0.4))],
-    "always wrong": lambda: [drafting(wrong)],
-    "both": lambda: [Lookup(1, 4), drafting(blend(TARGET, OTHER, 0.3))],
-    "point masses": lambda: [FromRule(blend(TARGET, OTHER, 0.4))],
-    "tree": lambda: [Tree(blend(TARGET, OTHER, 0.2))],
-    "tree and model": lambda: [Tree(OTHER, width=1), drafting(TARGET)],
+def speaking(clock: Clock | None = None) -> Priced:
+    return Priced(TARGET, VOCAB, clock or Clock(), STAIRS)
+
+
+def drafting(rule: Rule, clock: Clock | None = None) -> ModelDrafter:
+    return ModelDrafter(Priced(rule, VOCAB, clock or Clock(), [0.05]), VOCAB, step_price=0.05)
+
+
+DRAFTERS: dict[str, Callable[[Clock], list[Drafter]]] = {
+    "lookup": lambda _clock: [Lookup()],
+    "unigrams": lambda _clock: [Lookup(1, 2)],
+    "itself": lambda clock: [drafting(TARGET, clock)],
+    "often wrong": lambda clock: [drafting(blend(TARGET, OTHER, 0.4), clock)],
+    "always wrong": lambda clock: [drafting(wrong, clock)],
+    "both": lambda clock: [Lookup(1, 4), drafting(blend(TARGET, OTHER, 0.3), clock)],
+    "point masses": lambda _clock: [FromRule(blend(TARGET, OTHER, 0.4))],
+    "wrong first": lambda _clock: [WrongFirst(blend(TARGET, OTHER, 0.2))],
+    "several": lambda clock: [
+        Lookup(1, 4),
+        WrongFirst(OTHER),
+        FromRule(TARGET),
+        drafting(blend(TARGET, OTHER, 0.3), clock),
+    ],
 }
-CONTROLLERS: dict[str, Callable[[list[Drafter]], Controller]] = {
-    "0": lambda drafters: Fixed(drafters, 0),
-    "1": lambda drafters: Fixed(drafters, 1),
-    "2": lambda drafters: Fixed(drafters, 2),
-    "8": lambda drafters: Fixed(drafters, 8),
-    "15": lambda drafters: Fixed(drafters, 15),
-    "auto": lambda drafters: Adaptive(drafters, Prices(STAIRS)),
+CONTROLLERS: dict[str, Callable[[list[Drafter], Clock], Controller]] = {
+    "0": lambda drafters, _clock: Fixed(drafters, 0),
+    "1": lambda drafters, _clock: Fixed(drafters, 1),
+    "2": lambda drafters, _clock: Fixed(drafters, 2),
+    "8": lambda drafters, _clock: Fixed(drafters, 8),
+    "15": lambda drafters, _clock: Fixed(drafters, 15),
+    "auto": lambda drafters, clock: Adaptive(drafters, Prices(STAIRS), clock=clock.perf_counter),
+    "auto, trees": lambda drafters, clock: Adaptive(drafters, Prices(STAIRS), trees=0.01, clock=clock.perf_counter),
+    "whole": lambda drafters, _clock: Whole(drafters, 12),
 }
 
 
@@ -112,31 +131,31 @@ def check_figures(said: Sequence[Text], finished: Finished) -> None:
 @pytest.mark.parametrize("k", CONTROLLERS)
 @pytest.mark.parametrize("drafters", DRAFTERS)
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, seed=2), ALL_ON], ids=["0", "0.8", "all"])
-def test_speculation_does_not_change_the_text(sampling: Sampling, drafters: str, k: str) -> None:
-    target = ToySession(TARGET, VOCAB)
-    controller = CONTROLLERS[k](DRAFTERS[drafters]())
+def test_speculation_does_not_change_the_text(sampling: Sampling, drafters: str, k: str, clock: Clock) -> None:
+    target = speaking(clock)
+    controller = CONTROLLERS[k](DRAFTERS[drafters](clock), clock)
     said, finished = run(engine(target, controller).generate(Request(PROMPT, sampling, 60)), target, PROMPT)
     assert said == plainly(TARGET, PROMPT, sampling, 60)
     assert finished.reason == "length"
     stats = finished.stats
     if k == "0":
         assert stats.drafted == 0
-    elif k != "auto" and drafters not in ("lookup", "unigrams"):
-        assert stats.drafted >= 30, "this test means nothing if nothing is drafted"
-    if drafters == "itself" and k not in ("0", "auto"):
+    elif drafters not in ("lookup", "unigrams", *(["always wrong"] if "auto" in k else [])):
+        assert stats.drafted >= 10, "this test means nothing if nothing is drafted"
+    if drafters == "itself" and k not in ("0", "auto, trees", "whole"):
         assert stats.accepted == stats.drafted, "the draft model has lost its place"
     if drafters == "always wrong" and sampling.greedy:
         assert stats.accepted == 0
-    if drafters in ("often wrong", "tree") and k == "8":
+    if drafters in ("often wrong", "wrong first", "several") and k in ("8", "auto, trees", "whole"):
         assert 0 < stats.accepted < stats.drafted
 
 
 @pytest.mark.parametrize("k", CONTROLLERS)
 @pytest.mark.parametrize("drafters", DRAFTERS)
-def test_rejection_is_lossless_at_temperature_0_and_always_in_step(drafters: str, k: str) -> None:
+def test_rejection_is_lossless_at_temperature_0_and_always_in_step(drafters: str, k: str, clock: Clock) -> None:
     for sampling in (Sampling(), Sampling(presence_penalty=1.0, logit_bias=((3, -np.inf),)), ALL_ON):
-        target = ToySession(TARGET, VOCAB)
-        controller = CONTROLLERS[k](DRAFTERS[drafters]())
+        target = speaking(clock)
+        controller = CONTROLLERS[k](DRAFTERS[drafters](clock), clock)
         request = Request(PROMPT, sampling, 40)
         said, _ = run(engine(target, controller, "rejection").generate(request), target, PROMPT)
         if sampling.greedy:
@@ -147,11 +166,11 @@ def test_rejection_is_lossless_at_temperature_0_and_always_in_step(drafters: str
 
 def test_a_tree_is_verified_in_one_pass_and_keeps_the_right_branch() -> None:
     target = ToySession(TARGET, VOCAB)
-    tree = Tree(blend(TARGET, OTHER, 0.2))
-    _, finished = run(engine(target, Fixed([tree], 12)).generate(Request(PROMPT, max_tokens=60)), target, PROMPT)
-    assert any(not r.draft.is_chain for r in tree.rounds)
-    assert any(list(r.path) != list(range(len(r.path))) for r in tree.rounds), "only first branches were right"
-    assert any(len(r.path) > 1 for r in tree.rounds)
+    drafter = WrongFirst(blend(TARGET, OTHER, 0.2))
+    _, finished = run(engine(target, Whole([drafter], 12)).generate(Request(PROMPT, max_tokens=60)), target, PROMPT)
+    assert any(not r.draft.is_chain for r in drafter.rounds)
+    assert any(list(r.path) != list(range(len(r.path))) for r in drafter.rounds), "only first branches were right"
+    assert any(len(r.path) > 1 for r in drafter.rounds)
     assert len(target.passes) == finished.stats.rounds
 
 
@@ -188,8 +207,8 @@ class Careless:
     def __init__(self, propose: Callable[[Sequence[int]], Draft]) -> None:
         self._propose = propose
 
-    def choose(self, drawing: Drawing, limit: int) -> Choice:
-        return Choice(self._propose(drawing.context), ())
+    def choose(self, drawing: Drawing, limit: int) -> Draft:
+        return self._propose(drawing.context)
 
     def observe(self, round: Round) -> None:  # noqa: A002 - the protocol's word
         pass
@@ -239,16 +258,16 @@ def test_max_tokens_cuts_inside_an_accepted_draft(n: int) -> None:
     """The engine cuts by itself, even where a controller drafts beyond its limit."""
     rule, tokens = says("abcdefgh")
     target = ToySession(rule, SPOKEN.size)
-    controller = Careless(lambda context: Draft.chain(tokens[len(context) - 1 :][:4], [0.5] * 4, "test"))
+    controller = Careless(lambda context: Draft.chain(tokens[len(context) - 1 :][:4], "test"))
     for _ in range(2):
         text, said, reason = answer(target, controller, max_tokens=n)
         assert (text, said, reason) == ("abcdefgh"[:n], tokens[:n], "length")
 
 
 @pytest.mark.parametrize("k", CONTROLLERS)
-def test_no_more_is_drafted_than_max_tokens_can_use(k: str) -> None:
-    target = ToySession(TARGET, VOCAB)
-    events = list(engine(target, CONTROLLERS[k]([FromRule(TARGET)])).generate(Request(PROMPT, max_tokens=7)))
+def test_no_more_is_drafted_than_max_tokens_can_use(k: str, clock: Clock) -> None:
+    target = speaking(clock)
+    events = list(engine(target, CONTROLLERS[k]([FromRule(TARGET)], clock)).generate(Request(PROMPT, max_tokens=7)))
     rounds = [event.round for event in events if isinstance(event, Text)]
     assert sum(len(r.tokens) for r in rounds) == 7
     assert all(len(r.path) < len(r.tokens) for r in rounds), "a draft longer than what was left"
@@ -261,11 +280,11 @@ def test_half_a_character_at_the_end_is_never_shown() -> None:
 
 
 @pytest.mark.parametrize("k", CONTROLLERS)
-def test_a_full_context_ends_the_answer(k: str) -> None:
+def test_a_full_context_ends_the_answer(k: str, clock: Clock) -> None:
     """All of it is used, the last token said needs no place; nothing overflows, however long the drafts."""
     target = ToySession(TARGET, VOCAB, context=30)
     drafters: list[Drafter] = [ModelDrafter(ToySession(blend(TARGET, OTHER, 0.3), VOCAB, context=20), VOCAB)]
-    said, finished = run(engine(target, CONTROLLERS[k](drafters)).generate(Request(PROMPT)), target, PROMPT)
+    said, finished = run(engine(target, CONTROLLERS[k](drafters, clock)).generate(Request(PROMPT)), target, PROMPT)
     assert said == plainly(TARGET, PROMPT, Sampling(), 31 - len(PROMPT))
     assert finished.reason == "context"
 
@@ -358,9 +377,7 @@ def test_every_drafter_is_told_of_every_round() -> None:
     assert drafters[0].rounds == rounds == drafters[1].rounds
 
 
-def test_prices_are_corrected_by_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr("edgespec.engine.time", clock)
+def test_prices_are_corrected_by_the_rounds(clock: Clock) -> None:
     prices = Prices([1.0] * 16)
     target = Priced(TARGET, VOCAB, clock, [2.0])
     speaker = Engine(target, SPOKEN, Fixed([], 0), verifier("match"), Interrupt(), prices)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edgespec.stats import Tally
-from edgespec.types import Asked, Draft, Round
+from edgespec.types import Draft, Round
 
 
 def plain(seconds: float = 0.1) -> Round:
@@ -13,8 +13,8 @@ def plain(seconds: float = 0.1) -> Round:
 
 
 def drafted(name: str, n: int, accepted: int) -> Round:
-    draft = Draft.chain(range(n), [0.5] * n, name)
-    return Round(draft, tuple(range(accepted)), tuple(range(accepted + 1)), 0.3, (Asked(draft, n, 0.05),))
+    draft = Draft.chain(range(n), name)
+    return Round(draft, tuple(range(accepted)), tuple(range(accepted + 1)), 0.3, draft_seconds=0.05)
 
 
 def test_figures_add_up() -> None:
@@ -36,6 +36,16 @@ def test_figures_add_up() -> None:
     assert stats.speedup == pytest.approx(10 / 1.31 / 10)
 
 
+def test_tokens_count_for_who_guessed_them() -> None:
+    """In a tree of several drafters, node by node; those that agree are counted as one."""
+    tree = Draft((5, 6, 7, 8), (-1, -1, 1, 1), ("lookup", "lookup+model", "model", "lookup"))
+    tally = Tally(prompt=1, cached=0)
+    tally.add(Round(tree, (1, 2), (6, 7, 9), 0.3), 0.4)
+    stats = tally.stats(None)
+    assert stats.by_drafter == {"lookup": (2, 0), "lookup+model": (1, 1), "model": (1, 1)}
+    assert (stats.drafted, stats.accepted, stats.k_histogram) == (4, 2, {4: 1})
+
+
 def test_the_plain_price_is_the_live_one_where_there_is_one() -> None:
     """Plain decoding was once reported as 1.16 times plain decoding: the price it was held against was an old one."""
     tally = Tally(prompt=1, cached=0)
@@ -49,7 +59,7 @@ def test_drafting_in_vain_is_no_part_of_the_plain_price() -> None:
     """Else a drafter that is asked and declined would make plain decoding look slow, and speculation good."""
     tally = Tally(prompt=1, cached=0)
     for _ in range(5):
-        tally.add(Round(Draft(), (), (7,), 0.1, (Asked(Draft.chain([1], [0.1], "model"), 1, 0.1),)), 0.2)
+        tally.add(Round(Draft(), (), (7,), 0.1, draft_seconds=0.1), 0.2)
     assert tally.stats(None).speedup == pytest.approx(0.5)
 
 

@@ -21,7 +21,8 @@ class Drafter(Protocol):
     """
 
     name: str
-    #: Seconds that one guess takes, as measured at opening; 0 where it is too small to matter.
+    #: Seconds that one guess takes, as measured at opening; 0 where it is too small to matter. A drafter that draws
+    #: (`Guess.q`) has a price: under rejection all that is drawn must be bought, so it is asked with care.
     step_price: float
 
     def begin(self, drawing: Drawing) -> None:

@@ -1,0 +1,234 @@
+"""Merging, evidence, and the purchase against all that could be bought."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from edgespec.calibration import AGAINST, AGREED, ALONE, Calibration, Cell
+from edgespec.candidates import Candidates, Trial, best_chain, best_tree
+from edgespec.types import Distribution, Guess
+
+SEEDS = range(80)
+
+
+def grown(seed: int, most: int = 9) -> tuple[Candidates, list[float]]:
+    """A random tree of candidates, and a random cost by number of tokens, which need not rise.
+
+    All figures are eighths or products of few of them: what is equal on paper is equal in floats. A chance of 1
+    makes a child as likely as its parent.
+    """
+    random = np.random.default_rng(seed)
+    candidates = Candidates(Calibration())
+    n = int(random.integers(0, most + 1))
+    for node in range(n):
+        parent = int(random.integers(-1, node)) if random.random() < 0.6 else node - 1
+        candidates.add(parent, "d", [Guess(node, 0.5)])
+    candidates.cells[:] = [Cell(float(random.choice((0.25, 0.5, 0.75, 1.0))), 1.0, 1.0) for _ in range(n)]
+    steps = random.choice((-0.5, 0.0, 0.125, 0.25, 0.5, 1.0), int(random.integers(1, n + 4)))
+    return candidates, [0.0, *np.cumsum(steps).tolist()]
+
+
+def reach(candidates: Candidates, node: int) -> float:
+    return candidates.cells[node].value * (
+        reach(candidates, parent) if (parent := candidates.parents[node]) >= 0 else 1
+    )
+
+
+def worth(candidates: Candidates, nodes: Sequence[int], cost: Sequence[float]) -> float:
+    return sum(reach(candidates, node) for node in nodes) - cost[len(nodes)]
+
+
+def subtrees(candidates: Candidates, cost: Sequence[float]) -> list[tuple[int, ...]]:
+    """Every set of nodes that holds its nodes' parents and is no larger than prices are known."""
+    sizes = range(min(len(candidates), len(cost) - 1) + 1)
+    return [
+        nodes
+        for n in sizes
+        for nodes in combinations(range(len(candidates)), n)
+        if all(candidates.parents[node] in (-1, *nodes) for node in nodes)
+    ]
+
+
+def is_chain(candidates: Candidates, nodes: Sequence[int]) -> bool:
+    return [candidates.parents[node] for node in nodes] == [-1, *nodes][: len(nodes)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_best_chain_is_the_best_of_all_chains(seed: int) -> None:
+    candidates, cost = grown(seed)
+    nodes, gain = best_chain(candidates, cost)
+    everything = [n for n in subtrees(candidates, cost) if is_chain(candidates, n)]
+    assert gain == max(worth(candidates, chain, cost) for chain in everything)
+    assert tuple(nodes) in everything
+    assert worth(candidates, nodes, cost) == gain
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_best_tree_is_the_best_of_all_subtrees(seed: int) -> None:
+    candidates, cost = grown(seed)
+    nodes, gain = best_tree(candidates, cost)
+    everything = subtrees(candidates, cost)
+    best = max(worth(candidates, tree, cost) for tree in everything)
+    assert gain == best
+    assert tuple(sorted(nodes)) in everything, "a node without its parent cannot be verified"
+    assert worth(candidates, nodes, cost) == gain
+    assert len(nodes) == min(len(tree) for tree in everything if worth(candidates, tree, cost) == best), (
+        "of equals the smallest: it is the least to lose"
+    )
+
+
+def test_random_trees_are_what_the_purchase_must_be_tried_on() -> None:
+    """Branches that pay, ties, curves that fall, nothing to buy: each is there often, or the tests above are idle."""
+    seen = {"branches": 0, "ties": 0, "falls": 0, "nothing": 0, "cut": 0}
+    for seed in SEEDS:
+        candidates, cost = grown(seed)
+        nodes, gain = best_tree(candidates, cost)
+        seen["branches"] += not is_chain(candidates, sorted(nodes)) and gain > best_chain(candidates, cost)[1]
+        seen["ties"] += len({reach(candidates, n) for n in range(len(candidates))}) < len(candidates)
+        seen["falls"] += sorted(cost) != cost
+        seen["nothing"] += gain == 0 and len(candidates) > 0
+        seen["cut"] += 0 < len(nodes) < len(candidates)
+    assert min(seen.values()) >= 5, seen
+
+
+def test_nothing_is_bought_where_nothing_pays() -> None:
+    for buy in (best_chain, best_tree):
+        candidates = Candidates(Calibration())
+        assert buy(candidates, [0.0, 0.5]) == ([], 0.0)
+        candidates.add(-1, "d", [Guess(1, 0.5), Guess(2, 0.5)])
+        candidates.cells[:] = [Cell(0.5, 1, 1), Cell(0.5, 1, 1)]
+        assert buy(candidates, [0.0]) == ([], 0.0), "no price, no purchase"
+        assert buy(candidates, [0.0, 0.6, 1.2]) == ([], 0.0)
+        assert buy(candidates, [0.0, 0.5, 1.0]) == ([], 0.0), "what only breaks even is no gain"
+        assert buy(candidates, [0.0, 0.4, 1.2]) == ([0], pytest.approx(0.1))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_draft_is_the_subtree_with_parents_first(seed: int) -> None:
+    """Any subtree, its nodes in any order: the same paths, each token after its parent's."""
+    random = np.random.default_rng(seed)
+    candidates, _ = grown(seed)
+    for nodes in subtrees(candidates, [0.0] * 10)[::7]:
+        draft = candidates.draft(random.permutation(nodes).tolist())
+        assert all(parent < node for node, parent in enumerate(draft.parents))
+        paths: list[list[int]] = []
+        for token, parent in zip(draft.tokens, draft.parents, strict=True):
+            paths.append([*(paths[parent] if parent >= 0 else []), token])
+        assert sorted(paths) == sorted(candidates.path(node) for node in nodes)
+        assert (draft.drafters, draft.q) == (("d",) * len(nodes), None)
+
+
+def test_reach_path_line_and_likeliest() -> None:
+    candidates = next(tree for seed in SEEDS if len(tree := grown(seed)[0]) == 9)
+    assert candidates.reach() == [reach(candidates, node) for node in range(len(candidates))]
+    for node in range(len(candidates)):
+        line = candidates.line(node)
+        assert is_chain(candidates, line)
+        assert (line[-1], len(line)) == (node, candidates.depths[node] + 1)
+        assert candidates.path(node) == line, "here each token is its node's number"
+    for node in range(-1, len(candidates)):
+        children = [child for child, parent in enumerate(candidates.parents) if parent == node]
+        assert candidates.children(node) == {child: child for child in children}
+        likeliest = candidates.likeliest(node)
+        assert (likeliest is None) == (not children)
+        assert likeliest is None or reach(candidates, likeliest) == max(reach(candidates, child) for child in children)
+
+
+# --- merging
+
+
+def test_who_says_the_same_shares_a_node() -> None:
+    calibration = Calibration()
+    candidates = Candidates(calibration)
+    assert candidates.add(-1, "lookup", [Guess(5, 0.9)]) == [0]
+    assert candidates.cells[0] is calibration.cell("lookup", 0, ALONE, 0.9)
+    assert candidates.add(-1, "model", [Guess(7, 0.6), Guess(5, 0.3)]) == [1, 0]
+    assert candidates.drafters == ["lookup+model", "model"]
+    assert candidates.add(0, "model", [Guess(5, 0.5)]) == [2], "the same token elsewhere is another node"
+    assert (candidates.tokens, candidates.parents, candidates.depths) == ([5, 7, 5], [-1, -1, 0], [0, 0, 1])
+
+
+def test_a_guess_is_judged_by_who_agrees() -> None:
+    """Alone, agreed or against: and those who spoke first are judged anew when another speaks."""
+    calibration = Calibration()
+    candidates = Candidates(calibration)
+    candidates.add(-1, "lookup", [Guess(5, 0.9), Guess(6, 0.2)])
+    assert candidates.cells[0] is calibration.cell("lookup", 0, ALONE, 0.9)
+    assert candidates.cells[1] is calibration.cell("lookup", 1, ALONE, 0.2)
+    candidates.add(-1, "model", [Guess(6, 0.7), Guess(8, 0.1)])
+    assert candidates.cells[0] is calibration.cell("lookup", 0, AGAINST, 0.9)
+    assert candidates.cells[1] is calibration.cell("lookup+model", 0, AGREED, 0.7), "by its last speaker's features"
+    assert candidates.cells[2] is calibration.cell("model", 1, AGAINST, 0.1)
+    candidates.add(0, "model", [Guess(3, 0.7)])
+    assert candidates.cells[3] is calibration.cell("model", 0, ALONE, 0.7), "another place"
+
+
+def test_three_may_agree() -> None:
+    calibration = Calibration()
+    candidates = Candidates(calibration)
+    for name in ("one", "two", "three"):
+        candidates.add(-1, name, [Guess(5, 0.5)])
+    assert candidates.drafters == ["one+two+three"]
+    assert candidates.cells[0] is calibration.cell("one+two+three", 0, AGREED, 0.5)
+
+
+@pytest.mark.parametrize("drawn_first", [True, False])
+def test_q_stays_with_a_token_that_was_drawn(drawn_first: bool) -> None:
+    """Judged as a point mass it would be accepted too seldom, and the correction drawn from the wrong rest."""
+    q = Distribution(np.array([5, 6]), np.array([0.25, 0.75]))
+    drawn, point = ("model", [Guess(5, 0.75, q)]), ("lookup", [Guess(5, 0.9)])
+    candidates = Candidates(Calibration())
+    for drafter, said in (drawn, point) if drawn_first else (point, drawn):
+        candidates.add(-1, drafter, said)
+    candidates.add(0, "lookup", [Guess(9, 0.9)])
+    draft = candidates.draft([0, 1])
+    assert draft.q is not None
+    assert draft.q[0] is q
+    assert draft.q[1].of(9) == 1.0, "what was not drawn is a point mass"
+    candidates.add(-1, "lookup", [Guess(4, 0.9)])
+    assert candidates.draft([2]).q is None
+
+
+# --- evidence
+
+
+def spoken() -> Candidates:
+    """Two drafters: 1 or 2 first; after 1 both say 3, then one says 4; after 2 one says 3."""
+    candidates = Candidates(Calibration())
+    candidates.add(-1, "a", [Guess(1, 0.9), Guess(2, 0.1)])
+    candidates.add(-1, "b", [Guess(2, 0.8)])
+    candidates.add(0, "a", [Guess(3, 0.9)])
+    candidates.add(0, "b", [Guess(3, 0.9)])
+    candidates.add(2, "a", [Guess(4, 0.9)])
+    candidates.add(1, "b", [Guess(3, 0.9)])
+    return candidates
+
+
+def test_by_the_text_every_guess_is_judged_whose_parents_were_right() -> None:
+    first = [Trial("a", 0, 0, 0, True), Trial("a", 1, 0, 1, False), Trial("b", 0, 0, 1, False)]
+    second = [Trial("a", 0, 1, 2, True), Trial("b", 0, 1, 2, True)]
+    assert list(spoken().by_text([1, 3, 4])) == [*first, *second, Trial("a", 0, 2, 3, True)]
+    assert list(spoken().by_text([1, 3, 9])) == [*first, *second, Trial("a", 0, 2, 3, False)]
+    assert list(spoken().by_text([1, 3])) == [*first, *second], "the text ended: nothing is known of what followed"
+    assert list(spoken().by_text([1, 9, 4])) == [*first, *(t._replace(hit=False) for t in second)], (
+        "behind a mistake nothing was tried; as misses they would make long drafts look hopeless"
+    )
+    assert list(spoken().by_text([9, 3, 4])) == [t._replace(hit=False) for t in first]
+    other = [Trial("a", 0, 0, 0, False), Trial("a", 1, 0, 1, True), Trial("b", 0, 0, 1, True)]
+    assert list(spoken().by_text([2, 3, 7, 7, 7])) == [*other, Trial("b", 0, 1, 4, True)]
+    assert list(spoken().by_text([])) == []
+
+
+def test_by_the_path_only_what_was_bought_and_tried_is_judged() -> None:
+    first = Trial("a", 0, 0, 0, True)
+    second = [Trial("a", 0, 1, 2, True), Trial("b", 0, 1, 2, True)]
+    assert list(spoken().by_path([0, 2, 3], 3)) == [first, *second, Trial("a", 0, 2, 3, True)]
+    assert list(spoken().by_path([0, 2, 3], 2)) == [first, *second, Trial("a", 0, 2, 3, False)]
+    assert list(spoken().by_path([0, 2, 3], 1)) == [first, *(t._replace(hit=False) for t in second)]
+    assert list(spoken().by_path([0, 2, 3], 0)) == [first._replace(hit=False)]
+    assert list(spoken().by_path([1], 1)) == [Trial("a", 1, 0, 1, True), Trial("b", 0, 0, 1, True)]
+    assert list(spoken().by_path([], 0)) == [], "an unbought guess is neither right nor wrong"

@@ -1,0 +1,377 @@
+"""Which guess is paid for next, and when to stop: the tree of one round as it grows.
+
+A second is worth a token here, so prices are in tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+import numpy as np
+import pytest
+
+from edgespec.calibration import Ahead, Calibration, Cell
+from edgespec.candidates import Candidates
+from edgespec.drafters import Drafter
+from edgespec.growth import Growth
+from edgespec.types import Distribution, Guess
+
+from .helpers import Saying, by_book, drawing, never
+
+#: Wide passes for next to nothing.
+CHEAP = (0.0, *[0.01] * 15)
+RULES = ("match", "rejection")
+
+
+def growing(
+    *free: Drafter,
+    cost: Sequence[float] = CHEAP,
+    rule: str = "match",
+    trees: float | None = None,
+    ends: Callable[[int], bool] = never,
+    calibration: Calibration | None = None,
+) -> Growth:
+    place = drawing(rule=rule, ends=ends)
+    for drafter in free:
+        drafter.begin(place)
+    return Growth(Candidates(calibration or Calibration()), place, free, cost, 1.0, trees)
+
+
+def expecting(first: float, later: float | None = None) -> Ahead:
+    ahead = Ahead(0.5)
+    ahead.first, ahead.later = Cell(first, 1, 1), Cell(first if later is None else later, 1, 1)
+    return ahead
+
+
+def drawn(token: int, confidence: float) -> Guess:
+    """One of two tokens, drawn."""
+    return Guess(token, confidence, Distribution(np.array([token, token + 1]), np.array([0.5, 0.5])))
+
+
+def saying(*confidences: float, name: str = "model", q: bool = False) -> Saying:
+    """A drafter that says 10, 11, 12 ... along its own path, as sure as is said."""
+    make = drawn if q else Guess
+    book = {tuple(range(10, 10 + n)): [make(10 + n, sure)] for n, sure in enumerate(confidences)}
+    return by_book(name, book, 0.1)
+
+
+# --- the horizon
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_draft_that_pays_at_width_4_only_is_drafted_through_the_dear_widths(rule: str) -> None:
+    """Looking one token ahead stops at width 2, which alone does not pay."""
+    growth = growing(cost=(0.0, 1.5, 1.5, 0.1, *[8.0] * 12), rule=rule)
+    drafter = saying(*[0.85] * 9, q=rule == "rejection")
+    assert growth.draft(drafter, 0.05, expecting(0.8)) == 3
+    assert growth.bought() == [0, 1, 2]
+    assert drafter.asked == [(), (10,), (10, 11)]
+
+
+def steps_by_hand(values: Sequence[float], ahead: Ahead, cost: Sequence[float], paid: float, *, trims: bool) -> int:
+    """Before each token: is any longer draft worth more than the best there is, by what is known before it is drawn?"""
+    reach, total, hand = 1.0, 0.0, 0.0
+    for n, value in enumerate(values[: len(cost) - 1]):
+        longer = []
+        for m in range(1, len(cost) - n):
+            chances = [(ahead.later if n + j else ahead.first).value for j in range(m)]
+            expected = total + sum(reach * prod(chances[: j + 1]) for j in range(m))
+            longer.append(expected - cost[n + m] - m * paid)
+        if max(longer) <= hand:
+            return n
+        reach *= value
+        total += reach
+        here = total - cost[n + 1]
+        hand = max(hand, here) if trims else here
+    return min(len(values), len(cost) - 1)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_drafting_goes_on_just_as_long_as_some_longer_draft_can_pay(rule: str) -> None:
+    """Random curves that rise and fall, random confidences, against all horizons by hand. Under rejection what was
+    drawn is bought: a shorter draft is no longer to be had."""
+    random = np.random.default_rng(3)
+    counts = [0] * 8
+    for _ in range(400):
+        cost = [0.0, *np.maximum(random.normal(0.4, 0.5, 6).cumsum() * random.uniform(0.3, 1.5), 0.01).tolist()]
+        sure = random.choice((0.72, 0.85, 0.9, 0.95, 0.99), 7).tolist()
+        ahead, paid = expecting(*random.uniform(0.7, 0.98, 2).tolist()), float(random.uniform(0, 0.3))
+        calibration = Calibration()
+        values = [calibration.cell("model", 0, 0, confidence).value for confidence in sure]
+        drafter = saying(*sure, q=rule == "rejection")
+        growth = growing(cost=cost, rule=rule, calibration=calibration)
+        steps = growth.draft(drafter, paid, ahead)
+        assert steps == len(drafter.asked) == steps_by_hand(values, ahead, cost, paid, trims=rule == "match")
+        counts[steps] += 1
+    assert counts[0] > 20
+    assert sum(n > 10 for n in counts[1:7]) >= 4, counts
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_no_step_is_paid_that_cannot_pay(rule: str) -> None:
+    drafter = saying(*[0.9] * 9, q=rule == "rejection")
+    assert growing(rule=rule).draft(drafter, 0.95, expecting(0.9, 0.1)) == 0, "dearer than it is worth"
+    assert growing(rule=rule, cost=[float(n) for n in range(16)]).draft(drafter, 0.0, expecting(0.9)) == 0
+    assert growing(rule=rule).draft(drafter, 0.0, expecting(0.01)) == 0, "nobody believes in it"
+    assert drafter.asked == []
+    assert growing(rule=rule).draft(drafter, 0.95, expecting(0.97, 0.1)) == 1, "just cheap enough"
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_prospect_is_what_the_first_step_is_weighed_by(rule: str) -> None:
+    """Positive just where a first step would be taken with nothing in hand."""
+    random = np.random.default_rng(4)
+    signs = set()
+    for _ in range(200):
+        cost = [0.0, *np.maximum(random.normal(0.4, 0.5, 6).cumsum(), 0.01).tolist()]
+        ahead, paid = expecting(*random.uniform(0.3, 0.98, 2).tolist()), float(random.uniform(0, 0.5))
+        growth = growing(cost=cost, rule=rule)
+        prospect = growth.prospect(paid, ahead)
+        assert (prospect > 0) == (growth.draft(saying(0.9, q=rule == "rejection"), paid, ahead) > 0)
+        signs.add(prospect > 0)
+    assert signs == {True, False}
+
+
+def test_doubt_stops_a_draft_and_confidence_does_not() -> None:
+    cost = [0.3 * n for n in range(16)]
+    assert growing(cost=cost).draft(saying(*[0.99] * 20), 0.05, expecting(0.9)) == 15
+    assert growing(cost=cost).draft(saying(0.99, 0.99, 0.05, *[0.99] * 9), 0.05, expecting(0.9)) == 3
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_nothing_is_drafted_beyond_the_prices_nor_the_end_of_the_text(rule: str) -> None:
+    for cost, n in (((0.0,), 0), ((0.0, 0.01), 1), (CHEAP[:5], 4)):
+        growth = growing(cost=cost, rule=rule)
+        assert growth.draft(saying(*[0.99] * 20, q=rule == "rejection"), 0.0, expecting(0.9)) == n
+        assert len(growth.bought()) == n
+    growth = growing(rule=rule, ends=lambda token: token == 12)
+    assert growth.draft(saying(*[0.99] * 20, q=rule == "rejection"), 0.0, expecting(0.9)) == 3
+    growth = growing(rule=rule)
+    assert growth.draft(saying(0.99, 0.99), 0.0, expecting(0.9)) == 3, "that it has nothing to say costs a step too"
+    assert growth.bought() == [0, 1]
+
+
+# --- several drafters
+
+
+def test_a_free_drafter_that_is_sure_saves_the_steps() -> None:
+    """The model is asked where the look-up has nothing, or doubts."""
+    lookup = by_book("lookup", {(): [Guess(10, 0.99)], (10,): [Guess(11, 0.99)], (10, 11): [Guess(12, 0.3)]})
+    model = saying(*[0.95] * 4)
+    growth = growing(lookup, cost=[0.2 * n for n in range(5)])
+    growth.look_around()
+    assert growth.draft(model, 0.1, expecting(0.9)) == 2
+    assert model.asked == [(10, 11), (10, 11, 12)]
+    draft = growth.candidates.draft(growth.bought())
+    assert draft.tokens == (10, 11, 12, 13)
+    assert draft.drafters == ("lookup", "lookup", "lookup+model", "model")
+
+
+def test_a_model_goes_on_from_a_look_up_and_not_over_its_words() -> None:
+    lookup = by_book("lookup", {(): [Guess(5, 0.99)], (5,): [Guess(6, 0.99)]})
+    model = by_book("model", {(5, 6): [Guess(7, 0.95)], (5, 6, 7): [Guess(8, 0.95)], (): [Guess(1, 0.95)]}, 0.1)
+    growth = growing(lookup)
+    growth.look_around()
+    growth.draft(model, 0.05, expecting(0.9))
+    draft = growth.candidates.draft(growth.bought())
+    assert draft.tokens == (5, 6, 7, 8)
+    assert draft.drafters == ("lookup", "lookup", "model", "model")
+    assert () not in model.asked
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_look_up_goes_on_from_a_model(rule: str) -> None:
+    """Asked at once where the model said something new: its words save the steps that follow."""
+    lookup = by_book("lookup", {(10,): [Guess(5, 0.99)], (10, 5): [Guess(6, 0.99)], (10, 5, 6): [Guess(7, 0.99)]})
+    model = saying(0.9, 0.9, 0.9, q=rule == "rejection")
+    growth = growing(lookup, rule=rule)
+    growth.look_around()
+    assert growth.candidates.tokens == []
+    growth.draft(model, 0.05, expecting(0.9))
+    draft = growth.candidates.draft(growth.bought())
+    assert draft.tokens == (10, 5, 6, 7)
+    assert draft.drafters == ("model", "lookup", "lookup", "lookup")
+    assert (10,) not in model.asked
+    assert (draft.q is not None) == (rule == "rejection")
+
+
+def test_what_is_in_hand_must_be_beaten() -> None:
+    """A look-up's draft that fills what pays leaves nothing to gain."""
+    lookup = by_book("lookup", {tuple(range(n)): [Guess(n, 0.97)] for n in range(9)})
+    model = saying(*[0.9] * 5)
+    growth = growing(lookup, cost=(0.0, 0.1, 0.2, 0.3, *[9.0] * 12))
+    growth.look_around()
+    assert growth.draft(model, 0.05, expecting(0.95)) == 0
+    assert growth.bought() == [0, 1, 2]
+
+
+def test_the_better_of_two_free_drafts_is_bought() -> None:
+    poor = by_book("poor", {(): [Guess(1, 0.3)], (1,): [Guess(2, 0.3)]})
+    good = by_book("good", {(): [Guess(5, 0.9)]})
+    for order in ((poor, good), (good, poor)):
+        growth = growing(*order, cost=(0.0, 0.1, 0.2, 0.3))
+        growth.look_around()
+        assert growth.candidates.draft(growth.bought()).drafters == ("good",)
+
+
+# --- looking around
+
+
+def fan(name: str = "lookup", sure: float = 0.6) -> Saying:
+    """Always two guesses, by the path."""
+    return Saying(lambda _context, path: [Guess(1, sure), Guess(2, sure / 2)], name)
+
+
+def test_looking_around_asks_the_likeliest_places_first_and_each_once() -> None:
+    book = {(): [Guess(1, 0.9), Guess(2, 0.5)], (1,): [Guess(3, 0.3)], (2,): [Guess(4, 0.9)], (2, 4): [Guess(5, 0.9)]}
+    lookup = by_book("lookup", book)
+    growth = growing(lookup, trees=0.0)
+    growth.look_around()
+    # Reach by the priors of their confidences: .91; .475 and its children .43, .39; then .91 * .325.
+    assert lookup.asked == [(), (1,), (2,), (2, 4), (2, 4, 5), (1, 3)]
+
+
+def test_looking_around_ends_with_enough_candidates_and_with_faint_hopes() -> None:
+    lookup = fan()
+    growth = growing(lookup, trees=0.0)
+    growth.look_around()
+    assert 64 <= len(growth.candidates) <= 65
+    assert len(set(lookup.asked)) == len(lookup.asked)
+    lookup = fan(sure=0.3)
+    growth = growing(lookup, trees=0.0)
+    growth.look_around()
+    reach = growth.candidates.reach()
+    asked = [chance for node, chance in enumerate(reach) if tuple(growth.candidates.path(node)) in lookup.asked]
+    unasked = [chance for node, chance in enumerate(reach) if tuple(growth.candidates.path(node)) not in lookup.asked]
+    assert len(growth.candidates) < 64
+    assert asked
+    assert min(asked) > 0.03 >= max(unasked)
+
+
+def test_looking_around_goes_no_deeper_than_can_be_bought_and_not_past_the_end() -> None:
+    for depth in range(4):
+        lookup = Saying(lambda _context, _path: [Guess(1, 0.99)], "lookup")
+        growth = growing(lookup, cost=CHEAP[: depth + 1])
+        growth.look_around()
+        assert max(map(len, lookup.asked)) == max(depth - 1, 0)
+        assert len(growth.bought()) == depth
+    lookup = Saying(lambda _context, path: [Guess(len(path), 0.99)], "lookup")
+    growth = growing(lookup, ends=lambda token: token == 2)
+    growth.look_around()
+    assert growth.candidates.tokens == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("rule", "trees", "most"), [("match", None, 1), ("match", 0.0, 2), ("rejection", 0.0, 1)])
+def test_alternatives_are_asked_for_where_trees_can_be_bought(rule: str, trees: float | None, most: int) -> None:
+    lookup, model = fan(), fan("model")
+    growth = growing(lookup, rule=rule, trees=trees)
+    growth.look_around()
+    assert len(growth.candidates.children(-1)) == most
+    growth = growing(rule=rule, trees=trees)
+    growth.draft(model, 0.0, expecting(0.9))
+    assert len(growth.candidates.children(-1)) == most
+
+
+def test_a_tree_is_bought_where_it_gains_more_than_it_costs() -> None:
+    two = by_book("lookup", {(): [Guess(1, 0.5), Guess(2, 0.5)]})
+    for trees, tokens in ((None, (1,)), (0.0, (1, 2)), (0.3, (1, 2)), (0.5, (1,))):
+        growth = growing(two, cost=(0.0, 0.01, 0.02), trees=trees)
+        growth.look_around()
+        assert growth.candidates.draft(growth.bought()).tokens == tokens
+        chance = growth.candidates.cells[0].value
+        assert growth.gain() == pytest.approx(
+            2 * chance - 0.02 - trees if trees is not None and len(tokens) == 2 else chance - 0.01
+        )
+
+
+# --- under rejection
+
+
+def test_all_that_was_drawn_is_bought_whatever_it_is() -> None:
+    """Leaving out a drawn token because of what it is, or of what follows it, would bias the text."""
+    cost = (0.0, 0.3, 0.6, 0.9, 1.2)
+    growth = growing(cost=cost, rule="rejection")
+    assert growth.draft(saying(0.99, 0.05, q=True), 0.0, expecting(0.9)) == 2
+    assert growth.bought() == [0, 1], "the second alone does not pay"
+    growth = growing(cost=cost)
+    assert growth.draft(saying(0.99, 0.05), 0.0, expecting(0.9)) == 2
+    assert growth.bought() == [0], "match may leave it, and does"
+
+
+def test_the_stop_does_not_depend_on_the_token_drawn() -> None:
+    """Whatever is drawn, as long as it is drawn as surely: the same number of steps, and all of them bought."""
+    random = np.random.default_rng(8)
+    for sure in ((0.9, 0.8, 0.3, 0.9), (0.5, 0.5, 0.5), (0.99, 0.1)):
+        lengths = set()
+        for _ in range(20):
+            words = random.integers(0, 50, len(sure)).tolist()
+            book = {tuple(words[:n]): [drawn(words[n], confidence)] for n, confidence in enumerate(sure)}
+            growth = growing(cost=[0.25 * n for n in range(9)], rule="rejection")
+            steps = growth.draft(by_book("model", book, 0.1), 0.05, expecting(0.8))
+            assert growth.candidates.draft(growth.bought()).tokens == tuple(words[: len(growth.bought())])
+            lengths.add((steps, len(growth.bought())))
+        assert len(lengths) == 1
+
+
+def test_a_drawn_token_is_gone_on_from_though_another_is_likelier() -> None:
+    """And the look-up's word beside it, which was not drawn, is not bought: only chains are judged by q."""
+    lookup = by_book("lookup", {(): [Guess(5, 0.6)], (5,): [Guess(6, 0.9)]})
+    model = saying(0.3, 0.9, q=True)
+    growth = growing(lookup, rule="rejection")
+    growth.look_around()
+    growth.draft(model, 0.0, expecting(0.9))
+    draft = growth.candidates.draft(growth.bought())
+    assert draft.tokens[:2] == (10, 11)
+    assert draft.is_chain
+
+
+def test_once_drawn_a_draft_is_weighed_by_itself() -> None:
+    """The look-up's draft was worth more than what is left now, but is no longer to be had: one token of the model's,
+    bought anyway, is no reason to stop."""
+    lookup = by_book("lookup", {(): [Guess(5, 0.72)], (5,): [Guess(6, 0.95)]})
+    model = saying(0.5, 0.97, 0.97, q=True)
+    growth = growing(lookup, cost=(0.0, 0.1, 0.2, 0.3), rule="rejection")
+    growth.look_around()
+    assert growth.gain() > 1
+    assert growth.draft(model, 0.01, expecting(0.9)) == 3
+    assert growth.bought() == growth.candidates.line(4)
+
+
+def test_look_ups_lengthen_what_was_drawn_as_far_as_that_pays() -> None:
+    """By the difference to what was drawn, and not to the last length that paid."""
+    book = {(10,): [Guess(5, 0.7)], (10, 5): [Guess(6, 0.99)], (10, 5, 6): [Guess(7, 0.99)]}
+    for cost, length in (
+        ((0.0, 1.0, 1.1, 1.2, 1.3), 4),
+        ((0.0, 1.0, 1.5, 2.2, 9.0), 2),
+        ((0.0, 1.0, 2.2, 2.3, 2.4), 4),
+        ((0.0, 1.0, 9.0, 9.0, 9.0), 1),
+    ):
+        growth = growing(by_book("lookup", book), cost=cost, rule="rejection")
+        growth.straight(saying(0.9, q=True), 1)
+        growth.look_around()
+        assert len(growth.bought()) == length, cost
+
+
+def test_nothing_drawn_by_a_free_drafter_is_weighed() -> None:
+    """All of it would have to be bought; under match it is a guess like any other."""
+    for rule, n in (("rejection", 0), ("match", 2)):
+        growth = growing(saying(0.9, 0.9, q=True), rule=rule)
+        growth.look_around()
+        assert len(growth.candidates) == n
+
+
+# --- whatever it is worth
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_straight_on_costs_what_was_asked(rule: str) -> None:
+    q = rule == "rejection"
+    for n in (1, 3):
+        growth = growing(rule=rule, cost=[9.0 * n for n in range(9)])
+        assert growth.straight(saying(*[0.1] * 9, q=q), n) == n
+        assert len(growth.candidates) == n
+        assert len(growth.bought()) == (n if q else 0), "what was drawn is bought even if it was only a probe"
+    assert growing(rule=rule).straight(saying(0.9, q=q), 3) == 2, "one guess, and one question without an answer"
+    assert growing(rule=rule).straight(saying(), 3) == 1
+    assert growing(rule=rule, ends=lambda token: token == 11).straight(saying(*[0.9] * 9, q=q), 5) == 2
