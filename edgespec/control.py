@@ -97,7 +97,7 @@ class Adaptive:
     @property
     def rate(self) -> float:
         """Tokens per second that a round's time could earn otherwise: of late, and at least by plain decoding."""
-        plain = 1 / self.prices.plain
+        plain = 1 / self.prices.plain()
         return max(plain, self._tokens / self._seconds) if self._seconds else plain
 
     def choose(self, drawing: Drawing, limit: int) -> Choice:
@@ -149,11 +149,11 @@ class Adaptive:
         priced: list[tuple[Drafter, float, float]] = []
         for drafter in self.drafters:
             silence = self._silence[drafter.name]
-            if silence.step < _FREE * self.prices.plain:
+            if silence.step < _FREE * self.prices.plain():
                 free.append((drafter, silence.step, math.inf))
                 continue
             hope = silence.worth(market.expected_gain(drafter.name, silence.step, limit))
-            if hope > 0 or silence.over(self.prices.plain):
+            if hope > 0 or silence.over(self.prices.plain()):
                 priced.append((drafter, silence.step, hope))
         priced.sort(key=lambda row: -row[2])
         return free + priced
@@ -205,7 +205,7 @@ class _Market:
         self.calibration = calibration
         self.rate = rate
         self.trims = trims
-        plain = prices.plain
+        plain = prices.plain()
         #: What a draft of n tokens must bring in expected tokens to be worth its wider pass.
         self.cost = [rate * (prices.price(1 + n) - plain) for n in range(WIDTHS)]
 

@@ -125,7 +125,7 @@ class Engine:
                 yield event
         except Interrupted:
             reason = "cancelled"
-        yield Finished(reason, tally.stats(self._prices.plain if self._prices else None))
+        yield Finished(reason, tally.stats(self._prices.plain(len(context)) if self._prices else None))
 
     def _prefill(self, context: Sequence[int], cached: int) -> None:
         self._target.rollback(cached)
@@ -136,6 +136,7 @@ class Engine:
         started = time.perf_counter()
         drawing = Drawing(self._verifier, request.sampling, context, self._vocabulary.ends)
         choice = self._controller.choose(drawing, self._limit(request, context, tally))
+        held = len(self._target.tokens)
         acceptance, seconds = self._verify(choice, drawing)
         said = (*(choice.draft.tokens[node] for node in acceptance.path), acceptance.token)
         tokens, spans, reason = self._cut(said, request, text, tally.tokens)
@@ -145,7 +146,7 @@ class Engine:
             reason = "context"
         if reason is not None and not text.stopped:
             spans += text.flush()
-        self._observe(round_)
+        self._observe(round_, held)
         tally.add(round_, time.perf_counter() - started)
         return Text("".join(span.text for span in spans), tokens, round_, tuple(spans)), reason
 
@@ -182,9 +183,9 @@ class Engine:
                 return tuple(said[:i]), spans, "length"
         return tuple(said), spans, None
 
-    def _observe(self, round: Round) -> None:  # noqa: A002
+    def _observe(self, round: Round, context: int) -> None:  # noqa: A002
         if self._prices is not None:
-            self._prices.observe(round.width, round.verify_seconds)
+            self._prices.observe(round.width, context, round.verify_seconds)
         self._controller.observe(round)
         for drafter in self._controller.drafters:
             drafter.observe(round)

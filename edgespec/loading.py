@@ -91,7 +91,7 @@ def assemble(
         if draft is not None:
             drafting = _opened(draft, context)
             opened.callback(drafting.close)
-            step = _priced(drafting, "draft", on_progress).plain
+            step = _priced(drafting, "draft", on_progress).plain()
             drafters.append(ModelDrafter(drafting, target.vocabulary.size, step))
         models = (target, draft) if draft is not None else (target,)
         close = opened.pop_all().close

@@ -472,11 +472,11 @@ def test_prices_are_measured_once_and_told(own_cache: Path) -> None:
     assert len(list((own_cache / "prices").iterdir())) == 2
     kept = recall(target.sessions[0])
     assert kept is not None
-    assert kept.seconds == first.prices.seconds
+    assert kept.rows() == first.prices.rows()
     told.clear()
     second = assemble(target, draft, on_progress=lambda what, share: told.append((what, share)))
     assert told == []
-    ratios = {round(now / then, 6) for now, then in zip(second.prices.seconds, kept.seconds, strict=True)}
+    ratios = {round(now / then, 6) for now, then in zip(second.prices.curve(), kept.curve(), strict=True)}
     assert len(ratios) == 1, "only brought up to date, by the plain step of today"
 
 

@@ -1,0 +1,242 @@
+"""The price of a pass, corrected by the passes made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from .drift import Cell, Drift, Pass, Relearning, agree, clipped, least
+from .table import Table
+
+BASE = 64  #: tokens in the cache while prices are measured at load
+
+_GAIN = 0.05  # share of a surprise that a price takes over from one pass
+_FAR = 0.2  # log; slow corrections that add up to more are a slow drift
+_CALM = 0.12  # log; a level nearer than this is the machine as it was
+_TRUST = 8  # passes seen after which a width no longer moves with the others
+_TAUGHT = 3  # passes that make a price worth keeping
+_WIDE, _PLAIN = 5, 3  # passes that must agree on a drift; plain steps are seldom seen
+_REPLAIN = 3  # passes after which a kind's level is known again
+
+
+class Prices:
+    """Seconds of a pass by width and cache length.
+
+    The machine's state is a level for plain steps and one for wider passes, on top of a table that rounds correct
+    slowly. The plain step has a level of its own because all is weighed against it: were it dearer because drafts
+    are, no draft would ever look too dear. When wider passes drift, it follows downwards only. So it is rather too
+    cheap than too dear, plain steps are taken, and they tell.
+
+    Args:
+        seconds: measured seconds for 1, 2, ... tokens with about `BASE` tokens in the cache; at least one, all
+            positive. They need not rise.
+    """
+
+    def __init__(self, seconds: Sequence[float]) -> None:
+        self._set(Table({BASE: seconds}))
+
+    @classmethod
+    def measured(cls, rows: Mapping[int, Sequence[float]]) -> Prices:
+        """Prices measured at several cache lengths: seconds for widths 1, 2, ... by tokens in the cache."""
+        prices = cls.__new__(cls)
+        prices._set(Table(rows))
+        return prices
+
+    def _set(self, table: Table) -> None:
+        self.widest = table.widest
+        self.changed = False  #: whether passes taught anything worth keeping
+        self._table = table
+        self._calm: Table | None = None  # the table before a drift
+        self._known = set(table.rows)
+        self._cells: dict[tuple[int, int], Cell] = {}
+        self._plain, self._wide = Drift(_PLAIN), Drift(_WIDE)
+        self._epoch = 0
+        self._rounds = 0
+        self._drifted_at: int | None = None
+        self._last: dict[int, int] = {}
+        self._context = table.shortest
+        self._curve: list[float] | None = None
+
+    def curve(self, context: int | None = None) -> Sequence[float]:
+        """Seconds for widths 1 to `widest` with `context` tokens in the cache; None: as many as at the last pass."""
+        if context is not None and context != self._context:
+            self._context, self._curve = context, None
+        if self._curve is None:
+            plain, wide = math.exp(self._plain.log), math.exp(self._wide.log)
+            self._curve = [wide * seconds for seconds in self._table.at(self._context)]
+            self._curve[0] *= plain / wide
+        return self._curve
+
+    def price(self, n: int, context: int | None = None) -> float:
+        """Seconds that a pass over `n` >= 1 tokens takes; beyond the widths measured, by their mean slope."""
+        curve = self.curve(context)
+        if n <= self.widest:
+            return curve[n - 1]
+        slope = max(0.0, (curve[-1] - curve[0]) / max(1, self.widest - 1))
+        return curve[-1] + slope * (n - self.widest)
+
+    def plain(self, context: int | None = None) -> float:
+        """Seconds of a plain step."""
+        return self.curve(context)[0]
+
+    @property
+    def since_drift(self) -> int | None:
+        """Rounds since the machine last changed its pace; None where it did not."""
+        return None if self._drifted_at is None else self._rounds - self._drifted_at
+
+    @property
+    def drifted(self) -> bool:
+        """Whether the machine is not what it was when it was measured: it has company, or is hot."""
+        return max(abs(self._plain.log), abs(self._wide.log)) > _CALM
+
+    def unsure(self, n: int) -> bool:
+        """Whether the price of `n` tokens is a guess since the last drift; passes over `n` tokens settle it."""
+        if (self._plain if n == 1 else self._wide).relearning is not None:
+            return True
+        if self._epoch == 0:
+            return False
+        cell = self._cells.get((self._table.row_for(self._context), n))
+        return (
+            cell is None or cell.epoch != self._epoch or (cell.relearning is not None and not cell.relearning.certain)
+        )
+
+    def unseen(self, n: int) -> int:
+        """Rounds since a pass over `n` tokens was last seen; all rounds if none was."""
+        return self._rounds - self._last.get(n, 0)
+
+    def rescale(self, factor: float) -> None:
+        """The machine is dearer by `factor` today. What is kept stays; only a machine that is faster is believed."""
+        self._plain.log = self._wide.log = math.log(factor)
+        if abs(self._plain.log) > _CALM:
+            self._begin_epoch()
+        self._settle()
+        self._curve = None
+
+    def observe(self, n: int, context: int, seconds: float) -> None:
+        """Correct by a pass over a chain of `n` tokens that began with `context` tokens in the cache."""
+        if not 1 <= n <= self.widest or not 0 < seconds < math.inf:
+            return
+        self._rounds += 1
+        self._last[n] = self._rounds
+        seen = Pass(self._table.row_for(context), n, math.log(seconds / self.price(n, context)), self._rounds)
+        cell, kind = self._cell(seen.row, n), self._plain if n == 1 else self._wide
+        cell.seen += 1
+        self._curve = None
+        self.changed = True
+        if kind.relearning is not None:
+            kind.hear(seen.surprise)
+            self._settle()
+        elif cell.relearning is not None:
+            self._relearn(seen, cell)
+        else:
+            proved = kind.hold_back(seen)
+            if (drift := kind.found()) is not None:
+                self._drift(kind, drift, kind.release())
+            elif proved is not None:
+                self._learn(kind, proved)
+
+    def rows(self) -> dict[int, tuple[float, ...]]:
+        """What is worth keeping, seconds by cache length: the machine without its company."""
+        rows = (self._calm or self._table).rows
+        return {context: row for context, row in rows.items() if context in self._known or self._taught(context)}
+
+    def _taught(self, context: int) -> bool:
+        """Whether passes of both kinds said enough about a row that was never measured."""
+        seen = [n for (row, n), cell in self._cells.items() if row == context and cell.seen >= _TAUGHT]
+        return min(seen, default=0) == 1 and len(seen) > 1
+
+    def _cell(self, row: int, n: int) -> Cell:
+        cell = self._cells.get((row, n))
+        if cell is None:
+            cell = self._cells[row, n] = Cell(0)
+            if row not in self._known:
+                cell.renew(self._epoch)
+        if cell.epoch != self._epoch:
+            cell.renew(self._epoch)
+        return cell
+
+    def _relearn(self, seen: Pass, cell: Cell) -> None:
+        if cell.relearning is None:
+            return
+        factor = math.exp(cell.relearning.hear(seen.surprise))
+        if cell.relearning.done:
+            cell.relearning = None
+        if seen.row in self._known:
+            self._table.multiply(seen.row, seen.n, factor)
+        else:
+            self._move(seen, factor, trust=1)
+
+    def _learn(self, kind: Drift, seen: Pass) -> None:
+        """Take a pass that is known to be no drift into the table."""
+        cell = self._cell(seen.row, seen.n)
+        cell.late.append(seen.surprise)
+        if len(cell.late) == cell.late.maxlen and agree(cell.late, kind.threshold):
+            # The others do not show it, or it were a drift: this width alone has another price.
+            self._table.multiply(seen.row, seen.n, math.exp(least(cell.late)))
+            cell.late.clear()
+            return
+        step = _GAIN * clipped(seen.surprise)
+        self._move(seen, math.exp(step), trust=_TRUST)
+        cell.moved += step
+        if abs(cell.moved) > _FAR:
+            drift = cell.moved
+            self._table.multiply(seen.row, seen.n, math.exp(-drift))
+            self._drift(kind, drift, ())
+            self._cell(seen.row, seen.n).relearning = None
+
+    def _move(self, seen: Pass, factor: float, trust: int) -> None:
+        """Correct the width seen; those that fewer than `trust` passes showed move along, but never the plain step."""
+        for n in range(1, self.widest + 1):
+            fresh = n > 1 and ((cell := self._cells.get((seen.row, n))) is None or cell.seen < trust)
+            if n == seen.n or fresh:
+                self._table.multiply(seen.row, n, factor)
+
+    def _drift(self, kind: Drift, by: float, passes: Sequence[Pass]) -> None:
+        """One kind of passes has another level, as `passes` showed; the other kind's may be another too."""
+        onset = passes[0].round if passes else self._rounds
+        self._begin_epoch()
+        kind.log += by
+        kind.relearning = None
+        for seen in passes:
+            self._relearn(seen._replace(surprise=seen.surprise - by), self._cell(seen.row, seen.n))
+        other = self._plain if kind is self._wide else self._wide
+        self._follow(other, by, [seen.surprise for seen in other.release() if seen.round >= onset])
+        self._settle()
+
+    def _begin_epoch(self) -> None:
+        if self._calm is None:
+            self._calm = self._table.copy()
+        self._epoch += 1
+        self._drifted_at = self._rounds
+
+    def _follow(self, other: Drift, by: float, seen: Sequence[float]) -> None:
+        """The other kind after a drift `by` of this one. `seen` are its own surprises meanwhile."""
+        denied = any(surprise / by < 0.5 for surprise in seen)
+        moved = 0.0
+        if not denied and (by < 0 or other is self._wide):
+            moved = by
+        if other is self._wide and not seen and abs(self._plain.log) <= _CALM:
+            moved = -other.log  # plain steps are what they were: the company has left
+        other.log += moved
+        other.relearning = Relearning(_REPLAIN)
+        for surprise in seen:
+            other.hear(surprise - moved)
+
+    def _settle(self) -> None:
+        """Once both levels are known: back to the calm table, or a faster machine than was measured."""
+        if self._plain.relearning is not None or self._wide.relearning is not None:
+            return
+        low, high = sorted((self._plain.log, self._wide.log))
+        if high > _CALM or (self._calm is None and low >= -_CALM):
+            return
+        if low < -_CALM:  # faster than was measured, so that is what it can do
+            plain, wide = math.exp(self._plain.log), math.exp(self._wide.log)
+            rows = self._table.rows.items()
+            self._table = Table({context: (plain * row[0], *(wide * s for s in row[1:])) for context, row in rows})
+        else:
+            self._table = self._calm or self._table
+            self._epoch += 1
+            self._plain.release()
+            self._wide.release()
+        self._calm = self._curve = None
+        self._plain.log = self._wide.log = 0.0
