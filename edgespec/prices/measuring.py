@@ -50,7 +50,7 @@ def measure_here(
 
     The widths where kernels have their steps are timed at least twice; a first pass, in which engines build graphs,
     is not counted. The others are, too, as far as `budget` seconds suffice; what is left out lies on a straight
-    line between its neighbours. While time is left sweeps go on, up and down by turns. The session holds what it held
+    line between its neighbours. Sweeps go up and down by turns, and on while there is time. The session holds what it held
     before. `on_share` is told the share done, from 0 to 1.
     """
     widest = max(1, min(widest, session.widest, session.context - len(session.tokens)))
@@ -96,7 +96,9 @@ class _Measurement:
         others = self._affordable(budget - (self._clock() - started))
         chosen = sorted([*vital, *others])
         self._sweeps(others, _LEAST, len(chosen))
-        while self._clock() - started < budget and len(self._times[1]) < _SWEEPS:
+        curve = self._curve()
+        sweep = sum(curve[n - 1] for n in chosen)
+        while self._clock() - started + sweep <= budget and len(self._times[1]) < _SWEEPS:
             self._sweeps(chosen, 1, len(chosen))
         self._tell(1.0)
         return self._curve()
@@ -104,7 +106,7 @@ class _Measurement:
     def _sweeps(self, widths: Sequence[int], sweeps: int, of: int) -> None:
         """Time every width, up and down by turns; a slow drift then makes none of them dearer than another."""
         for _ in range(sweeps):
-            for n in widths if len(self._times[1]) % 2 else reversed(widths):
+            for n in widths if len(self._times[widths[0]]) % 2 else reversed(widths):
                 before = self._clock()
                 self._session.decode(self._tokens[:n])
                 self._times[n].append(self._clock() - before)

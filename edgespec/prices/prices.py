@@ -6,17 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 
 from .drift import Cell, Drift, Pass, Relearning, agree, clipped, least
-from .table import Table
+from .table import Row, Table
 
 BASE = 64  #: tokens in the cache while prices are measured at load
 
-_GAIN = 0.05  # share of a surprise that a price takes over from one pass
 _FAR = 0.2  # log; slow corrections that add up to more are a slow drift
 _CALM = 0.12  # log; a level nearer than this is the machine as it was
-_TRUST = 8  # passes seen after which a width no longer moves with the others
 _TAUGHT = 3  # passes that make a price worth keeping
-_WIDE, _PLAIN = 5, 3  # passes that must agree on a drift; plain steps are seldom seen
-_REPLAIN = 3  # passes after which a kind's level is known again
+_RELEVEL = 3  # passes after which a kind's level is known again
 
 
 class Prices:
@@ -36,8 +33,8 @@ class Prices:
         self._set(Table({BASE: seconds}))
 
     @classmethod
-    def measured(cls, rows: Mapping[int, Sequence[float]]) -> Prices:
-        """Prices measured at several cache lengths: seconds for widths 1, 2, ... by tokens in the cache."""
+    def of(cls, rows: Mapping[int, Row]) -> Prices:
+        """Prices known at several cache lengths: seconds for widths 1, 2, ... by tokens in the cache, see `Table`."""
         prices = cls.__new__(cls)
         prices._set(Table(rows))
         return prices
@@ -47,9 +44,10 @@ class Prices:
         self.changed = False  #: whether passes taught anything worth keeping
         self._table = table
         self._calm: Table | None = None  # the table before a drift
-        self._known = set(table.rows)
+        self._known = {(row, n) for row, known in table.rows.items() for n, s in enumerate(known, 1) if s is not None}
         self._cells: dict[tuple[int, int], Cell] = {}
-        self._plain, self._wide = Drift(_PLAIN), Drift(_WIDE)
+        # Plain steps are seldom seen: fewer must do.
+        self._plain, self._wide = Drift(quick=3, gain=0.15), Drift(quick=4, gain=0.05)
         self._epoch = 0
         self._rounds = 0
         self._drifted_at: int | None = None
@@ -96,9 +94,9 @@ class Prices:
         if self._epoch == 0:
             return False
         cell = self._cells.get((self._table.row_for(self._context), n))
-        return (
-            cell is None or cell.epoch != self._epoch or (cell.relearning is not None and not cell.relearning.certain)
-        )
+        if cell is None or cell.epoch != self._epoch:
+            return True
+        return cell.relearning is not None and not cell.relearning.certain
 
     def unseen(self, n: int) -> int:
         """Rounds since a pass over `n` tokens was last seen; all rounds if none was."""
@@ -131,25 +129,28 @@ class Prices:
         else:
             proved = kind.hold_back(seen)
             if (drift := kind.found()) is not None:
-                self._drift(kind, drift, kind.release())
+                self._drift(kind, drift, kind.onset(drift))
             elif proved is not None:
                 self._learn(kind, proved)
 
-    def rows(self) -> dict[int, tuple[float, ...]]:
-        """What is worth keeping, seconds by cache length: the machine without its company."""
-        rows = (self._calm or self._table).rows
-        return {context: row for context, row in rows.items() if context in self._known or self._taught(context)}
+    def rows(self) -> dict[int, tuple[float | None, ...]]:
+        """What is worth keeping, see `Table`: the machine without its company."""
+        table = self._calm or self._table
+        rows = {
+            context: tuple(s if self._worth_keeping(table, context, n) else None for n, s in enumerate(row, 1))
+            for context, row in table.rows.items()
+        }
+        return {context: row for context, row in rows.items() if set(row) != {None}}
 
-    def _taught(self, context: int) -> bool:
-        """Whether passes of both kinds said enough about a row that was never measured."""
-        seen = [n for (row, n), cell in self._cells.items() if row == context and cell.seen >= _TAUGHT]
-        return min(seen, default=0) == 1 and len(seen) > 1
+    def _worth_keeping(self, table: Table, row: int, n: int) -> bool:
+        cell = self._cells.get((row, n))
+        return (row, n) in self._known or table.is_measured(row) or (cell is not None and cell.seen >= _TAUGHT)
 
     def _cell(self, row: int, n: int) -> Cell:
         cell = self._cells.get((row, n))
         if cell is None:
             cell = self._cells[row, n] = Cell(0)
-            if row not in self._known:
+            if (row, n) not in self._known:
                 cell.renew(self._epoch)
         if cell.epoch != self._epoch:
             cell.renew(self._epoch)
@@ -158,38 +159,29 @@ class Prices:
     def _relearn(self, seen: Pass, cell: Cell) -> None:
         if cell.relearning is None:
             return
-        factor = math.exp(cell.relearning.hear(seen.surprise))
+        self._table.move(seen.row, seen.n, cell.relearning.hear(seen.surprise))
         if cell.relearning.done:
             cell.relearning = None
-        if seen.row in self._known:
-            self._table.multiply(seen.row, seen.n, factor)
-        else:
-            self._move(seen, factor, trust=1)
+        if not self._table.is_measured(seen.row):
+            self._table.refit()
 
     def _learn(self, kind: Drift, seen: Pass) -> None:
         """Take a pass that is known to be no drift into the table."""
         cell = self._cell(seen.row, seen.n)
         cell.late.append(seen.surprise)
-        if len(cell.late) == cell.late.maxlen and agree(cell.late, kind.threshold):
+        if len(cell.late) == cell.late.maxlen and agree(cell.late, 1.6 * kind.threshold):
             # The others do not show it, or it were a drift: this width alone has another price.
-            self._table.multiply(seen.row, seen.n, math.exp(least(cell.late)))
+            self._table.move(seen.row, seen.n, least(cell.late))
             cell.late.clear()
             return
-        step = _GAIN * clipped(seen.surprise)
-        self._move(seen, math.exp(step), trust=_TRUST)
+        step = kind.gain * clipped(seen.surprise)
+        self._table.move(seen.row, seen.n, step)
         cell.moved += step
         if abs(cell.moved) > _FAR:
             drift = cell.moved
-            self._table.multiply(seen.row, seen.n, math.exp(-drift))
+            self._table.move(seen.row, seen.n, -drift)
             self._drift(kind, drift, ())
             self._cell(seen.row, seen.n).relearning = None
-
-    def _move(self, seen: Pass, factor: float, trust: int) -> None:
-        """Correct the width seen; those that fewer than `trust` passes showed move along, but never the plain step."""
-        for n in range(1, self.widest + 1):
-            fresh = n > 1 and ((cell := self._cells.get((seen.row, n))) is None or cell.seen < trust)
-            if n == seen.n or fresh:
-                self._table.multiply(seen.row, n, factor)
 
     def _drift(self, kind: Drift, by: float, passes: Sequence[Pass]) -> None:
         """One kind of passes has another level, as `passes` showed; the other kind's may be another too."""
@@ -200,12 +192,12 @@ class Prices:
         for seen in passes:
             self._relearn(seen._replace(surprise=seen.surprise - by), self._cell(seen.row, seen.n))
         other = self._plain if kind is self._wide else self._wide
-        self._follow(other, by, [seen.surprise for seen in other.release() if seen.round >= onset])
+        self._follow(other, by, [seen.surprise for seen in other.release(onset)])
         self._settle()
 
     def _begin_epoch(self) -> None:
         if self._calm is None:
-            self._calm = self._table.copy()
+            self._calm = Table(self._table.rows)
         self._epoch += 1
         self._drifted_at = self._rounds
 
@@ -218,7 +210,7 @@ class Prices:
         if other is self._wide and not seen and abs(self._plain.log) <= _CALM:
             moved = -other.log  # plain steps are what they were: the company has left
         other.log += moved
-        other.relearning = Relearning(_REPLAIN)
+        other.relearning = Relearning(_RELEVEL)
         for surprise in seen:
             other.hear(surprise - moved)
 
@@ -230,9 +222,7 @@ class Prices:
         if high > _CALM or (self._calm is None and low >= -_CALM):
             return
         if low < -_CALM:  # faster than was measured, so that is what it can do
-            plain, wide = math.exp(self._plain.log), math.exp(self._wide.log)
-            rows = self._table.rows.items()
-            self._table = Table({context: (plain * row[0], *(wide * s for s in row[1:])) for context, row in rows})
+            self._table = self._table.scaled(self._plain.log, self._wide.log)
         else:
             self._table = self._calm or self._table
             self._epoch += 1

@@ -8,7 +8,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,9 @@ from platformdirs import user_cache_path
 from ..backends import Session
 from .measuring import WIDTHS
 from .prices import Prices
+from .table import Row
 
 _VERSION = 2
-
-Rows = Mapping[int, Sequence[float]]
 
 
 def recall(session: Session) -> Prices | None:
@@ -28,11 +27,11 @@ def recall(session: Session) -> Prices | None:
 
     None, too, where fewer widths were measured than this session takes: it was a smaller one then.
     """
-    rows = _read(session)
-    wanted = min(WIDTHS, session.widest, session.context - 1)
-    if not rows or max(map(len, rows.values())) < wanted:
+    rows = {context: row[: session.widest] for context, row in _read(session).items()}
+    wanted = max(1, min(WIDTHS, session.widest, session.context - 1))
+    if not any(len(row) >= wanted and None not in row for row in rows.values()):
         return None
-    return Prices.measured({context: row[: session.widest] for context, row in rows.items()})
+    return Prices.of({context: row for context, row in rows.items() if set(row) != {None}})
 
 
 def keep(session: Session, prices: Prices) -> None:
@@ -41,9 +40,11 @@ def keep(session: Session, prices: Prices) -> None:
     What another process kept meanwhile of cache lengths and widths that these do not know stays. A cache that cannot
     be written costs a measurement, never an error.
     """
-    rows = {context: tuple(row) for context, row in _read(session).items()}
+    rows: dict[int, Row] = dict(_read(session))
     for context, row in prices.rows().items():
-        rows[context] = (*row, *rows.get(context, ())[len(row) :])
+        before = rows.get(context, ())
+        known = (before[i] if s is None and i < len(before) else s for i, s in enumerate(row))
+        rows[context] = (*known, *before[len(row) :])
     _write(_path(session), {"version": _VERSION, "identity": session.identity, "rows": rows})
 
 
@@ -58,15 +59,24 @@ def _path(session: Session) -> Path:
     return cache_folder() / "prices" / f"{name}.json"
 
 
-def _read(session: Session) -> Rows:
+def _read(session: Session) -> Mapping[int, Row]:
     """The rows kept; none where the file is missing, broken, of another version or not ours."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         kept = json.loads(_path(session).read_text("utf-8"))
-        rows = {int(context): [float(s) for s in row] for context, row in kept["rows"].items()}
-        sound = all(row and all(0 < s < math.inf for s in row) and context > 0 for context, row in rows.items())
-        if sound and kept["version"] == _VERSION and kept["identity"] == session.identity:
+        rows: dict[int, Row] = {int(context): [*map(_seconds, row)] for context, row in kept["rows"].items()}
+        ours = kept["version"] == _VERSION and kept["identity"] == session.identity
+        if ours and all(rows.values()) and min(rows) > 0:
             return rows
     return {}
+
+
+def _seconds(kept: object) -> float | None:
+    """One price; None where it is a hole. ValueError where it is no price."""
+    if kept is None:
+        return None
+    if not isinstance(kept, float | int) or not 0 < kept < math.inf:
+        raise ValueError(kept)
+    return float(kept)
 
 
 def _write(path: Path, kept: Mapping[str, Any]) -> None:
