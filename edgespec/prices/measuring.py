@@ -88,6 +88,7 @@ class _Measurement:
         self._widest = widest
         self._times: dict[int, list[float]] = {n: [] for n in range(1, widest + 1)}
         self._done = 0
+        self._up = False
 
     def run(self, budget: float) -> list[float]:
         started = self._clock()
@@ -106,7 +107,8 @@ class _Measurement:
     def _sweeps(self, widths: Sequence[int], sweeps: int, of: int) -> None:
         """Time every width, up and down by turns; a slow drift then makes none of them dearer than another."""
         for _ in range(sweeps):
-            for n in widths if len(self._times[widths[0]]) % 2 else reversed(widths):
+            self._up = not self._up
+            for n in widths if self._up else reversed(widths):
                 before = self._clock()
                 self._session.decode(self._tokens[:n])
                 self._times[n].append(self._clock() - before)

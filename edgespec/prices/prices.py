@@ -10,8 +10,10 @@ from .table import Row, Table
 
 BASE = 64  #: tokens in the cache while prices are measured at load
 
-_FAR = 0.2  # log; slow corrections that add up to more are a slow drift
+_FAR = 0.15  # log; slow corrections that add up to more are a slow drift
 _CALM = 0.12  # log; a level nearer than this is the machine as it was
+_SHAPE = 0.3  # log; a drift of wider passes that plain steps deny, and is no more, was of the widths seen only
+_REFIT = 16  # passes of a width between looks at what they say of longer caches
 _TAUGHT = 3  # passes that make a price worth keeping
 _RELEVEL = 3  # passes after which a kind's level is known again
 
@@ -84,14 +86,14 @@ class Prices:
 
     @property
     def drifted(self) -> bool:
-        """Whether the machine is not what it was when it was measured: it has company, or is hot."""
-        return max(abs(self._plain.log), abs(self._wide.log)) > _CALM
+        """Whether the machine is slower than when it was measured: it has company, or is hot."""
+        return max(self._plain.log, self._wide.log) > _CALM
 
     def unsure(self, n: int) -> bool:
         """Whether the price of `n` tokens is a guess since the last drift; passes over `n` tokens settle it."""
         if (self._plain if n == 1 else self._wide).relearning is not None:
             return True
-        if self._epoch == 0:
+        if self._epoch == 0 or n == 1:
             return False
         cell = self._cells.get((self._table.row_for(self._context), n))
         if cell is None or cell.epoch != self._epoch:
@@ -176,6 +178,10 @@ class Prices:
             return
         step = kind.gain * clipped(seen.surprise)
         self._table.move(seen.row, seen.n, step)
+        if not self._table.is_measured(seen.row):  # it is as likely the longer cache
+            if cell.seen % _REFIT == 0:
+                self._table.refit()
+            return
         cell.moved += step
         if abs(cell.moved) > _FAR:
             drift = cell.moved
@@ -218,15 +224,16 @@ class Prices:
         """Once both levels are known: back to the calm table, or a faster machine than was measured."""
         if self._plain.relearning is not None or self._wide.relearning is not None:
             return
-        low, high = sorted((self._plain.log, self._wide.log))
-        if high > _CALM or (self._calm is None and low >= -_CALM):
+        if self._calm is None:
             return
-        if low < -_CALM:  # faster than was measured, so that is what it can do
-            self._table = self._table.scaled(self._plain.log, self._wide.log)
-        else:
-            self._table = self._calm or self._table
+        if abs(self._plain.log) <= _CALM and abs(self._wide.log) <= _SHAPE:
+            self._table = self._calm
             self._epoch += 1
             self._plain.release()
             self._wide.release()
+        elif max(self._plain.log, self._wide.log) <= _CALM:  # faster than was measured, so that is what it can do
+            self._table = self._table.scaled(self._plain.log, self._wide.log)
+        else:
+            return
         self._calm = self._curve = None
         self._plain.log = self._wide.log = 0.0
