@@ -50,8 +50,8 @@ def measure_here(
 
     The widths where kernels have their steps are timed at least twice; a first pass, in which engines build graphs,
     is not counted. The others are, too, as far as `budget` seconds suffice; what is left out lies on a straight
-    line between its neighbours. Sweeps go up and down by turns, and on while there is time. The session holds what it held
-    before. `on_share` is told the share done, from 0 to 1.
+    line between its neighbours. Sweeps go up and down by turns, and on while there is time. The session holds what it
+    held before. `on_share` is told the share done, from 0 to 1.
     """
     widest = max(1, min(widest, session.widest, session.context - len(session.tokens)))
     return _Measurement(session, clock, on_share, widest).run(budget)
