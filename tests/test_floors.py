@@ -24,7 +24,7 @@ FLOORS = [
     {"engine"},
     {"pair"},
     {"runtime"},
-    {"loading"},
+    {"loading", "tuning"},
     {"__init__"},
     {"check"},
 ]

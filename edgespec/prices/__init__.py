@@ -4,18 +4,19 @@ Prices are a staircase that depends on machine, quantization, threads, cache len
 kernels take rows in groups of 4 or 8), so nothing is assumed of their shape.
 """
 
-from .drift import Drift
-from .measuring import WIDTHS, measure, measure_here, refresh
-from .prices import Prices
+from .measuring import WIDTHS, Clock, filler, measure, measure_here, refresh
+from .prices import BASE, Prices
 from .store import cache_folder, keep, recall
 from .table import Table
 
 __all__ = [
+    "BASE",
     "WIDTHS",
-    "Drift",
+    "Clock",
     "Prices",
     "Table",
     "cache_folder",
+    "filler",
     "keep",
     "measure",
     "measure_here",
