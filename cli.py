@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgespec.terminal.options import PATH, Choosing, Loading, choosing, loading
+from edgespec.terminal.options import PATH, Choosing, Loading, Machine, choosing, loading, machine
 from edgespec.terminal.progress import has_colour, progress
 
 if TYPE_CHECKING:
@@ -129,6 +129,26 @@ def convert(source: Path, fmt: str, quant: str, output: Path, force: bool) -> No
                 case converters.Progress(what, done, total):
                     tell(what, done, total)
     click.echo(f"{output}: {output.stat().st_size / 1e6:.1f} MB, {quant}", err=True)
+
+
+@app.command()
+@machine
+@click.option("--budget", type=float, default=60.0, show_default=True, metavar="SECONDS", help="Time to take, about")
+@click.option("--json", "as_json", is_flag=True, help="The prices and what follows from them, as one JSON object")
+def tune(machine: Machine, budget: float, as_json: bool) -> None:
+    """Measure MODEL on this machine: the best thread count, which draft lengths pay, and by how much.
+
+    What is measured is kept, and the next chat starts with it. Ctrl-C ends it early; nothing measured is lost.
+    """
+    from edgespec.terminal.tune import Findings, measured  # noqa: PLC0415
+
+    findings = Findings()
+    try:
+        for found in measured(machine, budget):
+            findings.add(found)
+    finally:
+        if findings:
+            click.echo(findings.as_json() if as_json else findings.text())
 
 
 def _question(prompt: str | None) -> str | None:

@@ -26,6 +26,7 @@ from .verify import Drawing
 _PLAIN_EVERY = 64  # rounds after which a plain step is measured, if none was bought meanwhile
 _INTRODUCTION = 3  # tokens of a drafter's first draft
 _MEMORY = 0.98  # of the rate, a round
+_SURCHARGE = 0.01  # of a tree, in plain steps, until one was timed
 
 
 class Controller(Protocol):
@@ -91,9 +92,11 @@ class Adaptive:
     subtree where the target's session takes trees, else a chain. A drafter that does not pay falls silent and is
     probed now and then; its token is compared with what the target says anyway and need not be bought.
 
+    That nothing is slower than plain decoding rests on plain steps timed live: one is taken when the machine changed
+    its pace, and after a while without.
+
     Args:
-        trees: what a pass over a tree takes beyond one over a chain, in seconds; None where only chains can be
-            verified.
+        trees: whether the target's session takes trees.
     """
 
     def __init__(
@@ -102,19 +105,20 @@ class Adaptive:
         prices: Prices,
         calibration: Calibration | None = None,
         *,
-        trees: float | None = None,
+        trees: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.drafters = tuple(drafters)
         self.prices = prices
         self.calibration = calibration or Calibration()
+        #: Seconds that a pass over a tree takes beyond one over a chain as wide.
+        self.surcharge = _SURCHARGE * prices.plain()
         self._trees = trees
         self._clock = clock
         self._free = [drafter for drafter in drafters if not drafter.step_price]
         self._priced = [Earnings(d, self.calibration.ahead(d.name)) for d in drafters if d.step_price]
         self._tokens = 0.0
         self._seconds = 0.0
-        self._since_plain = 0
         self._growth: Growth | None = None
         self._nodes: list[int] = []
         self._trims = True
@@ -127,7 +131,7 @@ class Adaptive:
     def choose(self, drawing: Drawing, limit: int) -> Draft:
         self._growth = None
         limit = min(limit, self.prices.widest - 1)
-        if limit < 1 or self._since_plain >= _PLAIN_EVERY:
+        if limit < 1 or self.prices.unsure(1) or self.prices.unseen(1) >= _PLAIN_EVERY:
             return Draft()
         self._growth = growth = self._market(drawing, limit)
         self._trims = drawing.verifier.trims
@@ -146,9 +150,11 @@ class Adaptive:
         return growth.candidates.draft(self._nodes)
 
     def observe(self, round: Round) -> None:  # noqa: A002
-        self._since_plain = 0 if round.width == 1 else self._since_plain + 1
         self._tokens = _MEMORY * self._tokens + len(round.tokens)
         self._seconds = _MEMORY * self._seconds + round.verify_seconds + round.draft_seconds
+        if not round.draft.is_chain:
+            extra = max(0.0, round.verify_seconds - self.prices.price(round.width, round.held))
+            self.surcharge += 0.1 * (min(extra, 2 * self.surcharge) - self.surcharge)
         if self._growth is not None:
             candidates = self._growth.candidates
             by_text = candidates.by_text(round.tokens)
@@ -161,8 +167,8 @@ class Adaptive:
     def _market(self, drawing: Drawing, limit: int) -> Growth:
         """An empty tree, and what it may cost to grow."""
         curve = self.prices.curve(len(drawing.context))[: limit + 1]
-        candidates = Candidates(self.calibration)
-        return Growth(candidates, drawing, self._free, curve, self.rate(curve[0]), self._trees)
+        candidates, trees = Candidates(self.calibration), self.surcharge if self._trees else None
+        return Growth(candidates, drawing, self._free, curve, self.rate(curve[0]), trees)
 
     def _ask(self, earner: Earnings, growth: Growth, drawing: Drawing) -> None:
         """Let a drafter with a price go on from what is there, if it is worth asking or due for a probe."""

@@ -125,7 +125,7 @@ class Engine:
                 yield event
         except Interrupted:
             reason = "cancelled"
-        yield Finished(reason, tally.stats(self._prices.plain if self._prices else None))
+        yield Finished(reason, tally.stats(self._prices.plain(len(context)) if self._prices else None))
 
     def _prefill(self, context: Sequence[int], cached: int) -> None:
         self._target.rollback(cached)

@@ -87,11 +87,12 @@ def assemble(
         session = _opened(target, context)
         opened.callback(session.close)
         prices = _priced(session, "target", on_progress)
+        opened.callback(_keep_learned, session, prices)
         drafters: list[Drafter] = [Lookup(*ngrams)]
         if draft is not None:
             drafting = _opened(draft, context)
             opened.callback(drafting.close)
-            step = _priced(drafting, "draft", on_progress).plain
+            step = _priced(drafting, "draft", on_progress).plain()
             drafters.append(ModelDrafter(drafting, target.vocabulary.size, step))
         models = (target, draft) if draft is not None else (target,)
         close = opened.pop_all().close
@@ -109,6 +110,11 @@ def _opened(model: Model, context: int) -> Session:
             "speculation needs a model with attention in every layer"
         )
     return session
+
+
+def _keep_learned(session: Session, prices: Prices) -> None:
+    if prices.changed:
+        keep(session, prices)
 
 
 def _priced(session: Session, what: str, on_progress: OnProgress | None) -> Prices:

@@ -69,7 +69,7 @@ def test_the_purchase_is_the_best_of_all_prefixes(seed: int) -> None:
     for n, sure in enumerate(confidence, 1):
         reach *= controller.calibration.conditional("given", sure, n - 1)
         expected += reach
-        values.append(expected - controller.rate * (prices.price(1 + n) - prices.plain))
+        values.append(expected - controller.rate * (prices.price(1 + n) - prices.plain()))
     choice = controller.choose(drawing(), 15)
     assert values[len(choice.draft)] == pytest.approx(max(values))
     assert choice.asked[0].draft is drafter.draft

@@ -383,7 +383,7 @@ def test_prices_are_corrected_by_the_rounds(clock: Clock) -> None:
     speaker = Engine(target, SPOKEN, Fixed([], 0), verifier("match"), Interrupt(), prices)
     *_, finished = speaker.generate(Request(PROMPT, max_tokens=50))
     assert isinstance(finished, Finished)
-    assert prices.plain == pytest.approx(2.0, rel=0.02)
+    assert prices.plain() == pytest.approx(2.0, rel=0.02)
     assert finished.stats.seconds == 100.0
     assert finished.stats.speedup == pytest.approx(1.0, rel=0.02)
 

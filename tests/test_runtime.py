@@ -472,12 +472,25 @@ def test_prices_are_measured_once_and_told(own_cache: Path) -> None:
     assert len(list((own_cache / "prices").iterdir())) == 2
     kept = recall(target.sessions[0])
     assert kept is not None
-    assert kept.seconds == first.prices.seconds
+    assert kept.rows() == first.prices.rows()
     told.clear()
     second = assemble(target, draft, on_progress=lambda what, share: told.append((what, share)))
     assert told == []
-    ratios = {round(now / then, 6) for now, then in zip(second.prices.seconds, kept.seconds, strict=True)}
+    ratios = {round(now / then, 6) for now, then in zip(second.prices.curve(), kept.curve(), strict=True)}
     assert len(ratios) == 1, "only brought up to date, by the plain step of today"
+
+
+def test_what_the_rounds_taught_of_prices_is_kept_at_closing(own_cache: Path) -> None:
+    target = Recorded()
+    with assemble(target) as runtime:
+        before = recall(target.sessions[0])
+        for _ in range(9):
+            runtime.prices.observe(1, 1000, 77.0)
+            runtime.prices.observe(2, 1000, 99.0)
+    after = recall(target.sessions[0])
+    assert before is not None
+    assert after is not None
+    assert after.rows().keys() - before.rows().keys() == {1024}
 
 
 def test_a_context_that_was_not_asked_for_is_the_model_s_own_and_not_too_large() -> None:

@@ -92,8 +92,7 @@ def ours(trace: Trace, curve: Curve, calibration: Calibration | None = None, *, 
     """The speedup that `Adaptive` reaches."""
     world = World(trace, curve)
     drafters = [Lookup(), world.model]
-    extra = curve.tree if trees else None
-    return world.run(Adaptive(drafters, world.prices, calibration, trees=extra, clock=world.clock)).speedup(curve)
+    return world.run(Adaptive(drafters, world.prices, calibration, trees=trees, clock=world.clock)).speedup(curve)
 
 
 def compared(trace: Trace, curve: Curve, known: dict[str, Outcome]) -> Row:

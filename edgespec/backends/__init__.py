@@ -107,6 +107,8 @@ class Session(Protocol):
     context: int
     can_rollback: bool
     can_tree: bool
+    #: The widest decode.
+    widest: int
     #: What determines the price of a pass: file, device, threads, engine version.
     identity: str
 

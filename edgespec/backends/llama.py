@@ -203,6 +203,7 @@ class LlamaSession:
         self.can_rollback = model.can_rollback
         self.identity = model.identity
         self._interrupt = model.interrupt
+        self.widest = min(_CHUNK, context)
         self._context, self._low = model.open_context(context)
         self.context = min(context, int(self._low.llama_n_ctx(self._context)))
         self._memory = self._low.llama_get_memory(self._context)

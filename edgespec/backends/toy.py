@@ -87,6 +87,7 @@ class ToySession:
 
     can_rollback = True
     can_tree = True
+    widest = 512
     identity = "toy"
 
     def __init__(self, rule: Rule, vocab: int, context: int = 4096, interrupt: Interrupt | None = None) -> None:

@@ -40,7 +40,7 @@ class Loading:
         from ..pair import Speculation  # noqa: PLC0415
         from . import background  # noqa: PLC0415
 
-        target, draft = self._files()
+        target, draft = files(self.model, self.draft)
         names = tuple(name.strip() for name in self.drafter.split(",")) if self.drafter is not None else None
         speculation = Speculation(names, self._k(), self.verifier)
         device = Device(self.ctx, self.threads, self.gpu_layers)
@@ -65,14 +65,6 @@ class Loading:
                 click.echo(f"{draft}, found beside the model, is left out: {error}", err=True)
                 return background.call(lambda: opened(None), interrupt.set)
 
-    def _files(self) -> tuple[Path, Path | None]:
-        from edgespec import models  # noqa: PLC0415
-
-        found = models.demo() if self.model is None else models.with_draft(self.model)
-        if self.draft == "auto":
-            return found
-        return found.target, None if self.draft == "none" else Path(self.draft)
-
     def _k(self) -> int | None:
         from ..errors import OptionError  # noqa: PLC0415
 
@@ -82,6 +74,17 @@ class Loading:
             return int(self.k)
         except ValueError:
             raise OptionError(f"--k is {self.k!r}; it must be auto, or a number from 0 (plain decoding)") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Which models to measure, and where they run."""
+
+    model: Path | None
+    draft: str
+    ctx: int
+    threads: int
+    gpu_layers: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,16 @@ class Choosing:
         return Sampling(top_k=top_k, seed=self.seed if self.seed is not None else seed, **chosen)
 
 
+def files(model: Path | None, draft: str) -> tuple[Path, Path | None]:
+    """The target and the draft model that the options name: the demo pair without a model."""
+    from edgespec import models  # noqa: PLC0415
+
+    found = models.demo() if model is None else models.with_draft(model)
+    if draft == "auto":
+        return found
+    return found.target, None if draft == "none" else Path(draft)
+
+
 def gathered(
     kind: type[Any], name: str, *options: Callable[..., Any]
 ) -> Callable[[Callable[..., R]], Callable[..., R]]:
@@ -140,22 +153,37 @@ def gathered(
 
 
 PATH = click.Path(path_type=Path)
+_model = click.argument("model", type=PATH, required=False)
+_draft = click.option(
+    "--draft",
+    default="auto",
+    metavar="PATH|auto|none",
+    help="Draft model [default: auto, a .draft.gguf beside MODEL]",
+)
+_ctx = click.option("--ctx", default=0, metavar="N", help="Context in tokens [default: the model's, at most 4096]")
+_gpu_layers = click.option(
+    "--gpu-layers", default=-1, metavar="N", help="Layers on the GPU [default: all, where there is one]"
+)
+machine = gathered(
+    Machine,
+    "machine",
+    _model,
+    _draft,
+    _ctx,
+    click.option("--threads", default=0, metavar="N", help="Measure with so many CPU threads only [default: several]"),
+    _gpu_layers,
+)
 loading = gathered(
     Loading,
     "loading",
-    click.argument("model", type=PATH, required=False),
-    click.option(
-        "--draft",
-        default="auto",
-        metavar="PATH|auto|none",
-        help="Draft model [default: auto, a .draft.gguf beside MODEL]",
-    ),
+    _model,
+    _draft,
     click.option("--drafter", metavar="NAME,...", help="Drafters to use: lookup, model [default: all]"),
     click.option("--k", default="auto", metavar="auto|N", help="Tokens to draft a round; 0 is plain decoding"),
     click.option("--verifier", default="match", show_default=True, metavar="NAME", help="match or rejection"),
-    click.option("--ctx", default=0, metavar="N", help="Context in tokens [default: the model's, at most 4096]"),
+    _ctx,
     click.option("--threads", default=0, metavar="N", help="CPU threads [default: one a physical core]"),
-    click.option("--gpu-layers", default=-1, metavar="N", help="Layers on the GPU [default: all, where there is one]"),
+    _gpu_layers,
 )
 choosing = gathered(
     Choosing,

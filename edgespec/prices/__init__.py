@@ -1,0 +1,25 @@
+"""What a pass over n tokens costs on this machine: measured at load, kept on disk, corrected by every round.
+
+Prices are a staircase that depends on machine, quantization, threads, cache length and what else runs (llama.cpp's
+kernels take rows in groups of 4 or 8), so nothing is assumed of their shape.
+"""
+
+from .measuring import WIDTHS, Clock, filler, measure, measure_here, refresh
+from .prices import BASE, Prices
+from .store import cache_folder, keep, recall
+from .table import Table
+
+__all__ = [
+    "BASE",
+    "WIDTHS",
+    "Clock",
+    "Prices",
+    "Table",
+    "cache_folder",
+    "filler",
+    "keep",
+    "measure",
+    "measure_here",
+    "recall",
+    "refresh",
+]

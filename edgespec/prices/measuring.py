@@ -1,0 +1,140 @@
+"""Passes timed before there are rounds to learn from."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+from ..backends import Session
+from .prices import BASE, Prices
+
+WIDTHS = 16  #: widths measured at load are 1 to this many tokens; the longest adaptive draft is one less
+_SWEEPS = 24
+_LEAST = 3  # sweeps, the first of them to warm up
+_VITAL = (1, 2, 3, 4, 8, 16, 32)  # measured whatever it takes: kernels have their steps there
+
+Clock = Callable[[], float]
+Tell = Callable[[float], None]
+
+
+def measure(
+    session: Session,
+    on_share: Tell = lambda _share: None,
+    *,
+    widest: int = WIDTHS,
+    budget: float = 1.0,
+    clock: Clock = time.perf_counter,
+) -> list[float]:
+    """Measure passes of 1 to `widest` tokens after `BASE` others: seconds by width, as `measure_here` does.
+
+    The session must be empty, and is so afterwards.
+    """
+    widest = max(1, min(widest, session.widest, session.context - 1))
+    try:
+        session.prefill(filler(session, max(0, min(BASE, session.context - widest))))
+        return measure_here(session, on_share, widest=widest, budget=budget, clock=clock)
+    finally:
+        session.rollback(0)
+
+
+def measure_here(
+    session: Session,
+    on_share: Tell = lambda _share: None,
+    *,
+    widest: int = WIDTHS,
+    budget: float = 1.0,
+    clock: Clock = time.perf_counter,
+) -> list[float]:
+    """Measure passes of 1 to `widest` tokens after what the session holds: the median seconds by width.
+
+    The widths where kernels have their steps are timed at least twice; a first pass, in which engines build graphs,
+    is not counted. The others are, too, as far as `budget` seconds suffice; what is left out lies on a straight
+    line between its neighbours. Sweeps go up and down by turns, and on while there is time. The session holds what it
+    held before. `on_share` is told the share done, from 0 to 1.
+    """
+    widest = max(1, min(widest, session.widest, session.context - len(session.tokens)))
+    return _Measurement(session, clock, on_share, widest).run(budget)
+
+
+def filler(session: Session, n: int) -> list[int]:
+    """`n` tokens to fill a cache with; which does not matter."""
+    return [1 + i % max(1, session.vocab - 2) for i in range(n)]
+
+
+def refresh(session: Session, prices: Prices, clock: Clock = time.perf_counter) -> None:
+    """Scale recalled `prices` to what a plain step takes now: a laptop on battery, or with company, is another machine.
+
+    Takes three plain steps, which also bring the weights into memory. The session must be empty, and is so afterwards.
+    """
+    times = []
+    for _ in range(3):
+        before = clock()
+        session.decode((0,))
+        times.append(clock() - before)
+    session.rollback(0)
+    prices.rescale(min(times[1:]) / prices.plain(0))
+
+
+class _Measurement:
+    """One curve in the making."""
+
+    def __init__(self, session: Session, clock: Clock, on_share: Tell, widest: int) -> None:
+        self._session = session
+        self._clock = clock
+        self._tell = on_share
+        self._base = len(session.tokens)
+        self._tokens = filler(session, widest)
+        self._widest = widest
+        self._times: dict[int, list[float]] = {n: [] for n in range(1, widest + 1)}
+        self._done = 0
+        self._up = False
+
+    def run(self, budget: float) -> list[float]:
+        started = self._clock()
+        vital = sorted({n for n in (*_VITAL, self._widest) if n <= self._widest})
+        self._sweeps(vital, _LEAST, self._widest)
+        others = self._affordable(budget - (self._clock() - started))
+        chosen = sorted([*vital, *others])
+        self._sweeps(others, _LEAST, len(chosen))
+        curve = self._curve()
+        sweep = sum(curve[n - 1] for n in chosen)
+        while self._clock() - started + sweep <= budget and len(self._times[1]) < _SWEEPS:
+            self._sweeps(chosen, 1, len(chosen))
+        self._tell(1.0)
+        return self._curve()
+
+    def _sweeps(self, widths: Sequence[int], sweeps: int, of: int) -> None:
+        """Time every width, up and down by turns; a slow drift then makes none of them dearer than another."""
+        for _ in range(sweeps):
+            self._up = not self._up
+            for n in widths if self._up else reversed(widths):
+                before = self._clock()
+                self._session.decode(self._tokens[:n])
+                self._times[n].append(self._clock() - before)
+                self._session.rollback(self._base)
+                self._done += 1
+                self._tell(min(1.0, self._done / (_LEAST * of)))
+
+    def _affordable(self, seconds: float) -> list[int]:
+        """The widths yet unmeasured that there is time for, those after a likely step first."""
+        curve = self._curve()
+        chosen = []
+        left = [n for n, times in self._times.items() if not times]
+        for n in sorted(left, key=lambda n: ((n - 1) % 4 > 0, n % 2, n)):
+            seconds -= _LEAST * curve[n - 1]
+            if seconds > 0:
+                chosen.append(n)
+        return sorted(chosen)
+
+    def _curve(self) -> list[float]:
+        # Of two the lower: nothing makes a pass faster than it is.
+        known = {n: statistics.median_low(times[1:]) for n, times in self._times.items() if len(times) > 1}
+        return [_between(known, n) for n in range(1, self._widest + 1)]
+
+
+def _between(known: dict[int, float], n: int) -> float:
+    below, above = max(m for m in known if m <= n), min(m for m in known if m >= n)
+    if below == above:
+        return known[n]
+    return known[below] + (n - below) / (above - below) * (known[above] - known[below])

@@ -1,0 +1,198 @@
+"""What `edgespec tune` does and says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from ..backends import Device, Interrupt
+from ..backends.llama import physical_cores
+from ..errors import VocabularyMismatch
+from ..tuning import (
+    TYPICAL,
+    Measured,
+    best,
+    break_even,
+    ceiling,
+    fastest,
+    opener,
+    restless,
+    speedup,
+    thread_counts,
+    tune,
+)
+from . import background
+from .options import Machine, files
+from .progress import progress
+
+_ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)
+_LENGTHS = (1, 2, 3, 4, 5, 7, 11, 15)
+_WORTH = 1.05  # a speedup below is not worth a word
+_BUSY = (
+    "These figures are no good: wide passes took less than narrow ones, so something else was running. "
+    "Close what you can and tune again; figures like these are not kept."
+)
+_DEAR = 0.25  # of a plain step, for a draft's
+_BAR = 24  # characters of the longest bar
+
+
+def measured(machine: Machine, budget: float) -> Iterator[Measured]:
+    """Measure with a progress bar; on Ctrl-C raises Interrupted once all is closed."""
+    target, draft = files(machine.model, machine.draft)
+    device = Device(machine.ctx, machine.threads, machine.gpu_layers)
+    threads = [machine.threads] if machine.threads else thread_counts(physical_cores())
+    with progress("measuring this machine") as tell:
+
+        def run(draft: Path | None) -> Iterator[Measured]:
+            interrupt = Interrupt()
+            opened = opener(target, draft, device, interrupt)
+            found = tune(opened, threads, budget=budget, on_progress=lambda what, share: tell(what, share, 1.0))
+            return background.stream(found, interrupt.set)
+
+        try:
+            yield from run(draft)
+        except VocabularyMismatch as error:
+            if machine.draft != "auto":
+                raise
+            click.echo(f"{draft}, found beside the model, is left out: {error}", err=True)
+            yield from run(None)
+
+
+class Findings:
+    """What was measured by thread count, and what it means."""
+
+    def __init__(self, default: int | None = None) -> None:
+        self._default = physical_cores() if default is None else default
+        self._by_threads: dict[int, Measured] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_threads)
+
+    def add(self, found: Measured) -> None:
+        self._by_threads[found.threads] = found
+
+    @property
+    def chosen(self) -> Measured:
+        return fastest(list(self._by_threads.values()))
+
+    @property
+    def _restless(self) -> bool:
+        return any(restless(row) for each in self._by_threads.values() for row in each.rows.values())
+
+    def text(self) -> str:
+        """All of it, for a person."""
+        busy = _BUSY if self._restless else ""
+        parts = [self._threads(), prices(self.chosen), gains(self.chosen), busy or meaning(self.chosen)]
+        return "\n\n".join(part for part in parts if part)
+
+    def as_json(self) -> str:
+        """All of it, for a program; seconds throughout."""
+        curve, step = self.chosen.curve, self.chosen.drafting
+        most = ceiling(curve, step)
+        return json.dumps(
+            {
+                "threads": {"best": self.chosen.threads, "default": self._default},
+                "measured": [
+                    {
+                        "threads": each.threads,
+                        "step": each.step,
+                        "prices": {str(c): list(r) for c, r in each.rows.items()},
+                    }
+                    for each in self._by_threads.values()
+                ],
+                "best": {str(a): best(curve, step, a)._asdict() for a in _ACCEPTANCES},
+                "restless": self._restless,
+                "ceiling": most._asdict(),
+                "break_even": break_even(curve, step),
+            }
+        )
+
+    def _threads(self) -> str:
+        lines = ["threads  plain tokens/s  with drafts that are right 70% of the time"]
+        lines += [
+            f"{each.threads:7}  {1 / each.curve[0]:14.1f}  {each.speed:.1f} (K = {self._k(each)})"
+            for each in sorted(self._by_threads.values(), key=lambda each: each.threads)
+        ]
+        chosen = self.chosen.threads
+        if len(self._by_threads) > 1 and chosen != self._default:
+            lines.append(f"Best: {chosen}. The default here is {self._default}, so add --threads {chosen}.")
+        elif len(self._by_threads) > 1:
+            lines.append(f"Best: {chosen}, which is the default here.")
+        return "\n".join(lines)
+
+    def _k(self, each: Measured) -> int:
+        return best(each.curve, each.drafting, TYPICAL).k
+
+
+def prices(found: Measured) -> str:
+    """The curve as a table with bars, a column for each cache length."""
+    full = _bar(sys.stdout.encoding)
+    top = max(found.curve) / found.curve[0]
+    contexts = sorted(found.rows)
+    lines = [
+        f"What a pass takes with {found.threads} thread{'s' * (found.threads > 1)}, in milliseconds",
+        "tokens  " + "".join(f"{f'after {c}':>14}" for c in contexts) + "   in plain steps",
+    ]
+    for n, seconds in enumerate(found.curve, 1):
+        row = [found.rows[c][n - 1] if n <= len(found.rows[c]) else None for c in contexts]
+        cells = "".join(f"{1e3 * s:14.2f}" if s is not None else f"{'':14}" for s in row)
+        ratio = seconds / found.curve[0]
+        lines.append(f"{n:6}  {cells}   {ratio:5.2f} {full * max(1, round(_BAR * ratio / top))}")
+    return "\n".join(lines)
+
+
+def gains(found: Measured) -> str:
+    """Speedups by acceptance and K, the best K of all beside them."""
+    lengths = [k for k in _LENGTHS if k < len(found.curve)]
+    if not lengths:
+        return ""
+    free = " look-ups, at best" if found.step else ""
+    lines = [
+        "How many times faster than plain decoding, by how often a drafted token is right",
+        " right  " + "".join(f"{f'K = {k}':>8}" for k in lengths) + "   best" + (" " * 12 + free if free else ""),
+    ]
+    for acceptance in _ACCEPTANCES:
+        cells = "".join(f"{speedup(found.curve, found.drafting, acceptance, k):8.2f}" for k in lengths)
+        line = f"{acceptance:6.0%}  {cells}   {_best(best(found.curve, found.drafting, acceptance)):16}"
+        lines.append((line + (_best(best(found.curve, 0.0, acceptance)) if free else "")).rstrip())
+    return "\n".join(lines)
+
+
+def meaning(found: Measured) -> str:
+    """The same in words."""
+    curve, step = found.curve, found.drafting
+    most, least = ceiling(curve, step), break_even(curve, step)
+    drafter = "this draft model" if found.step else "a drafter that costs nothing"
+    if most.speedup < _WORTH or least is None:
+        return (
+            f"Speculation cannot pay here: were every token of {drafter} right, it would be {most.speedup:.2f}x plain "
+            "decoding. edgespec finds out by itself and decodes plainly."
+        )
+    typical = best(curve, step, TYPICAL)
+    n = 1 + (typical.k or most.k)
+    lines = [f"This machine checks {n} tokens for the price of {curve[n - 1] / curve[0]:.1f} plain steps."]
+    if found.step:
+        lines.append(f"Drafting a token takes {found.step / curve[0]:.2f} of a plain step.")
+    if typical.k:
+        lines.append(f"A draft that is right 70% of the time gives {typical.speedup:.2f}x, at K = {typical.k}.")
+    lines.append(f"Drafts pay if they are right more than {least:.0%} of the time.")
+    lines.append(f"The most there is, were every drafted token right: {most.speedup:.2f}x, at K = {most.k}.")
+    if found.step and found.step > _DEAR * curve[0]:
+        lines.append(
+            "The draft model is dear for this target: a smaller one, or a coarser quantization, would pay more."
+        )
+    lines.append("edgespec takes the best K by itself, round by round; what was measured is kept for it.")
+    return "\n".join(lines)
+
+
+def _best(found: tuple[int, float]) -> str:
+    k, gain = found
+    return f"{gain:.2f} at K = {k}" if k else "plain decoding"
+
+
+def _bar(encoding: str | None) -> str:
+    return "█" if "utf" in (encoding or "").lower() else "#"
