@@ -6,8 +6,9 @@ rejection was never tried and is no evidence.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +20,6 @@ _SUREST = 0.995
 _REMEMBERED = 30.0  # tries that what an earlier run learned counts for at most
 
 ALONE, AGREED, AGAINST = range(3)  #: no other drafter spoke; another says the same; another says something else
-_RELATIONS = ("alone", "agreed", "against")
 
 
 class Rate:
@@ -42,6 +42,22 @@ class Rate:
     def value(self) -> float:
         """The chance of a hit."""
         return (self.hits + self.prior * _WEIGHT) / (self.tries + _WEIGHT)
+
+    def kept(self) -> list[float]:
+        """The counts, as JSON has them."""
+        return [round(self.hits, 3), round(self.tries, 3)]
+
+    def remember(self, counts: Sequence[float]) -> None:
+        """Begin with what `kept` gave. It counts for no more than some tries: this text may be another.
+
+        Raises:
+            ValueError: counts that no tries can have come to.
+        """
+        hits, tries = counts
+        if not 0 <= hits <= tries + 0.01 or not tries < math.inf:
+            raise ValueError(counts)
+        share = min(1.0, _REMEMBERED / tries) if tries else 0.0
+        self.hits, self.tries = hits * share, tries * share
 
 
 class Cell:
@@ -87,6 +103,23 @@ class Guesses:
         cell.value = (rate.hits + prior * _WEIGHT) / (rate.tries + _WEIGHT)
         return cell
 
+    def kept(self) -> list[list[float]]:
+        """The counts, as JSON has them: the trust, then each cell's."""
+        return [[round(self._hits, 3), round(self._promised, 3)], *(cell.rate.kept() for cell in self.cells)]
+
+    @classmethod
+    def of(cls, relation: int, counts: Sequence[Sequence[float]]) -> Guesses:
+        """What `kept` gave."""
+        guesses = cls(relation)
+        (hits, promised), *cells = counts
+        if not 0 <= hits < math.inf or not 0 < promised < math.inf:
+            raise ValueError(counts)
+        share = min(1.0, _REMEMBERED / promised)
+        guesses._hits, guesses._promised = hits * share, promised * share
+        for cell, known in zip(guesses.cells, cells, strict=True):
+            cell.rate.remember(known)
+        return guesses
+
 
 class Ahead:
     """How often a drafter's next guess is right before it is known: the first of a round, and those that follow."""
@@ -96,6 +129,18 @@ class Ahead:
     def __init__(self) -> None:
         self.first = Rate(_TRUST, 0.97)
         self.later = Rate(_TRUST, 0.98)
+
+    def kept(self) -> list[list[float]]:
+        """The counts, as JSON has them."""
+        return [self.first.kept(), self.later.kept()]
+
+    @classmethod
+    def of(cls, counts: Sequence[Sequence[float]]) -> Ahead:
+        """What `kept` gave."""
+        ahead = cls()
+        for rate, known in zip((ahead.first, ahead.later), counts, strict=True):
+            rate.remember(known)
+        return ahead
 
 
 class Calibration:
@@ -118,6 +163,35 @@ class Calibration:
     def ahead(self, drafter: str) -> Ahead:
         """What is expected of a drafter's guesses before it is asked."""
         return self._ahead.setdefault(drafter, Ahead())
+
+    def summary(self) -> dict[str, float]:
+        """By drafter, how often its likeliest guess was right, as far as it was tried."""
+        tried: dict[str, list[tuple[float, float]]] = {}
+        for (drafter, rank, _), guesses in self._guesses.items():
+            if rank == 0:
+                tried.setdefault(drafter, []).extend((cell.rate.hits, cell.rate.tries) for cell in guesses.cells)
+        sums = {drafter: [sum(column) for column in zip(*cells, strict=True)] for drafter, cells in tried.items()}
+        return {drafter: hits / tries for drafter, (hits, tries) in sums.items() if tries}
+
+    def kept(self) -> dict[str, Any]:
+        """All that was learned, as JSON has it."""
+        return {
+            "guesses": [[*key, guesses.kept()] for key, guesses in self._guesses.items()],
+            "ahead": {drafter: ahead.kept() for drafter, ahead in self._ahead.items()},
+        }
+
+    @classmethod
+    def of(cls, kept: Mapping[str, Any]) -> Calibration:
+        """What an earlier run learned, so that this one begins with it; what makes no sense is left out."""
+        calibration = cls()
+        try:
+            for drafter, rank, relation, counts in kept.get("guesses", ()):
+                calibration._guesses[str(drafter), int(rank), int(relation)] = Guesses.of(int(relation), counts)
+            for drafter, counts in kept.get("ahead", {}).items():
+                calibration._ahead[str(drafter)] = Ahead.of(counts)
+        except (TypeError, ValueError, AttributeError, IndexError):
+            return cls()
+        return calibration
 
 
 def _prior(relation: int, confidence: float) -> float:

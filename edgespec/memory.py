@@ -6,17 +6,12 @@ may read, in the cache folder; `Memory.forget` deletes it.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .errors import EdgespecError, OptionError
-from .prices import cache_folder
+from .cache import Shelf
+from .errors import OptionError
 
 _VERSION = 1
 
@@ -39,23 +34,19 @@ class Memory:
     def __init__(self, identity: str, vocab: int, limit: int = 1 << 16) -> None:
         if limit < 1:
             raise OptionError(f"the memory's limit is {limit} tokens; it must be 1 or more")
-        self._identity = identity
+        self._shelf = Shelf("memory", identity, _VERSION)
         self._vocab = vocab
         self._limit = limit
 
     @property
     def path(self) -> Path:
         """Where the texts lie."""
-        name = hashlib.sha256(self._identity.encode()).hexdigest()[:32]
-        return cache_folder() / "memory" / f"{name}.json"
+        return self._shelf.path
 
     def texts(self) -> list[list[int]]:
         """What is kept, the oldest first."""
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-            kept = json.loads(self.path.read_bytes())
-            if kept["version"] == _VERSION and kept["identity"] == self._identity and self._sound(kept["texts"]):
-                return self._newest(kept["texts"])
-        return []
+        texts = self._shelf.read().get("texts")
+        return self._newest(texts) if isinstance(texts, list) and self._sound(texts) else []
 
     def add(self, tokens: Sequence[int]) -> None:
         """Keep `tokens`, a whole text. It takes the place of those it continues: a chat may be added at every turn."""
@@ -63,7 +54,7 @@ class Memory:
         if not text:
             return
         texts = [kept for kept in self.texts() if kept != text[: len(kept)]]
-        self._write(self._newest([*texts, text]))
+        self._shelf.write({"texts": self._newest([*texts, text])})
 
     def forget(self) -> None:
         """Delete what is kept.
@@ -71,13 +62,7 @@ class Memory:
         Raises:
             EdgespecError: it cannot be deleted.
         """
-        try:
-            for path in (self.path, *self.path.parent.glob(f"{self.path.stem}*.part")):
-                path.unlink(missing_ok=True)
-        except NotADirectoryError:
-            return  # nothing can have been kept
-        except OSError as error:
-            raise EdgespecError(f"{error.filename} cannot be deleted: {error.strerror}; delete it yourself") from error
+        self._shelf.forget()
 
     def _sound(self, texts: Any) -> bool:
         """Whether these are tokens: no file may put a token before the model that it does not know."""
@@ -98,16 +83,3 @@ class Memory:
         if texts and not fitting:
             fitting.append(texts[-1][-room:])
         return fitting[::-1]
-
-    def _write(self, texts: list[list[int]]) -> None:
-        kept = json.dumps({"version": _VERSION, "identity": self._identity, "texts": texts}, separators=(",", ":"))
-        with contextlib.suppress(OSError):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            # Readable by its owner alone from the first byte on, and whole once it has its name.
-            descriptor, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=self.path.stem, suffix=".part")
-            try:
-                with os.fdopen(descriptor, "w") as file:
-                    file.write(kept)
-                Path(temporary).replace(self.path)
-            finally:
-                Path(temporary).unlink(missing_ok=True)

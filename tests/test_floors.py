@@ -17,7 +17,7 @@ HOUSE = Path(edgespec.__file__).parent
 #: From the ground up. Modules of one floor do not import each other.
 FLOORS = [
     {"errors", "types", "automaton"},
-    {"sampling", "llamacpp"},
+    {"sampling", "llamacpp", "cache"},
     {"verify", "backends", "text", "stats"},
     {"prices", "calibration", "template", "drafters"},
     {"candidates"},

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from edgespec.backends.toy import ToySession, ngram_rule
-from edgespec.prices import WIDTHS, Prices, cache_folder, keep, measure, measure_here, recall, refresh
+from edgespec.cache import cache_folder
+from edgespec.prices import WIDTHS, Prices, keep, measure, measure_here, recall, refresh
 from edgespec.types import Floats
 
 from .helpers import Clock, Priced

@@ -6,7 +6,7 @@ kernels take rows in groups of 4 or 8), so nothing is assumed of their shape.
 
 from .measuring import WIDTHS, Clock, filler, measure, measure_here, refresh
 from .prices import BASE, Prices
-from .store import cache_folder, keep, recall
+from .store import keep, recall
 from .table import Table
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "Clock",
     "Prices",
     "Table",
-    "cache_folder",
     "filler",
     "keep",
     "measure",

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import math
-import os
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
-from platformdirs import user_cache_path
 
 from ..backends import Session
+from ..cache import Shelf
 from .measuring import WIDTHS
 from .prices import Prices
 from .table import Row
@@ -45,27 +38,19 @@ def keep(session: Session, prices: Prices) -> None:
         before = rows.get(context, ())
         known = (before[i] if s is None and i < len(before) else s for i, s in enumerate(row))
         rows[context] = (*known, *before[len(row) :])
-    _write(_path(session), {"version": _VERSION, "identity": session.identity, "rows": rows})
+    _shelf(session).write({"rows": rows})
 
 
-def cache_folder() -> Path:
-    """Where edgespec keeps what it can measure again; the environment variable EDGESPEC_CACHE moves it."""
-    moved = os.environ.get("EDGESPEC_CACHE")
-    return Path(moved) if moved else user_cache_path("edgespec", appauthor=False)
-
-
-def _path(session: Session) -> Path:
-    name = hashlib.sha256(session.identity.encode()).hexdigest()[:32]
-    return cache_folder() / "prices" / f"{name}.json"
+def _shelf(session: Session) -> Shelf:
+    return Shelf("prices", session.identity, _VERSION)
 
 
 def _read(session: Session) -> Mapping[int, Row]:
-    """The rows kept; none where the file is missing, broken, of another version or not ours."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        kept = json.loads(_path(session).read_text("utf-8"))
-        rows: dict[int, Row] = {int(context): [*map(_seconds, row)] for context, row in kept["rows"].items()}
-        ours = kept["version"] == _VERSION and kept["identity"] == session.identity
-        if ours and all(rows.values()) and min(rows) > 0:
+    """The rows kept; none where they make no sense."""
+    with contextlib.suppress(ValueError, TypeError, AttributeError):
+        kept = _shelf(session).read().get("rows", {})
+        rows: dict[int, Row] = {int(context): [*map(_seconds, row)] for context, row in kept.items()}
+        if all(rows.values()) and min(rows, default=1) > 0:
             return rows
     return {}
 
@@ -77,16 +62,3 @@ def _seconds(kept: object) -> float | None:
     if not isinstance(kept, float | int) or not 0 < kept < math.inf:
         raise ValueError(kept)
     return float(kept)
-
-
-def _write(path: Path, kept: Mapping[str, Any]) -> None:
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # A name of its own, then a rename: two processes may write, and a reader never sees half a file.
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        try:
-            with os.fdopen(descriptor, "w") as file:
-                json.dump(kept, file)
-            Path(temporary).replace(path)
-        except OSError:
-            Path(temporary).unlink(missing_ok=True)

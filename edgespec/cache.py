@@ -1,0 +1,78 @@
+"""What edgespec keeps between runs: one JSON file for each kind and identity, safe to delete at any time.
+
+Files are written whole under another name and then renamed, so two processes may write and no reader sees half a
+file. What is missing, broken, of another version or not ours is as if it were not there; what cannot be written is
+left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_cache_path
+
+from .errors import EdgespecError
+
+
+def cache_folder() -> Path:
+    """Where all of it lies; the environment variable EDGESPEC_CACHE moves it."""
+    moved = os.environ.get("EDGESPEC_CACHE")
+    return Path(moved) if moved else user_cache_path("edgespec", appauthor=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """The place of one thing: its `kind`, which names a folder, what it belongs to, and the version of its form."""
+
+    kind: str
+    identity: str
+    version: int
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        name = hashlib.sha256(self.identity.encode()).hexdigest()[:32]
+        return cache_folder() / self.kind / f"{name}.json"
+
+    def read(self) -> dict[str, Any]:
+        """What was kept; nothing where that is not to be had."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            kept: dict[str, Any] = json.loads(self.path.read_bytes())
+            if kept.pop("version") == self.version and kept.pop("identity") == self.identity:
+                return kept
+        return {}
+
+    def write(self, kept: Mapping[str, Any]) -> None:
+        """Keep this in place of what was kept, readable by its owner alone."""
+        text = json.dumps({"version": self.version, "identity": self.identity, **kept}, separators=(",", ":"))
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=self.path.stem, suffix=".part")
+            try:
+                with os.fdopen(descriptor, "w") as file:
+                    file.write(text)
+                Path(temporary).replace(self.path)
+            finally:
+                Path(temporary).unlink(missing_ok=True)
+
+    def forget(self) -> None:
+        """Delete what was kept, and what a killed process left of it.
+
+        Raises:
+            EdgespecError: it cannot be deleted.
+        """
+        try:
+            for path in (self.path, *self.path.parent.glob(f"{self.path.stem}*.part")):
+                path.unlink(missing_ok=True)
+        except NotADirectoryError:
+            return  # nothing can have been kept
+        except OSError as error:
+            raise EdgespecError(f"{error.filename} cannot be deleted: {error.strerror}; delete it yourself") from error
