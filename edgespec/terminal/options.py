@@ -152,7 +152,7 @@ loading = gathered(
     ),
     click.option("--drafter", metavar="NAME,...", help="Drafters to use: lookup, model [default: all]"),
     click.option("--k", default="auto", metavar="auto|N", help="Tokens to draft a round; 0 is plain decoding"),
-    click.option("--verifier", default="match", show_default=True, metavar="NAME", help="match or rejection"),
+    click.option("--verifier", default="match", show_default=True, metavar="NAME", help="match, rejection or block"),
     click.option("--ctx", default=0, metavar="N", help="Context in tokens [default: the model's, at most 4096]"),
     click.option("--threads", default=0, metavar="N", help="CPU threads [default: one a physical core]"),
     click.option("--gpu-layers", default=-1, metavar="N", help="Layers on the GPU [default: all, where there is one]"),
