@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from ..sampling import RESIDUAL, Sampling, distribution, draw, happens, round_seed
 from ..types import Acceptance, Distribution, Draft, Floats
 from .rejection import Rejection
-from .rest import drawn_from, ratio, rest
+from .rest import chance, drawn_from, rest
 
 
 class Block(Rejection):
@@ -64,12 +64,12 @@ class _Walk:
             return False
         p = self._target(node, path)
         for child in children:
-            token, q = self._draft.tokens[child], drawn_from(self._draft, child)
-            chance = ratio(kept * p.of(token), q.of(token))
-            if chance > 0 and self.ends_below(child, chance, (*path, child)):
+            q = drawn_from(self._draft, child)
+            with_child = chance(self._draft.tokens[child], p, q, kept)
+            if with_child > 0 and self.ends_below(child, with_child, (*path, child)):
                 return True
             p, owed = rest(p, q, kept)
-            kept = ratio(owed, 1 - kept + owed)
+            kept = owed / (1 - kept + owed) if kept < 1 else 1.0
         if children and not self._passes(node, kept, path):
             return False
         self.path, self.p = path, p

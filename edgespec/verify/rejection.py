@@ -11,7 +11,7 @@ from ..sampling import DRAFTING, RESIDUAL, Sampling, distribution, draw, happens
 from ..types import Acceptance, Distribution, Draft, Floats
 from .drawing import Drawn
 from .match import Match
-from .rest import drawn_from, ratio, rest
+from .rest import chance, drawn_from, rest
 
 
 class Rejection:
@@ -48,10 +48,9 @@ def _try_children(
 ) -> tuple[int | None, Distribution]:
     """The accepted child, or None and the distribution left for the correction."""
     for child in draft.children(node):
-        token = draft.tokens[child]
         q = drawn_from(draft, child)
         # Siblings may repeat a token, so the node keys the noise.
-        if happens(ratio(p.of(token), q.of(token)), seed, position, child):
+        if happens(chance(draft.tokens[child], p, q), seed, position, child):
             return child, p
         p = rest(p, q).distribution
     return None, p

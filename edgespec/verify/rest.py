@@ -19,8 +19,8 @@ class Rest(NamedTuple):
 def rest(p: Distribution, q: Distribution, weight: float = 1.0) -> Rest:
     """max(weight * p - q, 0), normalised.
 
-    The supports may differ: filters cut p and q each by its own tail. A mass of 0 comes with p itself: then the token
-    was accepted for certain, or is a rounding error from it, and anything right will do.
+    The supports may differ: filters cut p and q each by its own tail. With a mass of 0 it is p itself: then only a
+    rounding error refused the token, and anything that p may say will do.
     """
     taken = np.zeros(1 + max(int(p.tokens.max()), int(q.tokens.max())))
     taken[q.tokens] = q.probs
@@ -39,6 +39,7 @@ def drawn_from(draft: Draft, node: int) -> Distribution:
     return Distribution(np.array([draft.tokens[node]], dtype=np.int64), np.ones(1))
 
 
-def ratio(part: float, whole: float) -> float:
-    """part / whole, at most 1; 1 too where both are 0."""
-    return part / whole if part < whole else 1.0
+def chance(token: int, p: Distribution, q: Distribution, kept: float = 1.0) -> float:
+    """min(kept * p / q, 1) of `token`: the chance to keep it where what is above it is kept with `kept`."""
+    wanted, had = kept * p.of(token), q.of(token)
+    return wanted / had if wanted < had else float(wanted > 0)
