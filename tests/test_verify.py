@@ -90,6 +90,10 @@ def test_rounding_leaves_something_to_say(rule: Verifier) -> None:
         q = Distribution(p.tokens, p.probs * (1 + 4e-16, 1.0, 1 - 4e-16))
         got = rule.accept(Draft.chain([0, 2], [0.5] * 2, "test", [q, q]), np.stack([row] * 3), sampling, [0])
         assert got.path == (0, 1)
+        # The same error, made large: q is above p everywhere. A token may be refused, and nothing is left.
+        above = Distribution(p.tokens, p.probs * 1.5)
+        got = rule.accept(Draft.chain([0, 2], [0.5] * 2, "test", [above] * 2), np.stack([row] * 3), sampling, [0])
+        assert got.token in {0, 1, 2}
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, seed=5), ALL_ON], ids=["0", "0.8", "all"])
