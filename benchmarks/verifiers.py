@@ -39,7 +39,8 @@ class Counts:
     def lengths(self, picks: Ints) -> Doubles:
         """The mean accepted length over each of the choices of dialogues `picks` [n, dialogues], float64 [n]."""
         tokens, passes = np.array(self.tokens, dtype=np.float64), np.array(self.passes, dtype=np.float64)
-        return tokens[picks].sum(axis=1) / passes[picks].sum(axis=1)
+        lengths: Doubles = tokens[picks].sum(axis=1) / passes[picks].sum(axis=1)
+        return lengths
 
 
 def report(counts: dict[str, Counts]) -> str:
