@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-_EDGES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.88, 0.94, 0.975)  # of confidence; finer where a sure drafter's guesses crowd
+#: Of confidence; finer where a sure drafter's guesses crowd.
+_EDGES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.88, 0.94, 0.975)
 _MIDDLES = tuple((low + high) / 2 for low, high in pairwise((0.0, *_EDGES, 1.0)))
 _WEIGHT = 3.0  # tries that a prior counts for
 _TRUST = 0.7  # in the confidence of a drafter not yet known

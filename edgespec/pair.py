@@ -23,7 +23,7 @@ class Speculation:
     Args:
         drafters: names from `DRAFTERS`; None takes all that the pair allows.
         k: tokens to draft in each round, 0 for plain decoding; None adapts to what pays.
-        verifier: `match` or `rejection`.
+        verifier: `match`, `rejection` or `block`.
     """
 
     drafters: tuple[str, ...] | None = None

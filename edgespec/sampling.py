@@ -23,7 +23,7 @@ from .errors import OptionError
 from .types import Distribution, Doubles, Floats, Ints
 
 # What a number is drawn for. Draws for different purposes at one place must be independent.
-SHARED, DRAFTING, ACCEPTING, RESIDUAL = range(4)
+SHARED, DRAFTING, ACCEPTING, RESIDUAL, _ROUND = range(5)
 
 _WORD = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15
@@ -85,9 +85,12 @@ class Sampling:
     def penalises(self) -> bool:
         return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
 
-    def recent(self, context: Sequence[int]) -> tuple[int, ...]:
-        """The tokens that penalties look at; empty without penalties, so that callers pay nothing."""
-        return tuple(context[-self.penalty_window :]) if self.penalises and self.penalty_window else ()
+    def recent(self, context: Sequence[int], drafted: Sequence[int] = ()) -> tuple[int, ...]:
+        """The tokens that penalties look at after `context` and `drafted`; empty without penalties: callers pay
+        nothing."""
+        if not (self.penalises and self.penalty_window):
+            return ()
+        return (*context[-self.penalty_window :], *drafted)[-self.penalty_window :]
 
 
 _RANGES: dict[str, tuple[float, float]] = {
@@ -168,6 +171,16 @@ def draw(choices: Distribution, seed: int, position: int, purpose: int) -> int:
     return int(choices.tokens[scores.argmax()])
 
 
+def happens(chance: float, seed: int, position: int, node: int) -> bool:
+    """Whether what has this chance comes true, for `node` of a draft: always from 1 on, never at 0."""
+    return chance >= 1 or bool(uniform(seed, position, np.array([node], dtype=np.int64), ACCEPTING)[0] < chance)
+
+
+def round_seed(seed: int, start: int) -> int:
+    """The seed for what is drawn in the round that follows `start` committed tokens, and in no other round."""
+    return _key(seed, start, _ROUND)
+
+
 def gumbel(seed: int, position: int, tokens: Ints, purpose: int = SHARED) -> Doubles:
     """Standard Gumbel noise, float64 [c], one number for each of `tokens` [c]."""
     noise: Doubles = -np.log(-np.log(uniform(seed, position, tokens, purpose)))
@@ -179,7 +192,7 @@ def uniform(seed: int, position: int, tokens: Ints, purpose: int) -> Doubles:
 
     SplitMix64 (Steele, Lea and Flood 2014), its state keyed by seed, purpose and position, read at `token`.
     """
-    key = _mix_int(_mix_int(_mix_int(seed + _GAMMA) + purpose * _GAMMA) + position * _GAMMA)
+    key = _key(seed, position, purpose)
     words = tokens.astype(np.uint64)  # arithmetic of NumPy's unsigned arrays wraps around, as is wanted here
     words += _ONE
     words *= _STEP
@@ -192,6 +205,10 @@ def uniform(seed: int, position: int, tokens: Ints, purpose: int) -> Doubles:
     # Half a step from both ends: neither 0 nor 1 may come out, their logarithms are infinite.
     numbers: Doubles = ((words >> _11).astype(np.float64) + 0.5) * 2.0**-53
     return numbers
+
+
+def _key(seed: int, position: int, purpose: int) -> int:
+    return _mix_int(_mix_int(_mix_int(seed + _GAMMA) + purpose * _GAMMA) + position * _GAMMA)
 
 
 def _mix_int(word: int) -> int:

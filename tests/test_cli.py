@@ -131,7 +131,7 @@ def test_a_draft_that_only_happens_to_lie_there_is_left_out(tmp_path: Path) -> N
         (["--k", "many"], "--k is 'many'"),
         (["--drafter", "medusa"], "no drafter 'medusa'; there are lookup, model"),
         (["--drafter", "model", "--draft", "none"], "needs a draft model"),
-        (["--verifier", "hope"], "no verifier 'hope'; there are match, rejection"),
+        (["--verifier", "hope"], "no verifier 'hope'; there are match, rejection, block"),
         (["--temp", "-1"], "temperature"),
         (["--ctx", "-5"], "context is -5"),
         (["--threads", "100000"], "threads is 100000"),

@@ -429,7 +429,7 @@ def test_the_lengths_of_look_ups_are_the_users() -> None:
 def test_unknown_names_list_the_known() -> None:
     with pytest.raises(OptionError, match="no drafter 'medusa'; there are lookup, model"):
         Speculation(drafters=("lookup", "medusa"))
-    with pytest.raises(OptionError, match="no verifier 'hope'; there are match, rejection"):
+    with pytest.raises(OptionError, match="no verifier 'hope'; there are match, rejection, block"):
         Speculation(verifier="hope")
     with pytest.raises(OptionError, match="k is -1"):
         Speculation(k=-1)

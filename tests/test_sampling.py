@@ -18,7 +18,9 @@ from edgespec.sampling import (
     distribution,
     draw,
     gumbel,
+    happens,
     pick,
+    round_seed,
     uniform,
 )
 from edgespec.types import Distribution, Floats
@@ -236,6 +238,17 @@ def test_noise_is_the_same_on_every_machine() -> None:
     """A seed is a promise across versions: these numbers must never change."""
     noise = uniform(42, 7, np.array([0, 1, 151935]), SHARED)
     assert noise.tolist() == pytest.approx([0.938127353204413, 0.02137608223599713, 0.3368162163016765])
+
+
+def test_chances_come_true_as_often_as_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sum(happens(0.3, seed, 4, 1) for seed in range(10000)) == pytest.approx(3000, abs=140)
+    assert not any(happens(0.0, seed, 4, 1) for seed in range(1000))
+    monkeypatch.setattr("edgespec.sampling.uniform", lambda *_: np.ones(1))  # the greatest number there is, rounded
+    assert happens(1.0, 0, 4, 1)
+
+
+def test_rounds_have_seeds_of_their_own() -> None:
+    assert len({round_seed(seed, start) for seed in range(30) for start in range(30)}) == 900
 
 
 def test_models_that_share_the_noise_agree_often() -> None:

@@ -72,7 +72,7 @@ class ConfidenceThreshold(Heuristic):
     def observe(self, round: Round) -> None:  # noqa: A002
         tried = self.probs[: len(round.path) + 1]
         self._seen += [(prob, node < len(round.path)) for node, prob in enumerate(tried)]
-        if len(self._seen) > 5 and 0 < sum(hit for _, hit in self._seen) < len(self._seen):  # noqa: PLR2004
+        if len(self._seen) > 5 and 0 < sum(hit for _, hit in self._seen) < len(self._seen):
             self.p_min = _best_threshold(self._seen)
 
 
@@ -99,7 +99,7 @@ class Ema(Heuristic):
         if self.k:
             accepted = len(round.path) + (len(round.path) == self.k)
             self._ema = min(max(accepted, 0.65 * self._ema), 1.3 * max(self._ema, 0.3))
-        self.k = math.ceil(self._ema) if self._ema >= 0.3 else int(self._rounds % 16 == 0)  # noqa: PLR2004
+        self.k = math.ceil(self._ema) if self._ema >= 0.3 else int(self._rounds % 16 == 0)
 
 
 class HillClimbing(Heuristic):
@@ -125,19 +125,19 @@ class HillClimbing(Heuristic):
             self._judge(blend[0] / blend[1], blend[2])
         elif self._cooldown:
             self._cooldown -= 1
-        elif n + 1 >= 2:  # noqa: PLR2004
-            if blend[2] < 0.5 and self.k > 1:  # noqa: PLR2004
+        elif n + 1 >= 2:
+            if blend[2] < 0.5 and self.k > 1:
                 self._probe(self.k - 1)
-            elif blend[2] >= 0.75 and self.k < 16 and self._since >= 2:  # noqa: PLR2004
+            elif blend[2] >= 0.75 and self.k < 16 and self._since >= 2:
                 self._probe(self.k + 1)
 
     def _judge(self, throughput: float, acceptance: float) -> None:
         tokens, seconds, *_ = self._known[self._origin]
         ratio = throughput * seconds / tokens
-        if ratio < 0.8:  # noqa: PLR2004
+        if ratio < 0.8:
             self._finish(keep=False)
-        elif self._since >= 2:  # noqa: PLR2004
-            self._finish(keep=ratio >= 0.97 and (self.k < self._origin or acceptance >= 0.75))  # noqa: PLR2004
+        elif self._since >= 2:
+            self._finish(keep=ratio >= 0.97 and (self.k < self._origin or acceptance >= 0.75))
 
     def _probe(self, k: int) -> None:
         self._origin, self._since, self.k = self.k, 0, k

@@ -180,7 +180,7 @@ loading = gathered(
     _draft,
     click.option("--drafter", metavar="NAME,...", help="Drafters to use: lookup, model [default: all]"),
     click.option("--k", default="auto", metavar="auto|N", help="Tokens to draft a round; 0 is plain decoding"),
-    click.option("--verifier", default="match", show_default=True, metavar="NAME", help="match or rejection"),
+    click.option("--verifier", default="match", show_default=True, metavar="NAME", help="match, rejection or block"),
     _ctx,
     click.option("--threads", default=0, metavar="N", help="CPU threads [default: one a physical core]"),
     _gpu_layers,

@@ -1,0 +1,55 @@
+"""Accept token by token: x drawn from q with probability min(1, p(x) / q(x)), else go on with max(p - q, 0).
+
+Leviathan et al. 2023, Chen et al. 2023. Siblings of a tree are tried in turn against what is left, Miao et al. 2024.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..sampling import DRAFTING, RESIDUAL, Sampling, distribution, draw, happens, round_seed
+from ..types import Acceptance, Distribution, Draft, Floats, Guess
+from .match import Match
+from .rest import chance, drawn_from, rest
+
+
+class Rejection:
+    """Each token is judged by itself, once those above it were accepted."""
+
+    name = "rejection"
+    trims = False
+
+    def draw(self, row: Floats, sampling: Sampling, context: Sequence[int], drafted: Sequence[int]) -> Guess:
+        if sampling.greedy:
+            return Match().draw(row, sampling, context, drafted)
+        q = distribution(row, sampling, sampling.recent(context, drafted))
+        seed = round_seed(sampling.seed, len(context))
+        return Guess(draw(q, seed, len(context) + len(drafted), DRAFTING), float(q.probs.max()), q)
+
+    def accept(self, draft: Draft, rows: Floats, sampling: Sampling, context: Sequence[int]) -> Acceptance:
+        seed = round_seed(sampling.seed, len(context))
+        path: list[int] = []
+        recent = sampling.recent(context)
+        node = -1
+        while True:
+            position = len(context) + len(path)
+            p = distribution(rows[node + 1], sampling, recent)
+            found, p = _try_children(draft, node, p, seed, position)
+            if found is None:
+                return Acceptance(tuple(path), draw(p, seed, position, RESIDUAL))
+            path.append(found)
+            node = found
+            recent = sampling.recent((*recent, draft.tokens[found]))
+
+
+def _try_children(
+    draft: Draft, node: int, p: Distribution, seed: int, position: int
+) -> tuple[int | None, Distribution]:
+    """The accepted child, or None and the distribution left for the correction."""
+    for child in draft.children(node):
+        q = drawn_from(draft, child)
+        # Siblings may repeat a token, so the node keys the noise.
+        if happens(chance(draft.tokens[child], p, q), seed, position, child):
+            return child, p
+        p = rest(p, q).distribution
+    return None, p
