@@ -10,6 +10,11 @@ from collections.abc import Sequence
 from .errors import EngineError
 
 
+def is_chain(parents: Sequence[int]) -> bool:
+    """Whether each node follows the one before, the first the cache."""
+    return all(parent == node - 1 for node, parent in enumerate(parents))
+
+
 class Branches:
     """A tree, or several, over the cache.
 

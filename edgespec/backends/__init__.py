@@ -15,7 +15,6 @@ from typing import Protocol
 from ..errors import ModelFileError, OptionError, VocabularyMismatch
 from ..types import Floats
 
-
 _EXACT = (0, 2, *range(4, 33, 4))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..branches import Branches
+from ..branches import Branches, is_chain
 from ..errors import ClosedError, ContextOverflow, EngineError, Interrupted, RollbackError
 from ..types import Floats
 from . import Interrupt
@@ -43,9 +43,7 @@ class Opened:
 class LlamaSession:
     """One sequence of a GGUF model."""
 
-    def __init__(
-        self, opened: Opened, interrupt: Interrupt, *, vocab: int, identity: str, can_rollback: bool
-    ) -> None:
+    def __init__(self, opened: Opened, interrupt: Interrupt, *, vocab: int, identity: str, can_rollback: bool) -> None:
         self.vocab = vocab
         self.context = opened.length
         self.identity = identity
@@ -87,7 +85,7 @@ class LlamaSession:
         self._check_room(len(tokens))
         self._settle()
         self._last = len(self._held)
-        if tree is None or all(parent == node - 1 for node, parent in enumerate(tree)):
+        if tree is None or (is_chain(tree) and len(tree) == len(tokens)):
             self._append(tokens, logits=True)
         else:
             self._branch(tokens, tree)
