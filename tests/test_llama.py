@@ -140,16 +140,9 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(demo_target: Model) ->
     session.close()
 
 
-def test_a_tree_is_refused_by_a_session_that_takes_chains(session: Session) -> None:
-    assert not session.can_tree
-    with pytest.raises(EngineError, match="can_tree"):
-        session.decode([5, 6, 7], (-1, 0, 0))
-    assert list(session.tokens) == []
-    assert len(session.decode([5, 6, 7], (-1, 0, 1))) == 3
-
-
 def test_a_pass_too_wide_for_the_batch_is_an_error(demo_target: Model) -> None:
     session = demo_target.session(2048)
+    assert session.widest == 512
     with pytest.raises(EngineError, match="at most 512"):
         session.decode([5] * 513)
     session.close()

@@ -15,6 +15,8 @@ from typing import Protocol
 from ..errors import ModelFileError, OptionError, VocabularyMismatch
 from ..types import Floats
 
+_EXACT = (0, 2, *range(4, 33, 4))
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -24,16 +26,23 @@ class Device:
         context: tokens of prompt and answer together; 0 takes the model's own limit, at most 4096.
         threads: CPU threads; 0 takes one per physical core.
         gpu_layers: layers to keep on the GPU; -1 takes as many as the engine can, 0 none.
+        exact: pad every decode to so many tokens, so that a token's logits are the same to the last bit whatever is
+            decoded beside it, and greedy output the same whatever is drafted. 0 does not; else 2, or a multiple of 4
+            up to 32: engines compute rows by fours, and a remainder by other kernels. It costs what so wide a pass
+            costs, and drafts cannot be longer than one token less.
     """
 
     context: int = 0
     threads: int = 0
     gpu_layers: int = -1
+    exact: int = 0
 
     def __post_init__(self) -> None:
         for name, low, high in (("context", 0, 1 << 24), ("threads", 0, 512), ("gpu_layers", -1, 1 << 16)):
             if not low <= (value := getattr(self, name)) <= high:
                 raise OptionError(f"{name} is {value}; it must be from {low} to {high}")
+        if self.exact not in _EXACT:
+            raise OptionError(f"exact is {self.exact}; it must be one of {', '.join(map(str, _EXACT))}")
 
 
 class Interrupt:
@@ -107,14 +116,16 @@ class Session(Protocol):
     context: int
     can_rollback: bool
     can_tree: bool
-    #: The widest decode.
+    #: The most leaves that a tree may have; 0 where it takes none.
+    leaves: int
+    #: The most tokens that one decode takes.
     widest: int
     #: What determines the price of a pass: file, device, threads, engine version.
     identity: str
 
     @property
     def tokens(self) -> Sequence[int]:
-        """What the cache holds, in order."""
+        """What the cache holds, in order. A tree is beside it until a rollback says which nodes are kept."""
         ...
 
     def prefill(self, tokens: Sequence[int]) -> None:
@@ -130,12 +141,19 @@ class Session(Protocol):
         """Append `tokens` and return the logits after each, float32 [n, vocab], valid until the next call.
 
         `tree[i]` is the parent of token i, -1 for the cache: each token sees the cache, its ancestors, itself.
-        Raises as `prefill` does.
+        Parents come before children. A tree takes room for all its tokens; unless the next call is the rollback
+        that keeps a path of it, it is forgotten. A tree that is a chain is appended like one.
+
+        Raises:
+            EngineError: more than `widest` tokens or `leaves` leaves, or a tree where there are none.
+            ContextOverflow, Interrupted: as `prefill` does.
         """
         ...
 
     def rollback(self, length: int, keep: Sequence[int] = ()) -> None:
         """Forget all but the first `length` tokens and, after them, the nodes `keep` of the last decode.
+
+        `keep` is a path from its root down, and `length` then where that decode began.
 
         Raises:
             RollbackError: the cache cannot go back there. It never pretends.

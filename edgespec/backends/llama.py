@@ -14,24 +14,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 
-from ..errors import (
-    ClosedError,
-    ContextOverflow,
-    EngineError,
-    Interrupted,
-    ModelFileError,
-    OptionError,
-    RollbackError,
-)
+from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError
 from ..llamacpp import bindings, captured_errors
-from ..types import Floats
 from . import Device, Interrupt
+from .llama_session import LlamaSession, Opened
 
 _CHUNK = 512  # tokens of one prefill pass; llama.cpp's own default
-_ABORTED = 2
+_STEP = 256  # llama.cpp rounds a context up to it, but only after it has made the batch no longer than was asked
+#: Branches of a tree. More cost every pass: llama.cpp compares all pairs of sequences, 4 us for 64 and 40 for 256.
+_LEAVES = 64
 _SAMPLING_KEYS = {
     "temp": "temperature",
     "top_k": "top_k",
@@ -129,6 +122,7 @@ class LlamaModel:
         self._low = low
         self._interrupt = interrupt
         self._threads = device.threads or physical_cores()
+        self._exact = device.exact
         params = low.llama_model_default_params()
         params.n_gpu_layers = _gpu_layers(low, device)
         self._model = _load(low, path, params, interrupt)
@@ -151,7 +145,14 @@ class LlamaModel:
         return _text(self._low.llama_model_meta_val_str, self._model, key.encode())
 
     def session(self, context: int) -> LlamaSession:
-        return LlamaSession(self, context)
+        opened = self._open_context(context)
+        return LlamaSession(
+            opened,
+            self._interrupt,
+            vocab=self.vocabulary.size,
+            identity=f"{self._identity}|threads={self._threads}" + (f"|exact={self._exact}" if self._exact else ""),
+            can_rollback=not self._recurs,
+        )
 
     def close(self) -> None:
         if self._model:
@@ -159,16 +160,18 @@ class LlamaModel:
             self._low.llama_model_free(self._model)
             self._model = None
 
-    def open_context(self, context: int) -> tuple[Any, Any]:
-        """A llama_context of this model, and the low-level module to drive it with."""
+    def _open_context(self, context: int) -> Opened:
         params = self._low.llama_context_default_params()
-        params.n_ctx = context
-        params.n_batch = params.n_ubatch = min(_CHUNK, context)
+        params.n_ctx = -(-context // _STEP) * _STEP
+        params.n_batch = params.n_ubatch = _CHUNK
         params.n_threads = params.n_threads_batch = self._threads
         params.swa_full = True  # a sliding window that forgets cannot be rolled back
         params.no_perf = True
-        with captured_errors() as errors:
-            handle = self._low.llama_init_from_model(self._model, params)
+        leaves = _LEAVES if self._takes_trees else 0
+        handle, errors = self._init(params, leaves)
+        if not handle and leaves:
+            leaves = 0
+            handle, errors = self._init(params, leaves)
         if not handle:
             raise EngineError(
                 f"llama.cpp could not open a context of {context} tokens ({'; '.join(errors) or 'no reason given'}); "
@@ -177,133 +180,44 @@ class LlamaModel:
         if (poll := _poller()) is not None:
             callback = ctypes.cast(poll, self._low.ggml_abort_callback)
             self._low.llama_set_abort_callback(handle, callback, self._interrupt.address)
-        return handle, self._low
+        # The padding of the last pass lies beyond the text. A larger context is no way out: some models choose their
+        # position encoding by its length.
+        length = min(context, int(self._low.llama_n_ctx(handle)) - max(0, self._exact - 1))
+        chunk = int(self._low.llama_n_batch(handle))
+        return Opened(self._low, handle, length, chunk, leaves, self._exact)
+
+    def _init(self, params: Any, leaves: int) -> tuple[Any, list[str]]:
+        """A llama_context, or None, and what llama.cpp complained of. One cache for all sequences, however many."""
+        params.n_seq_max = max(1, leaves)
+        params.kv_unified = leaves > 0
+        with captured_errors() as errors:
+            return self._low.llama_init_from_model(self._model, params), errors
 
     @property
-    def can_rollback(self) -> bool:
+    def _recurs(self) -> bool:
+        """Whether a state that cannot go back is carried from token to token."""
         low = self._low
-        return not (low.llama_model_is_recurrent(self._model) or low.llama_model_is_hybrid(self._model))
+        return bool(low.llama_model_is_recurrent(self._model) or low.llama_model_is_hybrid(self._model))
 
     @property
-    def identity(self) -> str:
-        return f"{self._identity}|threads={self._threads}"
+    def _takes_trees(self) -> bool:
+        """Whether llama.cpp keeps branches apart for this model, and all that a rollback may ask for.
 
-    @property
-    def interrupt(self) -> Interrupt:
-        return self._interrupt
-
-
-class LlamaSession:
-    """One sequence of a GGUF model."""
-
-    can_tree = False
-
-    def __init__(self, model: LlamaModel, context: int) -> None:
-        self.vocab = model.vocabulary.size
-        self.can_rollback = model.can_rollback
-        self.identity = model.identity
-        self._interrupt = model.interrupt
-        self.widest = min(_CHUNK, context)
-        self._context, self._low = model.open_context(context)
-        self.context = min(context, int(self._low.llama_n_ctx(self._context)))
-        self._memory = self._low.llama_get_memory(self._context)
-        self._batch = self._low.llama_batch_init(min(_CHUNK, context), 0, 1)
-        self._token, self._pos, self._wanted = _batch_views(self._batch, min(_CHUNK, context))
-        self._held: list[int] = []
-        self._last = 0  # where the last decode began
-        self._rows: dict[int, Any] = {}
-
-    @property
-    def tokens(self) -> Sequence[int]:
-        return self._held
-
-    def prefill(self, tokens: Sequence[int]) -> None:
-        start = len(self._held)
-        self._check_room(len(tokens))
-        try:
-            for at in range(0, len(tokens), len(self._token)):
-                self._pass(tokens[at : at + len(self._token)], logits=False)
-        except (EngineError, Interrupted):
-            self.rollback(start)
-            raise
-        self._last = len(self._held)
-
-    def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
-        if tree is not None and any(parent != node - 1 for node, parent in enumerate(tree)):
-            raise EngineError("this llama.cpp session decodes chains only; ask can_tree before giving it a tree")
-        if len(tokens) > len(self._token):
-            raise EngineError(
-                f"one decode takes at most {len(self._token)} tokens, not {len(tokens)}; prefill the rest"
-            )
-        self._check_room(len(tokens))
-        self._last = len(self._held)
-        self._pass(tokens, logits=True)
-        return self._logits(len(tokens))
-
-    def rollback(self, length: int, keep: Sequence[int] = ()) -> None:
-        length = self._kept_length(length, keep)
-        if length == len(self._held):
-            return
-        if length and not self.can_rollback:
-            raise RollbackError("this model's recurrent state cannot go back; only plain decoding from scratch can")
-        if not self._low.llama_memory_seq_rm(self._memory, 0, length, -1):
-            raise RollbackError(f"llama.cpp could not go back from {len(self._held)} to {length} tokens")
-        del self._held[length:]
-
-    def close(self) -> None:
-        if self._context:
-            self._low.llama_batch_free(self._batch)
-            self._low.llama_free(self._context)
-            self._context = None
-
-    def _kept_length(self, length: int, keep: Sequence[int]) -> int:
-        """A chain keeps its first nodes; then keeping nodes is only a later place to cut."""
-        if not 0 <= length <= len(self._held):
-            raise RollbackError(f"cannot go back to {length} tokens: {len(self._held)} are held")
-        if not keep:
-            return length
-        if length != self._last or list(keep) != list(range(len(keep))) or length + len(keep) > len(self._held):
-            raise RollbackError(
-                f"cannot keep nodes {list(keep)} after {length} tokens: not a prefix of the last decode"
-            )
-        return length + len(keep)
-
-    def _check_room(self, n: int) -> None:
-        if len(self._held) + n > self.context:
-            raise ContextOverflow(
-                f"{len(self._held)} + {n} tokens do not fit the context of {self.context}; a larger --ctx holds more"
-            )
-
-    def _pass(self, tokens: Sequence[int], *, logits: bool) -> None:
-        n, start = len(tokens), len(self._held)
-        if self._context is None:
-            raise ClosedError("this session is closed; open another")
-        if self._interrupt.is_set:
-            raise Interrupted
-        self._token[:n] = tokens
-        self._pos[:n] = np.arange(start, start + n)
-        self._wanted[:n] = logits
-        self._batch.n_tokens = n
-        status = self._low.llama_decode(self._context, self._batch)
-        if status == 0:
-            self._held.extend(tokens)
-            return
-        self._low.llama_memory_seq_rm(self._memory, 0, start, -1)
-        if status == _ABORTED:
-            raise Interrupted
-        raise EngineError(f"llama.cpp could not decode {n} tokens after {start} (status {status})")
-
-    def _logits(self, n: int) -> Floats:
-        """llama.cpp's own buffer, [n, vocab], not copied."""
-        first = ctypes.addressof(self._low.llama_get_logits(self._context).contents)
-        if (kind := self._rows.get(n)) is None:
-            kind = self._rows[n] = ctypes.c_float * (n * self.vocab)
-        buffer: Any = kind.from_address(first)
-        return np.frombuffer(buffer, dtype=np.float32).reshape(n, self.vocab)
+        Not where layers have a sliding window: a cell that the window has left behind may be written over. Nor where
+        an indexer chooses among cells by where they lie. Nor where every pass is to be like plain decoding.
+        """
+        indexer = f"{self.metadata('general.architecture')}.attention.indexer.head_count"
+        windowed = int(self._low.llama_model_n_swa(self._model)) > 0
+        return not (self._exact or self._recurs or windowed or self.metadata(indexer) is not None)
 
 
 def _gpu_layers(low: Any, device: Device) -> int:
     if low.llama_supports_gpu_offload():
+        if device.exact and device.gpu_layers:
+            raise OptionError(
+                f"exact is {device.exact}, but on a GPU passes of one width may still differ in their last bits; it "
+                "holds on the CPU alone: give gpu_layers 0"
+            )
         return device.gpu_layers
     if device.gpu_layers > 0:
         raise OptionError(
@@ -317,15 +231,6 @@ def physical_cores() -> int:
     """Cores this process may use, hyper-threads not counted twice."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(allowed, psutil.cpu_count(logical=False) or allowed))
-
-
-def _batch_views(batch: Any, size: int) -> tuple[Any, Any, Any]:
-    """NumPy views of a llama_batch's tokens, positions and output flags; its sequence ids are filled in for good."""
-    as_array = np.ctypeslib.as_array
-    as_array(batch.n_seq_id, (size,))[:] = 1
-    for i in range(size):
-        batch.seq_id[i][0] = 0
-    return as_array(batch.token, (size,)), as_array(batch.pos, (size,)), as_array(batch.logits, (size,))
 
 
 def _load(low: Any, path: Path, params: Any, interrupt: Interrupt) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ..branches import Branches, is_chain
 from ..errors import ContextOverflow, Interrupted, RollbackError
 from ..sampling import gumbel
 from ..types import Floats
@@ -87,6 +88,7 @@ class ToySession:
 
     can_rollback = True
     can_tree = True
+    leaves = 512
     widest = 512
     identity = "toy"
 
@@ -97,7 +99,7 @@ class ToySession:
         self._rule = rule
         self._interrupt = interrupt
         self._held: list[int] = []
-        self._last: tuple[int, list[int]] = (0, [])
+        self._last: tuple[int, list[int], Branches] = (0, [], Branches(()))
 
     @property
     def tokens(self) -> Sequence[int]:
@@ -110,21 +112,22 @@ class ToySession:
     def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
         self._check(tokens)
         self.passes.append(len(tokens))
-        parents = range(-1, len(tokens) - 1) if tree is None else tree
+        branches = Branches(range(-1, len(tokens) - 1) if tree is None else tree)
         paths: list[list[int]] = []
-        for token, parent in zip(tokens, parents, strict=True):
+        for token, parent in zip(tokens, branches.parents, strict=True):
             paths.append([*(paths[parent] if parent >= 0 else ()), token])
         rows = np.stack([self._rule([*self._held, *path]) for path in paths])
-        self._last = (len(self._held), list(tokens))
-        self._held.extend(tokens)
+        self._last = (len(self._held), list(tokens), branches)
+        if is_chain(branches.parents):
+            self._held.extend(tokens)
         return rows
 
     def rollback(self, length: int, keep: Sequence[int] = ()) -> None:
-        start, decoded = self._last
-        if length > len(self._held) or (keep and length != start):
+        start, decoded, branches = self._last
+        if not 0 <= length <= len(self._held) or (keep and not (length == start and branches.is_path(keep))):
             raise RollbackError(f"cannot go back to {length} tokens and keep {list(keep)}: {len(self._held)} are held")
         self._held[length:] = [decoded[node] for node in keep]
-        self._last = (len(self._held), [])
+        self._last = (len(self._held), [], Branches(()))
 
     def close(self) -> None:
         self._held.clear()

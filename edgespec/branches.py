@@ -1,0 +1,78 @@
+"""How a tree of tokens lies in one pass: every node's depth, and the leaves below it.
+
+Leaves are numbered depth-first, so that those below a node are neighbours: a range says them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .errors import EngineError
+
+
+def is_chain(parents: Sequence[int]) -> bool:
+    """Whether each node follows the one before, the first the cache."""
+    return all(parent == node - 1 for node, parent in enumerate(parents))
+
+
+class Branches:
+    """A tree, or several, over the cache.
+
+    Args:
+        parents: of each node, -1 for the cache; parents come before children, in any order otherwise.
+
+    Raises:
+        EngineError: a parent that does not come before its child.
+    """
+
+    def __init__(self, parents: Sequence[int]) -> None:
+        for node, parent in enumerate(parents):
+            if not -1 <= parent < node:
+                raise EngineError(
+                    f"node {node} of a tree has the parent {parent}; parents come before children, -1 is the cache"
+                )
+        self.parents = tuple(parents)
+        #: Ancestors of each node.
+        self.depths: list[int] = []
+        for parent in parents:
+            self.depths.append(self.depths[parent] + 1 if parent >= 0 else 0)
+        #: The numbers of the leaves below each node, a leaf's own among them.
+        self.below = self._number()
+
+    def __len__(self) -> int:
+        return len(self.parents)
+
+    @property
+    def leaves(self) -> int:
+        return sum(below.stop - below.start for below, depth in zip(self.below, self.depths, strict=True) if not depth)
+
+    def _number(self) -> list[range]:
+        counts = [0] * len(self)
+        for node in reversed(range(len(self))):
+            counts[node] = counts[node] or 1
+            if (parent := self.parents[node]) >= 0:
+                counts[parent] += counts[node]
+        free = [0] * (len(self) + 1)  # the next number below each node; the last place is the cache's, index -1
+        below = []
+        for node, parent in enumerate(self.parents):
+            first = free[parent]
+            free[node], free[parent] = first, first + counts[node]
+            below.append(range(first, first + counts[node]))
+        return below
+
+    def is_path(self, nodes: Sequence[int]) -> bool:
+        """Whether `nodes` go from the cache down, each the child of the one before."""
+        above = -1
+        for node in nodes:
+            if not 0 <= node < len(self) or self.parents[node] != above:
+                return False
+            above = node
+        return True
+
+    def shared(self, path: Sequence[int]) -> list[int]:
+        """Of each leaf, how many nodes of `path` lie above it (or are it): they are the first so many."""
+        counts = [0] * self.leaves
+        for node in path:
+            for leaf in self.below[node]:
+                counts[leaf] += 1
+        return counts
