@@ -7,10 +7,10 @@ drafters by name.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from ..types import Draft, Floats, Round
-from ..verify import Drawn
+from ..types import Distribution, Draft, Floats, Round
+from ..verify import Drawing, Drawn
 
 
 class Terms(Protocol):
@@ -58,3 +58,26 @@ class Drafter(Protocol):
     def close(self) -> None:
         """Free what it holds."""
         ...
+
+
+class Guess(NamedTuple):
+    """One guess of the next token."""
+
+    token: int
+    confidence: float
+    q: Distribution | None = None
+
+
+class Guesser(Protocol):
+    """The protocol to come, whose name will be Drafter."""
+
+    name: str
+    step_price: float
+
+    def begin(self, drawing: Drawing) -> None: ...
+
+    def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]: ...
+
+    def observe(self, round: Round) -> None: ...  # noqa: A002
+
+    def close(self) -> None: ...
