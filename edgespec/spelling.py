@@ -188,17 +188,20 @@ class Line:
         n = min(len(self.text), len(text))
         return self.text[:n] == text[:n]
 
+    def beyond(self, at: int) -> int:
+        """How many of its tokens end behind the byte `at`."""
+        return len(self.stops) - bisect_right(self.stops, at)
+
     def sureness(self, start: int, stop: int) -> float:
         """The probability of the tokens that spell the bytes from `start` to `stop`."""
         return prod(self.probs[bisect_right(self.stops, start) : bisect_left(self.stops, stop) + 1])
 
     def strays(self, context: Context) -> float:
-        """The share of its tokens, of late, that end inside one of the `context`'s: such a text may yet grow."""
-        ends = context.stops[-_RECENT:]
-        if not ends:
-            return 0.0
+        """The share of its tokens, of late, that end inside one of the `context`'s, so that text which ends with one
+        may yet grow; an eighth where nothing is known."""
+        ends = context.stops[-_RECENT:] or [0]
         own = self.stops[bisect_right(self.stops, ends[0]) : bisect_right(self.stops, ends[-1])]
-        return len(set(own) - set(ends)) / max(1, len(own))
+        return (1 + len(set(own) - set(ends))) / (8 + len(own))
 
     def _write(self, text: bytes) -> None:
         tokens = self._writer.tokens(text.decode("utf-8", "replace"))
@@ -222,9 +225,9 @@ class Line:
 
 
 def _is_seam(text: bytes, at: int) -> bool:
-    """Whether a word begins here, or a special token ended or begins."""
+    """Whether a special token ended here, or a word did. Spaces are no word: they are split by what follows."""
     before, after = text[at - 1 : at], text[at : at + 1]
-    return b"\xff" in (before, after) or (after == b" " and not before.isspace())
+    return before == b"\xff" or (after in {b" ", b"\xff"} and not before.isspace())
 
 
 def _agreement(left: bytes | bytearray, right: bytes | bytearray) -> int:

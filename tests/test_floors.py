@@ -19,6 +19,7 @@ FLOORS = [
     {"errors", "types"},
     {"sampling", "llamacpp"},
     {"verify", "backends", "text", "stats"},
+    {"spelling"},
     {"prices", "calibration", "template", "drafters"},
     {"control"},
     {"engine"},

@@ -173,6 +173,11 @@ _BACKENDS = {".gguf": "llama"}
 _DEFAULT_CONTEXT = 4096
 _PADDING = 1024  # unused tokens by which members of one family differ in size; Qwen2's differ by 384
 
+_WAYS_OUT = (
+    "use a draft model of the target's own family, or name this one with --draft to let it draft through text, "
+    "or take --draft none"
+)
+
 
 def open_model(path: Path, device: Device, interrupt: Interrupt) -> Model:
     """Load the model at `path` with the engine for its suffix.
@@ -224,10 +229,10 @@ def require_same_tokens(target: Vocabulary, draft: Vocabulary) -> None:
         if (ours := target.label(token)) != (theirs := draft.label(token)):
             raise VocabularyMismatch(
                 f"target and draft have different vocabularies: token {token} is {ours!r} in the target and "
-                f"{theirs!r} in the draft; use a draft model of the target's own family, or --draft none"
+                f"{theirs!r} in the draft; {_WAYS_OUT}"
             )
     if abs(target.size - draft.size) > _PADDING:
         raise VocabularyMismatch(
             f"target and draft have different vocabularies: {target.size} and {draft.size} tokens, so token {shared} "
-            "exists in one only; use a draft model of the target's own family, or --draft none"
+            f"exists in one only; {_WAYS_OUT}"
         )

@@ -22,9 +22,9 @@ from ..verify import Drawing
 from . import Guess
 
 _CATCH_UP = 8  # tokens up to which one decode catches up; logits of longer stretches would only be thrown away
-_AHEAD = 8  # tokens drafted for one guess, at most
+_AHEAD = 8  # tokens drafted beyond a guess, at most
 _STRAYS = 0.03  # of the draft's tokens: from here on guessing half a word costs more than waiting for its end
-_SETTLED = 3  # tokens of text behind which the first is certain: what follows hardly ever reaches so far back
+_FAR = 3  # tokens of text, in scripts that may lack spaces, behind which the first is taken for whole
 _STEPS = 16  # guesses that the first price of one counts for
 
 
@@ -60,6 +60,7 @@ class WordsDrafter:
 
     def begin(self, drawing: Drawing) -> None:
         self._context.read(drawing.context)
+        self._patient = self._line.strays(self._context) > _STRAYS
         self.step_price = self._pass_price * self._passes / self._guesses
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
@@ -67,11 +68,11 @@ class WordsDrafter:
             return ()
         text = self._context.text + b"".join(map(self._specials.spell, path))
         self._keep_up(text)
-        found = None
-        for _ in range(_AHEAD):
-            found = self._found(text, path)
-            if (found is not None and found.certain) or not self._line.agrees(text) or not self._say():
+        found = self._found(text, path)
+        while not (found is not None and found.certain) and self._line.agrees(text):
+            if self._line.beyond(len(text)) >= _AHEAD or not self._say():
                 break
+            found = self._found(text, path)
         if found is None:
             return ()
         self._guesses += 1
@@ -87,14 +88,25 @@ class WordsDrafter:
     def _keep_up(self, text: bytes) -> None:
         """Let the line follow `text` unless it goes there by itself, and the cache the line."""
         line, held = self._line, self._session.tokens
-        if line.agrees(text) and line.given <= len(text) <= len(line.text):
+        if line.agrees(text) and line.given <= len(text) <= len(line.text) and not self._refused(text):
             return
         if line.agrees(text) and whole(text) <= len(line.text) == line.given <= len(text):
             return  # all but an unfinished character
         kept = line.follow(text)
         kept += common_prefix(held[kept:], line.tokens[kept:])
         self._session.rollback(max(0, min(kept, len(held), len(line.tokens) - 1)))
-        self._patient = line.strays(self._context) > _STRAYS
+
+    def _refused(self, text: bytes) -> bool:
+        """Whether the target ended `text` in the middle of a token that it could have said: it means something else
+        than what was drafted beyond."""
+        if not self._context.tokens or len(text) != len(self._context.text):
+            return False
+        last = self._context.tokens[-1]
+        drafted = next(parts(bytes(self._line.text[len(text) :])), 0)
+        ending = self._target.piece(last)
+        if isinstance(drafted, int) or not ending or whole(text) < len(text):
+            return False
+        return self._writer.tokens((ending + drafted).decode("utf-8", "replace"))[:1] != [last]
 
     def _say(self) -> bool:
         """Draft one more token; False where none is to be had."""
@@ -128,7 +140,8 @@ class WordsDrafter:
         rest = written[len(tokens) :]
         if not rest or written[: len(tokens)] != tokens:
             return None
-        if len(first) < len(drafted) or len(rest) >= _SETTLED or not self._patient:
+        closed = end == len(begun + first) and (len(first) < len(drafted) or not self._patient)
+        if closed or (len(rest) >= _FAR and not letters.isascii()):
             return _Found(rest[0], True)
         size = len((begun + self._target.piece(rest[0])).decode("utf-8", "replace"))
         return _Found(rest[0], settled(letters, size))
