@@ -185,8 +185,7 @@ class Line:
 
     def agrees(self, text: bytes) -> bool:
         """Whether it is the beginning of `text`, or `text` its."""
-        n = min(len(self.text), len(text))
-        return self.text[:n] == text[:n]
+        return self.text.startswith(text[: len(self.text)])
 
     def beyond(self, at: int) -> int:
         """How many of its tokens end behind the byte `at`."""
@@ -199,7 +198,8 @@ class Line:
     def strays(self, context: Context) -> float:
         """The share of its tokens, of late, that end inside one of the `context`'s, so that text which ends with one
         may yet grow; an eighth where nothing is known."""
-        ends = context.stops[-_RECENT:] or [0]
+        last = bisect_right(context.stops, len(self.text))
+        ends = context.stops[max(0, last - _RECENT) : last] or [0]
         own = self.stops[bisect_right(self.stops, ends[0]) : bisect_right(self.stops, ends[-1])]
         return (1 + len(set(own) - set(ends))) / (8 + len(own))
 

@@ -141,10 +141,10 @@ class WordsDrafter:
         if not rest or written[: len(tokens)] != tokens:
             return None
         closed = end == len(begun + first) and (len(first) < len(drafted) or not self._patient)
-        if closed or (len(rest) >= _FAR and not letters.isascii()):
+        piece = self._target.piece(rest[0])
+        if closed or not piece or (len(rest) >= _FAR and not letters.isascii()):
             return _Found(rest[0], True)
-        size = len((begun + self._target.piece(rest[0])).decode("utf-8", "replace"))
-        return _Found(rest[0], settled(letters, size))
+        return _Found(rest[0], settled(letters, len((begun + piece).decode("utf-8", "replace"))))
 
     def _begun(self, text: bytes, path: Sequence[int]) -> tuple[bytes, list[int]]:
         """An unfinished character at the end of `text`: its bytes, and the target's tokens that spell them."""
