@@ -58,14 +58,14 @@ class Writer:
         plain = self._spelt(vocabulary.tokenize("a")) == b"a"
         self._openers = [] if plain else [(opener, vocabulary.tokenize(opener)) for opener in _OPENERS]
 
-    def tokens(self, text: str, *, special: bool = False) -> list[int]:
-        """The tokens of `text` with no space put before it; `special` as in `Vocabulary.tokenize`."""
+    def tokens(self, text: str) -> list[int]:
+        """The tokens of `text` with no space put before it."""
         for opener, opening in self._openers:
-            tokens = self._vocabulary.tokenize(opener + text, special=special)
+            tokens = self._vocabulary.tokenize(opener + text)
             n = len(opening)
             if tokens[:n] == opening and self._spelt(tokens[n:]) == text.encode("utf-8", "replace"):
                 return tokens[n:]
-        return self._vocabulary.tokenize(text, special=special)
+        return self._vocabulary.tokenize(text)
 
     def _spelt(self, tokens: Sequence[int]) -> bytes:
         return b"".join(map(self._vocabulary.piece, tokens))

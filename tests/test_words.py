@@ -313,6 +313,7 @@ def test_the_draft_begins_with_its_own_bos(vocabularies: Mapping[str, Vocabulary
     """In the whole of its life the cache begins with it, whatever the context does."""
     draft = vocabularies["spm-both"]
     session = ToySession(ngram_rule(draft.size), draft.size)
+    session.prefill([7, 8, 9])
     drafter = WordsDrafter(session, BYTES, draft)
     for text in ("one two", "one", "", "two"):
         tokens(drafter, BYTES.tokenize(text), 1)
@@ -372,7 +373,7 @@ def test_nothing_is_waited_for_where_no_word_can_grow() -> None:
     begin(drafter, said[:288])  # it was patient before, and looked ahead; not so far
     session.passes.clear()
     assert tokens(drafter, said[:288], 15) == said[288:303]
-    assert len(session.passes) == 2, "of `good` and ` restaurant`: fifteen bytes"
+    assert session.passes == [1, 1], "for `good` and ` restaurant`: fifteen bytes; the context needs no logits"
 
 
 def test_what_was_drafted_and_said_is_not_drafted_again() -> None:
@@ -413,6 +414,9 @@ def test_half_a_character_waits_for_the_rest() -> None:
         rest = BYTES.tokenize("😀")[at - len(wrong) + 4 :]
         assert at == len(wrong) or got[: len(rest)] == rest
     assert max(session.passes) < 8
+    session.passes.clear()
+    assert tokens(drafter, BYTES.tokenize("so ✓")[:-1]) == [], "no guess agrees with the half that is there"
+    assert len(session.passes) == 1
 
 
 def test_the_end_of_the_turn_is_guessed_and_nothing_after_it() -> None:
@@ -423,6 +427,7 @@ def test_the_end_of_the_turn_is_guessed_and_nothing_after_it() -> None:
     drafter = WordsDrafter(session, target, draft)
     end = target.special("<|im_end|>")
     assert tokens(drafter, target.tokenize("g"), 9) == [*target.tokenize("ood"), end]
+    assert len(session.passes) == 4, "no text after the end was needed to know that the word is whole"
     assert tokens(drafter, [*target.tokenize("good"), end], 3) == target.tokenize(" mo"), "a new turn follows"
 
 
@@ -435,6 +440,39 @@ def test_what_only_the_draft_model_knows_is_no_guess() -> None:
     drafter = WordsDrafter(session, BYTES, draft)
     assert tokens(drafter, BYTES.tokenize("one good day"), 5) == []
     assert len(session.passes) == 1
+
+
+class Counting(ToySession):
+    """Counts the tokens that it reads."""
+
+    read = 0
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        self.read += len(tokens)
+        super().prefill(tokens)
+
+    def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
+        self.read += len(tokens)
+        return super().decode(tokens, tree)
+
+
+def test_text_that_is_no_word_is_not_read_twice() -> None:
+    """It is spelt anew from afar, as there is no seam, but what comes out the same stays in the cache."""
+    session = Counting(ngram_rule(FINE.size), FINE.size)
+    drafter = WordsDrafter(session, BYTES, FINE)
+    for at in range(20, 80):
+        tokens(drafter, BYTES.tokenize("abcdefghij" * 8)[:at], 1)
+    assert session.read < 20 + 60 * 9
+
+
+def test_the_session_is_its_own() -> None:
+    """What the session held before is forgotten, and it is closed with the drafter."""
+    session = ToySession(reciting(FINE, b"good"), FINE.size)
+    session.prefill(FINE.tokenize("red"))
+    drafter = WordsDrafter(session, BYTES, FINE)
+    assert tokens(drafter, BYTES.tokenize("go"), 2) == BYTES.tokenize("od")
+    drafter.close()
+    assert not session.tokens
 
 
 @pytest.mark.parametrize("text", ["\n", " ", "a", "😀", "你", "\x00"])

@@ -68,11 +68,11 @@ class WordsDrafter:
             return ()
         text = self._context.text + b"".join(map(self._specials.spell, path))
         self._keep_up(text)
-        found = self._found(text, path)
-        while not (found is not None and found.certain) and self._line.agrees(text):
-            if self._line.beyond(len(text)) >= _AHEAD or not self._say():
-                break
+        found = None
+        while self._line.agrees(text):
             found = self._found(text, path)
+            if (found is not None and found.certain) or self._line.beyond(len(text)) >= _AHEAD or not self._say():
+                break
         if found is None:
             return ()
         self._guesses += 1
@@ -90,8 +90,6 @@ class WordsDrafter:
         line, held = self._line, self._session.tokens
         if line.agrees(text) and line.given <= len(text) <= len(line.text) and not self._refused(text):
             return
-        if line.agrees(text) and whole(text) <= len(line.text) == line.given <= len(text):
-            return  # all but an unfinished character
         kept = line.follow(text)
         kept += common_prefix(held[kept:], line.tokens[kept:])
         self._session.rollback(max(0, min(kept, len(held), len(line.tokens) - 1)))
@@ -136,15 +134,15 @@ class WordsDrafter:
         begun, tokens = self._begun(text, path)
         end = whole(begun + first)
         letters = (begun + first)[:end].decode("utf-8", "replace")
-        written = self._writer.tokens(letters, special=True)
+        written = self._writer.tokens(letters)
         rest = written[len(tokens) :]
         if not rest or written[: len(tokens)] != tokens:
             return None
         closed = end == len(begun + first) and (len(first) < len(drafted) or not self._patient)
-        piece = self._target.piece(rest[0])
-        if closed or not piece or (len(rest) >= _FAR and not letters.isascii()):
+        if closed or (len(rest) >= _FAR and not letters.isascii()):
             return _Found(rest[0], True)
-        return _Found(rest[0], settled(letters, len((begun + piece).decode("utf-8", "replace"))))
+        size = len((begun + self._target.piece(rest[0])).decode("utf-8", "replace"))
+        return _Found(rest[0], settled(letters, size))
 
     def _begun(self, text: bytes, path: Sequence[int]) -> tuple[bytes, list[int]]:
         """An unfinished character at the end of `text`: its bytes, and the target's tokens that spell them."""
