@@ -89,7 +89,7 @@ def check(loading: Loading, choosing: Choosing, file: Path | None) -> None:
     """Check that MODEL says the same with speculation as without.
 
     Exit status 0: every output is identical, or parts from the plain one at a near tie, where the engine's own
-    rounding decides between two tokens.
+    rounding decides between two tokens. With --exact, only the first will do.
     """
     from edgespec.check import check as compare  # noqa: PLC0415
     from edgespec.terminal import background  # noqa: PLC0415
@@ -98,7 +98,7 @@ def check(loading: Loading, choosing: Choosing, file: Path | None) -> None:
     with loading.open() as runtime:
         sampling = choosing.sampling(runtime.sampling, seed=0)
         prompts = read_prompts(file, runtime)
-        report = Report(len(prompts))
+        report = Report(len(prompts), exact=bool(loading.exact))
         verdicts = compare(runtime, prompts, sampling, 128 if choosing.max_tokens is None else choosing.max_tokens)
         with progress("checking") as tell:
             for verdict in background.stream(verdicts, runtime.cancel):
@@ -149,6 +149,15 @@ def tune(machine: Machine, budget: float, as_json: bool) -> None:
     finally:
         if findings:
             click.echo(findings.as_json() if as_json else findings.text())
+
+
+@app.command()
+def forget() -> None:
+    """Delete what chats with --remember kept, for all models."""
+    from edgespec.memory import forget_all  # noqa: PLC0415
+
+    files = forget_all()
+    click.echo(f"{files} file{'s' * (files != 1)} deleted" if files else "nothing was kept", err=True)
 
 
 def _question(prompt: str | None) -> str | None:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,10 +69,25 @@ class Shelf:
         Raises:
             EdgespecError: it cannot be deleted.
         """
-        try:
-            for path in (self.path, *self.path.parent.glob(f"{self.path.stem}*.part")):
-                path.unlink(missing_ok=True)
-        except NotADirectoryError:
-            return  # nothing can have been kept
-        except OSError as error:
-            raise EdgespecError(f"{error.filename} cannot be deleted: {error.strerror}; delete it yourself") from error
+        _delete([self.path, *self.path.parent.glob(f"{self.path.stem}*.part")])
+
+
+def forget_kind(kind: str) -> int:
+    """Delete all that was kept of a kind; how many files that were.
+
+    Raises:
+        EdgespecError: one cannot be deleted.
+    """
+    paths = [*(cache_folder() / kind).glob("*.json"), *(cache_folder() / kind).glob("*.part")]
+    _delete(paths)
+    return sum(path.suffix == ".json" for path in paths)
+
+
+def _delete(paths: Iterable[Path]) -> None:
+    try:
+        for path in paths:
+            path.unlink(missing_ok=True)
+    except NotADirectoryError:
+        return  # nothing can have been kept
+    except OSError as error:
+        raise EdgespecError(f"{error.filename} cannot be deleted: {error.strerror}; delete it yourself") from error

@@ -6,11 +6,23 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from .backends import Device, Interrupt, Model, Session, context_length, open_model, require_same_tokens
+from .backends import (
+    Device,
+    Interrupt,
+    Model,
+    Session,
+    context_length,
+    fingerprint,
+    open_model,
+    require_same_tokens,
+)
 from .drafters import Drafter
 from .drafters.lookup import Lookup
 from .drafters.model import ModelDrafter
-from .errors import ModelError
+from .drafters.words import WordsDrafter
+from .errors import ModelError, VocabularyMismatch
+from .learned import Learned
+from .memory import Memory
 from .pair import Pair, Speculation
 from .prices import Prices, keep, measure, recall, refresh
 from .runtime import Runtime
@@ -25,7 +37,8 @@ def load(
     *,
     device: Device | None = None,
     speculation: Speculation | None = None,
-    ngrams: tuple[int, int] = (2, 8),
+    memory: bool = False,
+    through_text: bool = True,
     interrupt: Interrupt | None = None,
     on_progress: OnProgress | None = None,
 ) -> Runtime:
@@ -33,8 +46,10 @@ def load(
 
     Args:
         model: a GGUF file.
-        draft: a small GGUF file with the same vocabulary.
-        ngrams: the shortest and longest match that prompt lookup goes by, in tokens.
+        draft: a small GGUF file.
+        memory: keep what is said, unencrypted in the user's cache folder, and look it up in later runs.
+        through_text: let a draft model with another vocabulary draft through text, which costs more and is right less
+            often; False refuses it.
         interrupt: set it from another thread to give up loading.
         on_progress: told how far measuring is; it runs once for each model and machine.
 
@@ -57,7 +72,8 @@ def load(
             second,
             device=device,
             speculation=speculation,
-            ngrams=ngrams,
+            memory=memory,
+            through_text=through_text,
             interrupt=interrupt,
             on_progress=on_progress,
         )
@@ -71,7 +87,8 @@ def assemble(
     *,
     device: Device | None = None,
     speculation: Speculation | None = None,
-    ngrams: tuple[int, int] = (2, 8),
+    memory: bool = False,
+    through_text: bool = True,
     interrupt: Interrupt | None = None,
     on_progress: OnProgress | None = None,
 ) -> Runtime:
@@ -80,7 +97,7 @@ def assemble(
     `interrupt` is the one the models were opened with. Raises as `load` does; then the models stay open.
     """
     device, speculation = device or Device(), speculation or Speculation()
-    if draft is not None:
+    if draft is not None and not through_text:
         require_same_tokens(target.vocabulary, draft.vocabulary)
     context = context_length(device, target)
     with ExitStack() as opened:
@@ -88,16 +105,29 @@ def assemble(
         opened.callback(session.close)
         prices = _priced(session, "target", on_progress)
         opened.callback(_keep_learned, session, prices)
-        drafters: list[Drafter] = [Lookup(*ngrams)]
+        kept = Memory(fingerprint(target.vocabulary), target.vocabulary.size) if memory else None
+        drafters: list[Drafter] = [Lookup(earlier=kept.texts() if kept else ())]
+        identity = session.identity
         if draft is not None:
             drafting = _opened(draft, context)
             opened.callback(drafting.close)
-            step = _priced(drafting, "draft", on_progress).plain()
-            drafters.append(ModelDrafter(drafting, target.vocabulary.size, step))
+            drafters.append(_drafter(drafting, target, draft, _priced(drafting, "draft", on_progress).plain()))
+            identity += f"|{drafting.identity}"
+        learned = Learned(identity)
+        opened.callback(learned.keep)
         models = (target, draft) if draft is not None else (target,)
         close = opened.pop_all().close
-    pair = Pair(models, session, tuple(drafters), prices, interrupt or Interrupt(), close)
+    pair = Pair(models, session, tuple(drafters), prices, learned, interrupt or Interrupt(), close, kept)
     return Runtime(pair, speculation)
+
+
+def _drafter(session: Session, target: Model, draft: Model, step: float) -> Drafter:
+    """What drafts with this session of `draft`."""
+    try:
+        require_same_tokens(target.vocabulary, draft.vocabulary)
+    except VocabularyMismatch:
+        return WordsDrafter(session, target.vocabulary, draft.vocabulary, step)
+    return ModelDrafter(session, target.vocabulary.size, step)
 
 
 def _opened(model: Model, context: int) -> Session:

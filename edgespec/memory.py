@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .cache import Shelf
+from .cache import Shelf, forget_kind
 from .errors import OptionError
 
+_KIND = "memory"
 _VERSION = 1
 
 
@@ -34,7 +35,7 @@ class Memory:
     def __init__(self, identity: str, vocab: int, limit: int = 1 << 16) -> None:
         if limit < 1:
             raise OptionError(f"the memory's limit is {limit} tokens; it must be 1 or more")
-        self._shelf = Shelf("memory", identity, _VERSION)
+        self._shelf = Shelf(_KIND, identity, _VERSION)
         self._vocab = vocab
         self._limit = limit
 
@@ -83,3 +84,12 @@ class Memory:
         if texts and not fitting:
             fitting.append(texts[-1][-room:])
         return fitting[::-1]
+
+
+def forget_all() -> int:
+    """Delete what is kept for any vocabulary; how many files that were.
+
+    Raises:
+        EdgespecError: one cannot be deleted.
+    """
+    return forget_kind(_KIND)

@@ -6,13 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .backends import Interrupt, Model, Session
+from .calibration import Calibration
 from .control import Adaptive, Controller, Fixed
 from .drafters import Drafter
 from .errors import OptionError
+from .learned import Learned
+from .memory import Memory
 from .prices import Prices
 from .verify import verifier
 
-DRAFTERS = ("lookup", "model")  #: the names of all drafters
+DRAFTERS = ("lookup", "model", "words")  #: the names of all drafters
 LONGEST = 256  #: tokens of a draft; what one pass of any engine takes
 
 
@@ -41,17 +44,27 @@ class Speculation:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What a runtime owns: the models (a target, perhaps a draft), the target's session and what drafts for it."""
+    """What a runtime owns: the models (a target, perhaps a draft), the target's session and what drafts for it.
+
+    `learned` is what earlier runs found out about the drafters; `memory` keeps what is said for look-ups in later runs,
+    None where nothing is to be kept.
+    """
 
     models: tuple[Model, ...]
     session: Session
     drafters: tuple[Drafter, ...]
     prices: Prices
+    learned: Learned
     interrupt: Interrupt
     close_sessions: Callable[[], None]
+    memory: Memory | None = None
+
+    def calibration(self, speculation: Speculation) -> Calibration:
+        """How often the drafters are right by this verifier."""
+        return self.learned.calibration(speculation.verifier)
 
     def controller(self, speculation: Speculation) -> Controller:
-        """A controller that has learned nothing yet.
+        """A controller that begins with what was learned so far.
 
         Raises:
             OptionError: a drafter that this pair lacks.
@@ -60,10 +73,13 @@ class Pair:
         names = speculation.drafters if speculation.drafters is not None else tuple(known)
         if missing := [name for name in names if name not in known]:
             raise OptionError(
-                f"the drafter {missing[0]!r} needs a draft model; give one (--draft), or take another drafter"
+                f"this pair has no drafter {missing[0]!r}, only {', '.join(known)}: 'model' takes a draft model (--draft) "
+                "with the target's vocabulary, 'words' one with another"
             )
         drafters = [known[name] for name in names]
-        return Adaptive(drafters, self.prices) if speculation.k is None else Fixed(drafters, speculation.k)
+        if speculation.k is not None:
+            return Fixed(drafters, min(speculation.k, self.session.widest - 1))
+        return Adaptive(drafters, self.prices, self.calibration(speculation), trees=self.session.can_tree)
 
     def close(self) -> None:
         """Free the sessions, then the models."""

@@ -64,6 +64,22 @@ class Runtime:
         return " with draft ".join(model.description for model in self._pair.models)
 
     @property
+    def step_prices(self) -> dict[str, float]:
+        """By drafter, the seconds that a guess takes; 0 for those that cost nothing to speak of."""
+        return {drafter.name: drafter.step_price for drafter in self._pair.drafters}
+
+    @property
+    def drafters(self) -> tuple[str, ...]:
+        """The drafters by name."""
+        return tuple(drafter.name for drafter in self._pair.drafters)
+
+    @property
+    def acceptance(self) -> dict[str, float]:
+        """By drafter, how often its likeliest guess was right of late, in earlier runs too; those that agree are named
+        together."""
+        return self._pair.calibration(self.speculation).summary()
+
+    @property
     def sampling(self) -> dict[str, float]:
         """The sampling that the model's file recommends: `Sampling` fields by name."""
         return dict(self._pair.models[0].sampling)
@@ -209,6 +225,8 @@ class Runtime:
                 self._pair.interrupt.set()
             while not isinstance(event := next(events), Finished):
                 yield event
+            if self._pair.memory is not None:
+                self._pair.memory.add(self._pair.session.tokens)
         finally:
             self._busy.release()
         yield event  # nothing is under way any more, whether or not the reader goes on to the end

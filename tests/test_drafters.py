@@ -285,5 +285,5 @@ def test_padding_is_no_difference_but_another_size_is() -> None:
     require_same_tokens(Other(Bytes.size + 384), Bytes())
     require_same_tokens(Bytes(), Other(Bytes.size + 1024))
     for pair in ((Bytes(), Other(Bytes.size + 1025)), (Other(5000), Bytes())):
-        with pytest.raises(VocabularyMismatch, match=f"so token {Bytes.size} exists in one only"):
+        with pytest.raises(VocabularyMismatch, match=f"so token {Bytes.size} exists in one only.*--draft to let it"):
             require_same_tokens(*pair)

@@ -19,6 +19,7 @@ FLOORS = [
     {"errors", "types", "automaton"},
     {"sampling", "llamacpp", "cache", "branches"},
     {"verify", "backends", "text", "stats"},
+    {"spelling"},
     {"prices", "calibration", "template", "drafters"},
     {"candidates"},
     {"growth", "earnings"},

@@ -6,6 +6,7 @@ A new engine is one module here with an `open_model(path, device, interrupt)`, a
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -193,6 +194,11 @@ _BACKENDS = {".gguf": "llama"}
 _DEFAULT_CONTEXT = 4096
 _PADDING = 1024  # unused tokens by which members of one family differ in size; Qwen2's differ by 384
 
+_WAYS_OUT = (
+    "use a draft model of the target's own family, or name this one with --draft to let it draft through text, "
+    "or take --draft none"
+)
+
 
 def open_model(path: Path, device: Device, interrupt: Interrupt) -> Model:
     """Load the model at `path` with the engine for its suffix.
@@ -230,6 +236,12 @@ def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
     return next(i for i in range(length) if left[i] != right[i])
 
 
+def fingerprint(vocabulary: Vocabulary) -> str:
+    """Names a vocabulary by all its tokens."""
+    labels = "\0".join(vocabulary.label(token) for token in range(vocabulary.size))
+    return hashlib.sha256(labels.encode("utf-8", "replace")).hexdigest()
+
+
 def require_same_tokens(target: Vocabulary, draft: Vocabulary) -> None:
     """Check token by token that a draft model's vocabulary is the target's.
 
@@ -244,10 +256,10 @@ def require_same_tokens(target: Vocabulary, draft: Vocabulary) -> None:
         if (ours := target.label(token)) != (theirs := draft.label(token)):
             raise VocabularyMismatch(
                 f"target and draft have different vocabularies: token {token} is {ours!r} in the target and "
-                f"{theirs!r} in the draft; use a draft model of the target's own family, or --draft none"
+                f"{theirs!r} in the draft; {_WAYS_OUT}"
             )
     if abs(target.size - draft.size) > _PADDING:
         raise VocabularyMismatch(
             f"target and draft have different vocabularies: {target.size} and {draft.size} tokens, so token {shared} "
-            "exists in one only; use a draft model of the target's own family, or --draft none"
+            f"exists in one only; {_WAYS_OUT}"
         )

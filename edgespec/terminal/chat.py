@@ -16,6 +16,7 @@ from ..sampling import Sampling
 from ..stats import Stats
 from ..template import Message
 from . import background
+from .explain import explained
 from .show import Drafts, Plain, figures
 
 _HELP = """\
@@ -94,6 +95,8 @@ class Chat:
             self.note(f"(cut short: the answer reached {limit})")
         if self.stats:
             self.note(figures(finished.stats))
+            if why := explained(self.runtime):
+                self.note(why)
 
     def _answer_kindly(self, text: str) -> None:
         """An answer that fails must not end the chat."""

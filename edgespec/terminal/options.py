@@ -31,6 +31,8 @@ class Loading:
     ctx: int
     threads: int
     gpu_layers: int
+    exact: int
+    remember: bool
 
     def open(self) -> Runtime:
         """Load, with a progress bar for what is measured once."""
@@ -43,7 +45,7 @@ class Loading:
         target, draft = files(self.model, self.draft)
         names = tuple(name.strip() for name in self.drafter.split(",")) if self.drafter is not None else None
         speculation = Speculation(names, self._k(), self.verifier)
-        device = Device(self.ctx, self.threads, self.gpu_layers)
+        device = Device(self.ctx, self.threads, self.gpu_layers, self.exact)
         interrupt = Interrupt()
 
         def opened(draft: Path | None) -> Runtime:
@@ -52,18 +54,23 @@ class Loading:
                 draft,
                 device=device,
                 speculation=speculation,
+                memory=self.remember,
+                through_text=self.draft != "auto",
                 interrupt=interrupt,
                 on_progress=lambda what, share: tell(f"measuring passes of the {what}", share, 1.0),
             )
 
         with progress("measuring this machine (once for each model)") as tell:
             try:
-                return background.call(lambda: opened(draft), interrupt.set)
+                runtime = background.call(lambda: opened(draft), interrupt.set)
             except VocabularyMismatch as error:
                 if self.draft != "auto":
                     raise
                 click.echo(f"{draft}, found beside the model, is left out: {error}", err=True)
-                return background.call(lambda: opened(None), interrupt.set)
+                runtime = background.call(lambda: opened(None), interrupt.set)
+        if "words" in runtime.drafters:
+            click.echo("The draft model has a vocabulary of its own, so it drafts through text.", err=True)
+        return runtime
 
     def _k(self) -> int | None:
         from ..errors import OptionError  # noqa: PLC0415
@@ -178,12 +185,21 @@ loading = gathered(
     "loading",
     _model,
     _draft,
-    click.option("--drafter", metavar="NAME,...", help="Drafters to use: lookup, model [default: all]"),
+    click.option("--drafter", metavar="NAME,...", help="Drafters to use: lookup, model, words [default: all]"),
     click.option("--k", default="auto", metavar="auto|N", help="Tokens to draft a round; 0 is plain decoding"),
     click.option("--verifier", default="match", show_default=True, metavar="NAME", help="match, rejection or block"),
     _ctx,
     click.option("--threads", default=0, metavar="N", help="CPU threads [default: one a physical core]"),
     _gpu_layers,
+    click.option(
+        "--exact",
+        default=0,
+        metavar="N",
+        help="Compute every pass as if for N tokens, so that drafts change no bit: 2, 4, 8, 12 ... 32; 0 is off",
+    ),
+    click.option(
+        "--remember", is_flag=True, help="Keep what is said and look it up in later chats; `edgespec forget` deletes it"
+    ),
 )
 choosing = gathered(
     Choosing,

@@ -13,10 +13,11 @@ from ..runtime import Runtime
 
 
 class Report:
-    """Verdicts, counted."""
+    """Verdicts, counted. Where passes are `exact` no near tie is excused."""
 
-    def __init__(self, prompts: int) -> None:
+    def __init__(self, prompts: int, *, exact: bool = False) -> None:
         self._prompts = prompts
+        self._exact = exact
         self._verdicts: list[Verdict] = []
 
     @property
@@ -30,8 +31,8 @@ class Report:
     @property
     def passed(self) -> bool:
         """Whether every prompt was checked, tokens were drafted, and no output parts without a near tie."""
-        ties = all(v.divergence is None or v.divergence.near_tie for v in self._verdicts)
-        return ties and self.done == self._prompts and self.drafted > 0
+        same = all(v.divergence is None or (v.divergence.near_tie and not self._exact) for v in self._verdicts)
+        return same and self.done == self._prompts and self.drafted > 0
 
     def add(self, verdict: Verdict) -> None:
         self._verdicts.append(verdict)

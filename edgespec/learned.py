@@ -1,0 +1,36 @@
+"""What was learned of a pair's drafters, kept between runs."""
+
+from __future__ import annotations
+
+from .cache import Shelf
+from .calibration import Calibration
+
+_VERSION = 1
+
+
+class Learned:
+    """The calibration of a pair, one for each verifier: what `rejection` accepts, `match` may not.
+
+    Args:
+        pair: names the target and what drafts for it.
+    """
+
+    def __init__(self, pair: str) -> None:
+        self._pair = pair
+        self._calibrations: dict[str, Calibration] = {}
+
+    def calibration(self, verifier: str) -> Calibration:
+        """What is known so far; from earlier runs, when it is asked for first."""
+        known = self._calibrations.get(verifier)
+        if known is None:
+            known = self._calibrations[verifier] = Calibration.of(self._shelf(verifier).read())
+        return known
+
+    def keep(self) -> None:
+        """Keep it for the next run. What cannot be written is learned again."""
+        for verifier, calibration in self._calibrations.items():
+            if kept := calibration.kept():
+                self._shelf(verifier).write(kept)
+
+    def _shelf(self, verifier: str) -> Shelf:
+        return Shelf("drafters", f"{self._pair}|{verifier}", _VERSION)
