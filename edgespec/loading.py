@@ -37,8 +37,6 @@ def load(
     *,
     device: Device | None = None,
     speculation: Speculation | None = None,
-    memory: bool = False,
-    through_text: bool = True,
     interrupt: Interrupt | None = None,
     on_progress: OnProgress | None = None,
 ) -> Runtime:
@@ -47,9 +45,6 @@ def load(
     Args:
         model: a GGUF file.
         draft: a small GGUF file.
-        memory: keep what is said, unencrypted in the user's cache folder, and look it up in later runs.
-        through_text: let a draft model with another vocabulary draft through text, which costs more and is right less
-            often; False refuses it.
         interrupt: set it from another thread to give up loading.
         on_progress: told how far measuring is; it runs once for each model and machine.
 
@@ -72,8 +67,6 @@ def load(
             second,
             device=device,
             speculation=speculation,
-            memory=memory,
-            through_text=through_text,
             interrupt=interrupt,
             on_progress=on_progress,
         )
@@ -87,8 +80,6 @@ def assemble(
     *,
     device: Device | None = None,
     speculation: Speculation | None = None,
-    memory: bool = False,
-    through_text: bool = True,
     interrupt: Interrupt | None = None,
     on_progress: OnProgress | None = None,
 ) -> Runtime:
@@ -97,7 +88,7 @@ def assemble(
     `interrupt` is the one the models were opened with. Raises as `load` does; then the models stay open.
     """
     device, speculation = device or Device(), speculation or Speculation()
-    if draft is not None and not through_text:
+    if draft is not None and not speculation.through_text:
         require_same_tokens(target.vocabulary, draft.vocabulary)
     context = context_length(device, target)
     with ExitStack() as opened:
@@ -105,7 +96,7 @@ def assemble(
         opened.callback(session.close)
         prices = _priced(session, "target", on_progress)
         opened.callback(_keep_learned, session, prices)
-        kept = Memory(fingerprint(target.vocabulary), target.vocabulary.size) if memory else None
+        kept = Memory(fingerprint(target.vocabulary), target.vocabulary.size) if speculation.remember else None
         drafters: list[Drafter] = [Lookup(earlier=kept.texts() if kept else ())]
         identity = session.identity
         if draft is not None:

@@ -27,11 +27,17 @@ class Speculation:
         drafters: names from `DRAFTERS`; None takes all that the pair allows.
         k: tokens to draft in each round, 0 for plain decoding; None adapts to what pays.
         verifier: `match`, `rejection` or `block`.
+        through_text: when loading, let a draft model with another vocabulary draft through text, which costs more and
+            is right less often; False refuses it.
+        remember: keep what is said, unencrypted in the user's cache folder, and look it up in later runs. Only where
+            it was so when loading.
     """
 
     drafters: tuple[str, ...] | None = None
     k: int | None = None
     verifier: str = "match"
+    through_text: bool = True
+    remember: bool = False
 
     def __post_init__(self) -> None:
         verifier(self.verifier)
@@ -73,8 +79,8 @@ class Pair:
         names = speculation.drafters if speculation.drafters is not None else tuple(known)
         if missing := [name for name in names if name not in known]:
             raise OptionError(
-                f"this pair has no drafter {missing[0]!r}, only {', '.join(known)}: 'model' takes a draft model (--draft) "
-                "with the target's vocabulary, 'words' one with another"
+                f"this pair has no drafter {missing[0]!r}, only {', '.join(known)}: 'model' takes a draft model "
+                "(--draft) with the target's vocabulary, 'words' one with another"
             )
         drafters = [known[name] for name in names]
         if speculation.k is not None:

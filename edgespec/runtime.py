@@ -207,14 +207,18 @@ class Runtime:
     def _generate(self, request: Request, speculation: Speculation | None) -> Iterator[Event]:
         pair = self._pair
         controller = self._controller if speculation is None else pair.controller(speculation)
-        rule = verifier((speculation or self.speculation).verifier)
+        chosen = speculation or self.speculation
+        rule = verifier(chosen.verifier)
         engine = Engine(pair.session, self.vocabulary, controller, rule, pair.interrupt, pair.prices)
         cancelled = threading.Event()
-        stream = _Stream(self._guarded(engine.generate(request), cancelled), cancelled)
+        events = self._guarded(engine.generate(request), cancelled, remember=chosen.remember)
+        stream = _Stream(events, cancelled)
         self._streams.add(stream)
         return stream
 
-    def _guarded(self, events: Iterator[Event], cancelled: threading.Event) -> Generator[Event, None, None]:
+    def _guarded(
+        self, events: Iterator[Event], cancelled: threading.Event, *, remember: bool
+    ) -> Generator[Event, None, None]:
         if not self._busy.acquire(blocking=False):
             raise BusyError("this runtime is answering already; wait for it, cancel it, or load a second one")
         try:
@@ -225,7 +229,7 @@ class Runtime:
                 self._pair.interrupt.set()
             while not isinstance(event := next(events), Finished):
                 yield event
-            if self._pair.memory is not None:
+            if remember and self._pair.memory is not None:
                 self._pair.memory.add(self._pair.session.tokens)
         finally:
             self._busy.release()

@@ -24,6 +24,4 @@ def explained(runtime: Runtime) -> str:
     if k:
         return f"{here}: drafts of {k} would give {speedup:.1f}x, and more where guesses are surer than that"
     needed = break_even(curve, runtime.step_prices[name])
-    return f"{here}: " + (
-        "no draft can pay" if needed is None else f"drafts pay from {needed:.0%} on, where they are surer"
-    )
+    return f"{here}: " + ("no draft can pay" if needed is None else f"drafts pay where that is above {needed:.0%}")

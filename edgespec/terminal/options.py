@@ -44,7 +44,7 @@ class Loading:
 
         target, draft = files(self.model, self.draft)
         names = tuple(name.strip() for name in self.drafter.split(",")) if self.drafter is not None else None
-        speculation = Speculation(names, self._k(), self.verifier)
+        speculation = Speculation(names, self._k(), self.verifier, self.draft != "auto", self.remember)
         device = Device(self.ctx, self.threads, self.gpu_layers, self.exact)
         interrupt = Interrupt()
 
@@ -54,8 +54,6 @@ class Loading:
                 draft,
                 device=device,
                 speculation=speculation,
-                memory=self.remember,
-                through_text=self.draft != "auto",
                 interrupt=interrupt,
                 on_progress=lambda what, share: tell(f"measuring passes of the {what}", share, 1.0),
             )
