@@ -11,6 +11,8 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 import click
 
@@ -21,6 +23,10 @@ from edgespec.prices import Prices
 from edgespec.sampling import Sampling
 from edgespec.types import Guess, Round
 from edgespec.verify import Drawing, verifier
+
+Ready = TypeVar("Ready")
+#: Who says what below which node, in order.
+Plan = list[tuple[int, str, tuple[Guess, ...]]]
 
 _WIDTHS = 16
 _CURVE = [1 + 0.05 * n for n in range(_WIDTHS)]
@@ -52,8 +58,8 @@ class Fake:
         """It holds nothing."""
 
 
-def planned(seed: int, nodes: int) -> list[tuple[int, str, tuple[Guess, ...]]]:
-    """Who says what below which node, for a tree of `nodes`."""
+def planned(seed: int, nodes: int) -> Plan:
+    """What grows a random tree of `nodes`."""
     rng = random.Random(seed)  # noqa: S311
     fakes = [Fake("one", seed), Fake("two", seed + 1)]
     tree = Candidates(Calibration())
@@ -69,22 +75,30 @@ def planned(seed: int, nodes: int) -> list[tuple[int, str, tuple[Guess, ...]]]:
     return plan
 
 
-def grown(calibration: Calibration, plan: Sequence[tuple[int, str, tuple[Guess, ...]]]) -> Candidates:
-    """The tree of a plan: merged and judged."""
+def grown(calibration: Calibration, plan: Plan) -> Candidates:
+    """The tree of a plan, merged; what its guesses are worth is judged when they are first looked at."""
     tree = Candidates(calibration)
     for parent, name, guesses in plan:
         tree.add(parent, name, guesses)
     return tree
 
 
-def median(work: Sequence[Callable[[], object]], repeats: int) -> float:
-    """Microseconds of one piece of `work`: the median of the pieces, of each the fastest of its repeats, for other
-    programs can only slow it down."""
-    best = [float("inf")] * len(work)
-    for _ in range(max(1, repeats // len(work))):
-        for i, piece in enumerate(work):
+def judged(make: Callable[[], Candidates]) -> Candidates:
+    """A tree that was looked at before."""
+    tree = make()
+    tree.reach()
+    return tree
+
+
+def median(pieces: Sequence[tuple[Callable[[], Ready], Callable[[Ready], object]]], repeats: int) -> float:
+    """Microseconds of a piece of work on what was made ready for it: the median of the pieces, of each the fastest of
+    its repeats, for other programs can only slow it down."""
+    best = [float("inf")] * len(pieces)
+    for _ in range(max(1, repeats // len(pieces))):
+        for i, (make_ready, work) in enumerate(pieces):
+            ready = make_ready()
             started = time.perf_counter()
-            piece()
+            work(ready)
             best[i] = min(best[i], time.perf_counter() - started)
     return statistics.median(best) * 1e6
 
@@ -98,18 +112,23 @@ def main(nodes: int, trees: int, repeats: int) -> None:
     cost = [seconds - _CURVE[0] for seconds in _CURVE]
     calibration = Calibration()
     plans = [planned(seed, nodes) for seed in range(trees)]
-    made = [grown(calibration, plan) for plan in plans]
-    merging = median([lambda plan=plan: grown(calibration, plan) for plan in plans], repeats)
-    tree = median([lambda tree=tree: best_tree(tree, cost) for tree in made], repeats)
-    chain = median([lambda tree=tree: best_chain(tree, cost) for tree in made], repeats)
-    drawings = [Drawing(verifier("match"), Sampling(), range(n + 1), lambda _token: False) for n in range(trees)]
-    click.echo(f"merging and judging {nodes} guesses as they come {merging:6.1f} us")
-    click.echo(f"reach and the best tree                  {tree:6.1f} us")
-    click.echo(f"the best chain                           {chain:6.1f} us")
+    merge = partial(grown, calibration)
+    made = [partial(merge, plan) for plan in plans]
+    tree, chain = partial(best_tree, cost=cost), partial(best_chain, cost=cost)
+    figures = {
+        f"merging the guesses of {nodes} nodes": median([(partial(list, plan), merge) for plan in plans], repeats),
+        "judging them, reach and the best tree": median([(make, tree) for make in made], repeats),
+        "the best chain": median([(partial(judged, make), chain) for make in made], repeats),
+    }
+    rule, sampling = verifier("match"), Sampling()
+    drawings = [partial(Drawing, rule, sampling, range(n + 1), lambda _token: False) for n in range(trees)]
     for name, price in (("chains", None), ("trees", 0.0)):
-        controller = Adaptive([Fake("one", 1), Fake("two", 2)], Prices(_CURVE), trees=price)
-        whole = median([lambda d=d: controller.choose(d, _WIDTHS - 1) for d in drawings], repeats)
-        click.echo(f"a whole choice, two free drafters, {name:<6}{whole:6.1f} us")
+        choose = partial(
+            Adaptive([Fake("one", 1), Fake("two", 2)], Prices(_CURVE), trees=price).choose, limit=_WIDTHS - 1
+        )
+        figures[f"a whole choice, two free drafters, {name}"] = median([(make, choose) for make in drawings], repeats)
+    for name, figure in figures.items():
+        click.echo(f"{name:<44}{figure:7.1f} us")
 
 
 if __name__ == "__main__":
