@@ -540,7 +540,7 @@ def test_no_purchase_changes_the_text(monkeypatch: pytest.MonkeyPatch, seed: int
         for weight, step in ((0.4, 0.05), (0.25, 0.2))
     ]
     models[1].name = "second"
-    drafters = [Lookup(1, 4), FromRule(blend(target, other, 0.5)), *models]
+    drafters: list[Drafter] = [Lookup(1, 4), FromRule(blend(target, other, 0.5)), *models]
     prices = Prices(curve)
     controller = Adaptive(drafters, prices, trees=trees, clock=clock.perf_counter)
     session = Priced(target, vocab, clock, curve)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edgespec.control import Controller
-from edgespec.drafters import Drafter
 from edgespec.prices import Prices
 from edgespec.sampling import Sampling
 from edgespec.types import Draft, Guess, Round
