@@ -1,6 +1,6 @@
 """What a round costs outside the engine's own calls: Python, NumPy and ctypes, on the demo pair.
 
-    python benchmarks/overhead.py DIALOGUES.jsonl [--temp 0.8] [--profile]
+    python -m benchmarks.overhead DIALOGUES.jsonl [--temp 0.8] [--profile]
 
 Times llama_decode and llama_memory_seq_rm themselves and takes them off the time of the rounds.
 """
@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-from speed import Bench, Endless, answers, dialogue_prompts
 
 from edgespec import Sampling, models
 from edgespec.drafters.lookup import Lookup
 from edgespec.llamacpp import bindings
 from edgespec.template import ChatTemplate
+
+from .speed import Bench, Endless, answers, dialogue_prompts
 
 
 class Stopwatch:

@@ -21,15 +21,15 @@ import click
 
 from edgespec.backends import Device, Interrupt, Pieces, open_model
 from edgespec.control import Adaptive, Controller, Fixed
-from edgespec.drafters import Drafter, Terms
+from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter
 from edgespec.engine import Engine, Finished, Request, Started, Text
 from edgespec.prices import Prices, measure
 from edgespec.sampling import Sampling
 from edgespec.template import ChatTemplate
-from edgespec.types import Draft, Round
-from edgespec.verify import verifier
+from edgespec.types import Guess, Round
+from edgespec.verify import Drawing, verifier
 
 _CONTEXT = 2048
 
@@ -45,7 +45,7 @@ class Endless:
 
 
 class Wrong:
-    """Drafts as its model does and then says something else."""
+    """Guesses as its model does and then says something else."""
 
     name = "wrong"
 
@@ -54,10 +54,12 @@ class Wrong:
         self._model = model
         self._vocab = vocab
 
-    def propose(self, context: Sequence[int], terms: Terms) -> Draft:
-        draft = self._model.propose(context, terms)
-        tokens = [(token + 1) % self._vocab for token in draft.tokens]
-        return Draft.chain(tokens, draft.confidence, self.name)
+    def begin(self, drawing: Drawing) -> None:
+        self._model.begin(drawing)
+
+    def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
+        guesses = self._model.guess(path, most)[:1]  # the second, made another, might be the first
+        return [Guess((guess.token + 1) % self._vocab, guess.confidence) for guess in guesses]
 
     def observe(self, round: Round) -> None:  # noqa: A002
         self._model.observe(round)

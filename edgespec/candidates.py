@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from .calibration import AGAINST, AGREED, ALONE, Calibration, Cell
+from .calibration import AGAINST, AGREED, ALONE, Calibration, Cell, Guesses
 from .types import Distribution, Draft, Guess
+
+_UNKNOWN = Guesses(ALONE).cells[0]  # until it is judged
 
 
 class Trial(NamedTuple):
@@ -31,16 +33,26 @@ class Candidates:
         self.parents: list[int] = []
         self.depths: list[int] = []
         self.drafters: list[str] = []
-        #: What is known of guesses like this one.
-        self.cells: list[Cell] = []
         self._calibration = calibration
+        self._cells: list[Cell] = []
         self._q: list[Distribution | None] = []
         #: By parent + 1: the children by token, and who spoke there.
         self._children: list[dict[int, int]] = [{}]
         self._spoke: list[list[tuple[str, int, float, int]]] = [[]]
+        #: Places where somebody spoke since they were judged: who speaks next changes what the last word is worth.
+        self._unjudged: list[list[tuple[str, int, float, int]]] = []
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @property
+    def cells(self) -> list[Cell]:
+        """For each node, what is known of guesses like it."""
+        if self._unjudged:
+            for spoke in self._unjudged:
+                self._judge(spoke)
+            self._unjudged.clear()
+        return self._cells
 
     def add(self, parent: int, drafter: str, guesses: Sequence[Guess]) -> list[int]:
         """Add what `drafter` guesses below `parent` (-1: the context); the nodes, in the order of the guesses."""
@@ -55,7 +67,8 @@ class Candidates:
                 self._q[node] = guess.q or self._q[node]
             spoke.append((drafter, rank, guess.confidence, node))
             nodes.append(node)
-        self._judge(spoke)
+        if not self._unjudged or self._unjudged[-1] is not spoke:
+            self._unjudged.append(spoke)
         return nodes
 
     def children(self, node: int) -> dict[int, int]:
@@ -64,8 +77,8 @@ class Candidates:
 
     def likeliest(self, node: int) -> int | None:
         """The child of `node` that is likeliest to be accepted."""
-        children = self._children[node + 1].values()
-        return max(children, key=lambda child: self.cells[child].value, default=None)
+        cells = self.cells
+        return max(self._children[node + 1].values(), key=lambda child: cells[child].value, default=None)
 
     def line(self, node: int) -> list[int]:
         """The nodes from the context's end to `node`."""
@@ -120,19 +133,24 @@ class Candidates:
         self.parents.append(parent)
         self.depths.append(self.depths[parent] + 1 if parent >= 0 else 0)
         self.drafters.append(drafter)
-        self.cells.append(self._calibration.cell(drafter, 0, ALONE, guess.confidence))
+        self._cells.append(_UNKNOWN)
         self._q.append(guess.q)
         self._children.append({})
         self._spoke.append([])
         return len(self.tokens) - 1
 
     def _judge(self, spoke: Sequence[tuple[str, int, float, int]]) -> None:
-        """What is known of each child, now that all who spoke are heard."""
-        several = any(drafter != spoke[0][0] for drafter, *_ in spoke)
+        """What is known of each child of a place, now that all who spoke there are heard."""
+        if not spoke:
+            return
+        cell, cells = self._calibration.cell, self._cells
+        if spoke[0][0] == spoke[-1][0]:
+            for drafter, rank, confidence, node in spoke:
+                cells[node] = cell(drafter, rank, ALONE, confidence)
+            return
         for drafter, rank, confidence, node in spoke:
-            relation = ALONE if not several else AGREED if "+" in self.drafters[node] else AGAINST
-            name = self.drafters[node] if relation == AGREED else drafter
-            self.cells[node] = self._calibration.cell(name, rank, relation, confidence)
+            name = self.drafters[node]
+            cells[node] = cell(name, rank, AGAINST if name == drafter else AGREED, confidence)
 
 
 class Purchase(NamedTuple):

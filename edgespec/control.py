@@ -145,7 +145,8 @@ class Adaptive:
             drafter.begin(drawing)
         growth.look_around()
         for earner in self._priced:
-            self._ask(earner, growth, drawing)
+            if not growth.settled:
+                self._ask(earner, growth, drawing)
         self._nodes = growth.bought()
         return growth.candidates.draft(self._nodes)
 

@@ -58,6 +58,11 @@ class Growth:
         #: The deepest token that was drawn and may not be left out; see `Verifier.trims`.
         self._drawn = -1
 
+    @property
+    def settled(self) -> bool:
+        """Whether tokens were drawn that must be bought: then nobody else may draw."""
+        return self._drawn >= 0
+
     def gain(self) -> float:
         """Expected tokens of the best purchase beyond a plain step's, less what its time is worth."""
         return self._best().gain

@@ -99,7 +99,7 @@ def _copies(messages: Sequence[Message], rng: random.Random) -> Iterator[tuple[s
 
 def record(recorder: Recorder, dialogues: Sequence[Sequence[Message]]) -> Iterator[Trace]:
     """The four traces."""
-    rng = random.Random(0)
+    rng = random.Random(0)  # noqa: S311
     tokenize = recorder.vocabulary.tokenize
     chat, copy, hard = [], [], []
     for messages in dialogues:

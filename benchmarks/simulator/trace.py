@@ -72,6 +72,6 @@ def _items(kept: dict[str, npt.NDArray[np.uint16]]) -> Iterator[Item]:
             tuple(kept["prompt"][prompt : prompt + prompts].tolist()),
             tuple(kept["answer"][said].tolist()),
             kept["guesses"][said],
-            kept["probs"][said].astype(np.float32) / 1000,
+            kept["probs"][said].astype(np.float32) / np.float32(1000),
         )
         prompt, answer = prompt + prompts, answer + answers
