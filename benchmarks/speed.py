@@ -174,7 +174,8 @@ class Bench:
     def add(self, name: str, drafters: list[Drafter], k: int | None) -> None:
         """Compare these drafters at a fixed K, adaptively where None."""
         prices = Prices(self.curve)
-        self.configurations[name] = (Adaptive(drafters, prices) if k is None else Fixed(drafters, k), prices)
+        controller = Adaptive(drafters, prices, trees=self.session.can_tree) if k is None else Fixed(drafters, k)
+        self.configurations[name] = (controller, prices)
 
     def engine(self, name: str, rule: str, pieces: Pieces) -> Engine:
         """The engine of one configuration; what it has learned stays with it."""
