@@ -120,7 +120,7 @@ def test_without_it_bits_change(file: Path) -> None:
     model = opened(file, 0, threads=2)
     session = model.session(1024)
     tokens = model.vocabulary.tokenize(PROMPTS[-1], special=True)
-    plain = plainly(session, tokens, 40)
+    plain = plainly(session, tokens, 12)
     changed = int((speculatively(session, tokens, plain.tokens, 0).rows != plain.rows).any(axis=1).sum())
     session.close()
     model.close()
@@ -215,6 +215,15 @@ def test_prices_know_the_width(demo: dict[str, Path]) -> None:
 def test_widths_that_no_engine_keeps_exact(width: int) -> None:
     with pytest.raises(OptionError, match="exact"):
         Device(exact=width)
+
+
+def test_padding_that_a_recurrent_state_would_keep(demo: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    model = opened(demo["draft"], WIDTH)
+    monkeypatch.setattr(bindings(), "llama_model_is_recurrent", lambda _model: True)
+    with pytest.raises(OptionError, match="recurrent"):
+        model.session(64)
+    monkeypatch.undo()
+    model.close()
 
 
 def test_exactness_and_a_gpu() -> None:
