@@ -145,6 +145,16 @@ class LlamaModel:
         return _text(self._low.llama_model_meta_val_str, self._model, key.encode())
 
     def session(self, context: int) -> LlamaSession:
+        """A new sequence.
+
+        Raises:
+            OptionError: exactness is asked of a model whose state cannot go back over the padding.
+            EngineError: llama.cpp could not open the context.
+        """
+        if self._exact and self._recurs:
+            raise OptionError(
+                f"exact is {self._exact}, but this model's recurrent state cannot go back over padding; leave exact out"
+            )
         opened = self._open_context(context)
         return LlamaSession(
             opened,
