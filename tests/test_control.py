@@ -200,8 +200,8 @@ def test_look_ups_and_a_model_go_on_from_each_other() -> None:
 
 def test_only_one_drafter_draws_in_a_round() -> None:
     """All that is drawn must be bought, and a chain has room for one draw at each place."""
-    one = book((1, 0.9), (2, 0.9), name="one", step_price=0.01, q=True)
-    two = book((5, 0.9), (6, 0.9), name="two", step_price=0.01, q=True)
+    one = book((1, 0.3), (2, 0.3), name="one", step_price=0.01, q=True)
+    two = book((5, 0.9), (6, 0.9), (7, 0.9), name="two", step_price=0.01, q=True)
     controller = Adaptive([one, two], Prices(FREE), clock=Clock().perf_counter)
     for _ in range(2):
         draft = controller.choose(drawing(rule="rejection"), 2)
@@ -209,7 +209,7 @@ def test_only_one_drafter_draws_in_a_round() -> None:
     for drafter in (one, two):
         drafter.asked.clear()
     draft = controller.choose(drawing(rule="rejection"), 2)
-    assert draft.tokens == (1, 2)
+    assert draft.tokens == (1, 2), "though the second is the surer"
     assert two.asked == []
 
 
@@ -244,6 +244,19 @@ def test_each_node_moves_its_cell_once_a_round() -> None:
     after = [calibration.ahead(name).first.value for name in ("one", "two")]
     assert after[0] > before[0]
     assert after[1] == before[1]
+
+
+def test_a_second_best_that_is_right_is_no_merit_of_the_first() -> None:
+    """What is expected of a drafter before it is asked is expected of its likeliest guess."""
+    model = by_book("model", {(): [Guess(1, 0.6), Guess(2, 0.6)]}, 0.01)
+    controller = Adaptive([model], Prices(FREE), trees=0.0, clock=Clock().perf_counter)
+    first = controller.calibration.ahead("model").first
+    controller.observe(bought(controller.choose(drawing(), 15), (), 9))
+    before = first.value
+    draft = controller.choose(drawing(), 15)
+    assert draft.tokens == (1, 2)
+    controller.observe(bought(draft, (1,), 2, 9))
+    assert first.value < before
 
 
 @pytest.mark.parametrize("rule", RULES)

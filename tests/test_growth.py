@@ -196,6 +196,17 @@ def test_a_look_up_goes_on_from_a_model(rule: str) -> None:
     assert (draft.q is not None) == (rule == "rejection")
 
 
+def test_a_doubtful_word_is_checked_for_what_it_opens_the_way_to() -> None:
+    """The model is a little better here than the look-up: not worth a step by itself, but for all that may follow."""
+    for later, asked in ((0.95, [()]), (0.05, [])):
+        model = by_book("model", {(): [Guess(9, 0.9)]}, 0.1)
+        lookup = by_book("lookup", {(): [Guess(5, 0.75)]})
+        growth = growing(lookup, cost=[0.1 * n for n in range(9)])
+        growth.look_around()
+        growth.draft(model, 0.2, expecting(0.9, later))
+        assert model.asked[:1] == asked
+
+
 def test_what_is_in_hand_must_be_beaten() -> None:
     """A look-up's draft that fills what pays leaves nothing to gain."""
     lookup = by_book("lookup", {tuple(range(n)): [Guess(n, 0.97)] for n in range(9)})
@@ -247,6 +258,14 @@ def test_looking_around_ends_with_enough_candidates_and_with_faint_hopes() -> No
     assert len(growth.candidates) < 64
     assert asked
     assert min(asked) > 0.03 >= max(unasked)
+
+
+def test_nobody_is_asked_to_go_on_from_what_was_never_right() -> None:
+    calibration = Calibration()
+    calibration.cell("lookup", 0, 0, 0.9).value = 0.02
+    lookup = by_book("lookup", {(): [Guess(1, 0.9)], (1,): [Guess(2, 0.9)]})
+    growing(lookup, calibration=calibration).look_around()
+    assert lookup.asked == [()]
 
 
 def test_looking_around_goes_no_deeper_than_can_be_bought_and_not_past_the_end() -> None:
