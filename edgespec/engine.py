@@ -122,6 +122,9 @@ class Engine:
                 if self._interrupt.is_set:
                     raise Interrupted
                 event, reason = self._round(request, context, text, tally)
+                if reason is not None:
+                    # A text may end inside an accepted draft. The next prompt must find what plain decoding leaves.
+                    self._target.rollback(min(len(self._target.tokens), len(context) - 1))
                 yield event
         except Interrupted:
             reason = "cancelled"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from .backends import (
@@ -60,7 +61,8 @@ def load(
         opened.callback(target.close)
         second = None
         if draft is not None:
-            second = open_model(Path(draft), device, interrupt)
+            # Only the target's output must not depend on the width of its passes.
+            second = open_model(Path(draft), replace(device, exact=0), interrupt)
             opened.callback(second.close)
         runtime = assemble(
             target,

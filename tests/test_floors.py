@@ -23,7 +23,7 @@ FLOORS = [
     {"prices", "calibration", "template", "drafters"},
     {"candidates"},
     {"growth", "earnings"},
-    {"control", "memory"},
+    {"control", "memory", "learned"},
     {"engine"},
     {"pair"},
     {"runtime"},
