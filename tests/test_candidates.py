@@ -129,7 +129,9 @@ def test_where_the_text_is_easy_what_yields_most_is_bought() -> None:
             assert (yields > 1) == (n == 1)
 
 
-def test_of_two_purchases_the_one_that_yields_more_wins_above_the_average_and_below_it_the_one_that_gains_more() -> None:
+def test_of_two_purchases_the_one_that_yields_more_wins_above_the_average_and_below_it_the_one_that_gains_more() -> (
+    None
+):
     more, richer = Purchase([0, 1], 0.5, 1.25), Purchase([0], 0.25, 1.5)
     assert richer.beats(more)
     assert not more.beats(richer)

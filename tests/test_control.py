@@ -117,7 +117,9 @@ def test_nothing_is_bought_where_nothing_pays() -> None:
 def test_no_more_is_drafted_than_the_limit_and_the_widths(trees: bool) -> None:
     for limit in (0, 1, 4, 15, 400):
         for widths in (1, 2, 16):
-            controller = Adaptive([FromRule(TARGET, confidence=0.99)], Prices([1.0] * widths), trusting("rule"), trees=trees)
+            controller = Adaptive(
+                [FromRule(TARGET, confidence=0.99)], Prices([1.0] * widths), trusting("rule"), trees=trees
+            )
             assert len(controller.choose(drawing(), limit)) == min(limit, widths - 1)
             model = ModelDrafter(ToySession(TARGET, VOCAB), VOCAB, step_price=0.01)
             controller = Adaptive([model], Prices([1.0] * widths), trees=trees, clock=Clock().perf_counter)

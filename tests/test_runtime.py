@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from .helpers import plainly
 
 TALK = ngram_rule(Bytes.size, order=2, seed=5)
 USER = {"role": "user", "content": "Hello"}
+NUMBERS = count()
 
 
 class Recorded(ToyModel):
@@ -50,12 +52,13 @@ class Recorded(ToyModel):
     def __init__(self, rule: Rule | None = None, interrupt: Interrupt | None = None, name: str = "toy") -> None:
         super().__init__(rule or TALK, interrupt)
         self.name = name
+        self.number = next(NUMBERS)
         self.log: list[str] = []
         self.sessions: list[ToySession] = []
 
     def session(self, context: int) -> ToySession:
         session = super().session(context)
-        session.identity = f"{self.name} {id(self)}"
+        session.identity = f"{self.name} {self.number}"
         close = session.close
 
         def noted() -> None:
@@ -410,20 +413,10 @@ def test_speculation_for_one_answer_only() -> None:
 
 
 def test_all_drafters_that_the_pair_allows_are_the_default() -> None:
-    used: dict[str, tuple[int, int]] = {}
     runtime, _ = opened(draft=blend(TALK, ngram_rule(Bytes.size, seed=6), 0.3), k=2)
-    used |= read(runtime.complete("xyxyxyxyxy", max_tokens=20))[1].stats.by_drafter
-    assert set(used) == set(DRAFTERS)
-
-
-def test_the_lengths_of_look_ups_are_the_users() -> None:
-    prompt = "ab" * 3 + "xb"  # only a match of one token is there to be found
-    for ngrams, drafts in (((1, 1), True), ((4, 4), False)):
-        runtime = assemble(ToyModel(), speculation=Speculation(k=1), ngrams=ngrams)
-        stats = read(runtime.complete(prompt, max_tokens=1 + 1))[1].stats
-        assert (stats.drafted > 0) == drafts
-    with pytest.raises(OptionError, match="min_ngram"):
-        assemble(ToyModel(), ngrams=(3, 2))
+    used = read(runtime.complete("xyxyxyxyxy", max_tokens=20))[1].stats.by_drafter
+    assert set(used) == {"lookup", "model"} == set(runtime.drafters)
+    assert set(used) < set(DRAFTERS)
 
 
 def test_unknown_names_list_the_known() -> None:
@@ -445,22 +438,38 @@ def test_unknown_names_list_the_known() -> None:
 
 
 def test_the_model_drafter_needs_a_draft_model() -> None:
-    with pytest.raises(OptionError, match="'model' needs a draft model"):
+    says = r"no drafter 'model', only lookup: 'model' takes a draft model \(--draft\) with the target's vocabulary"
+    with pytest.raises(OptionError, match=says):
         assemble(Recorded(), speculation=Speculation(drafters=("model",)))
     runtime, _ = opened()
-    with pytest.raises(OptionError, match="'model' needs a draft model"):
+    with pytest.raises(OptionError, match=says):
         runtime.complete("a", speculation=Speculation(drafters=("lookup", "model")))
 
 
-def test_a_draft_of_another_family_is_refused() -> None:
-    class Others(Bytes):
-        def label(self, token: int) -> str:
-            return f"{token}"
+class Others(Bytes):
+    """Bytes by other names: another vocabulary."""
 
-    draft = Recorded()
-    draft.vocabulary = Others()
+    def label(self, token: int) -> str:
+        return f"{token}"
+
+
+def test_a_draft_of_another_family_drafts_through_text_or_is_refused() -> None:
+    def draft() -> Recorded:
+        model = Recorded()
+        model.vocabulary = Others()
+        return model
+
+    with assemble(Recorded(), draft(), speculation=Speculation(k=3)) as runtime:
+        assert runtime.drafters == ("lookup", "words")
+        said, finished = read(runtime.complete("abc", max_tokens=40))
+        assert said == plainly(TALK, list(b"abc"), Sampling(), 40, ends)
+        assert finished.stats.by_drafter["words"][1] > 0
+        with pytest.raises(OptionError, match="no drafter 'model', only lookup, words: .* 'words' one with another"):
+            runtime.complete("abc", speculation=Speculation(drafters=("model",)))
     with pytest.raises(VocabularyMismatch, match="token 0"):
-        assemble(Recorded(), draft)
+        assemble(Recorded(), draft(), speculation=Speculation(through_text=False))
+    with assemble(Recorded(), Recorded()) as runtime:
+        assert runtime.drafters == ("lookup", "model"), "text is a way round, and a longer one"
 
 
 def test_prices_are_measured_once_and_told(own_cache: Path) -> None:
