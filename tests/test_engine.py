@@ -79,7 +79,7 @@ CONTROLLERS: dict[str, Callable[[list[Drafter], Clock], Controller]] = {
     "8": lambda drafters, _clock: Fixed(drafters, 8),
     "15": lambda drafters, _clock: Fixed(drafters, 15),
     "auto": lambda drafters, clock: Adaptive(drafters, Prices(STAIRS), clock=clock.perf_counter),
-    "auto, trees": lambda drafters, clock: Adaptive(drafters, Prices(STAIRS), trees=0.01, clock=clock.perf_counter),
+    "auto, trees": lambda drafters, clock: Adaptive(drafters, Prices(STAIRS), trees=True, clock=clock.perf_counter),
     "whole": lambda drafters, _clock: Whole(drafters, 12),
 }
 
@@ -107,9 +107,6 @@ def run(events: Iterator[Event], target: ToySession, prompt: Sequence[int]) -> t
         if isinstance(event, Text):
             context += event.tokens
             said.append(event)
-            if len(event.tokens) <= len(event.round.path):  # cut inside the draft: the rest goes at the next prompt
-                assert list(target.tokens[: len(context) - 1]) == context[:-1]
-                continue
         assert list(target.tokens) == context[:-1], "cache and context are out of step"
     raise AssertionError("the stream ended without Finished")
 
@@ -245,12 +242,29 @@ def test_stop_strings_span_tokens_and_rounds(k: int) -> None:
 
 @pytest.mark.parametrize("k", [0, 1, 2, 3, 8, 15])
 def test_the_end_inside_a_draft_ends_the_answer(k: int) -> None:
-    """Whatever was drafted behind it: it is accepted by the target, and never shown or counted."""
+    """Whatever was drafted behind it: it is accepted by the target, and never shown, counted or held."""
     rule, tokens = says("all 😀")
     target = ToySession(rule, SPOKEN.size)
-    for _ in range(2):  # and the next request starts clean, though the cache went beyond the end
+    for _ in range(2):
         text, said, reason = answer(target, Fixed([FromRule(rule)], k))
         assert (text, said, reason) == ("all 😀", tokens, "end")
+        assert list(target.tokens) == [0, *tokens[:-1]], "what plain decoding leaves"
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 6])
+def test_the_end_inside_a_tree_leaves_what_plain_decoding_leaves(n: int) -> None:
+    """Stopped by a limit, in the middle of the right branch, which is not the first."""
+    rule, tokens = says("abcdefgh")
+    target = ToySession(rule, SPOKEN.size)
+
+    def tree(context: Sequence[int]) -> Draft:
+        right = tokens[len(context) - 1 :][:3]
+        return Draft((5, *right, 6), (-1, -1, *range(1, len(right)), -1), ("test",) * (len(right) + 2))
+
+    for _ in range(2):
+        text, said, reason = answer(target, Careless(tree), max_tokens=n)
+        assert (text, said, reason) == ("abcdefgh"[:n], tokens[:n], "length")
+        assert list(target.tokens) == [0, *tokens[: n - 1]]
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 6])

@@ -26,6 +26,7 @@ from edgespec import (
     assemble,
     models,
 )
+from edgespec.backends import fingerprint
 from edgespec.backends.toy import END, Bytes, Rule, ToyModel, ToySession, blend, ngram_rule, scripted
 from edgespec.errors import (
     BusyError,
@@ -36,6 +37,7 @@ from edgespec.errors import (
     TemplateError,
     VocabularyMismatch,
 )
+from edgespec.memory import Memory, forget_all
 from edgespec.prices import recall
 from edgespec.types import Floats
 
@@ -419,6 +421,79 @@ def test_all_drafters_that_the_pair_allows_are_the_default() -> None:
     assert set(used) < set(DRAFTERS)
 
 
+# --- what is kept of what was said
+
+
+class Speaking(ToyModel):
+    """A toy whose text never repeats itself: only memory can make a look-up right."""
+
+    def __init__(self, interrupt: Interrupt | None = None) -> None:
+        super().__init__(scripted(Bytes.size, [*range(40, 256)]), interrupt)
+
+
+def remembering(*, remember: bool = True, prompt: str = "ab", n: int = 60, once: Speculation | None = None) -> int:
+    """An answer of a runtime of its own; how many tokens of it were looked up."""
+    speculation = Speculation(k=4, drafters=("lookup",), remember=remember)
+    with assemble(Speaking(), speculation=speculation) as runtime:
+        said, finished = read(runtime.complete(prompt, max_tokens=n, speculation=once))
+        assert said == plainly(scripted(Bytes.size, [*range(40, 256)]), list(prompt.encode()), Sampling(), n)
+        return finished.stats.accepted
+
+
+def remembered() -> list[list[int]]:
+    vocabulary = Bytes()
+    return Memory(fingerprint(vocabulary), vocabulary.size).texts()
+
+
+def test_what_was_said_is_looked_up_by_a_later_runtime(own_cache: Path) -> None:
+    assert remembering() == 0
+    assert remembered() == [[*b"ab", *range(42, 101)]], "prompt and answer, short of the token that was not decoded"
+    assert remembering() > 40
+    assert len(remembered()) == 1, "the same text is kept once"
+    assert remembering(remember=False) == 0, "nor is it looked up where nothing is to be remembered"
+
+
+def test_nothing_is_kept_unless_it_is_asked_for(own_cache: Path) -> None:
+    remembering(remember=False)
+    assert not (own_cache / "memory").exists()
+    remembering(once=Speculation(k=0))
+    assert not (own_cache / "memory").exists(), "not this answer"
+    remembering(remember=False, once=Speculation(k=0, remember=True))
+    assert not (own_cache / "memory").exists(), "nor one of a runtime that was not loaded for it"
+
+
+def test_what_was_forgotten_is_not_looked_up(own_cache: Path) -> None:
+    remembering()
+    assert forget_all() == 1
+    assert remembered() == []
+    assert remembering() == 0
+
+
+def test_of_a_cancelled_answer_what_was_said_is_kept(own_cache: Path) -> None:
+    interrupt = Interrupt()
+    speculation = Speculation(k=0, remember=True)
+    with assemble(Speaking(interrupt), speculation=speculation, interrupt=interrupt) as runtime:
+        for n, event in enumerate(runtime.complete("ab", max_tokens=60)):
+            if n == 5:
+                runtime.cancel()
+        assert isinstance(event, Finished)
+        assert event.reason == "cancelled"
+        assert remembered() == [[*b"ab", *range(42, 46)]]
+
+
+def test_a_cancelled_answer_that_said_nothing_keeps_nothing_of_another(own_cache: Path) -> None:
+    """The session still holds the answer before, of which nothing is to be kept."""
+    interrupt = Interrupt()
+    speculation = Speculation(k=0, remember=True)
+    with assemble(Speaking(interrupt), speculation=speculation, interrupt=interrupt) as runtime:
+        read(runtime.complete("secret", max_tokens=20, speculation=Speculation(k=0)))
+        stream = runtime.complete("secret", max_tokens=20)
+        runtime.cancel()
+        assert read(stream)[1].reason == "cancelled"
+        assert list(runtime.session.tokens)[:6] == [*b"secret"]
+    assert remembered() == []
+
+
 def test_unknown_names_list_the_known() -> None:
     with pytest.raises(OptionError, match="no drafter 'medusa'; there are lookup, model"):
         Speculation(drafters=("lookup", "medusa"))
@@ -464,7 +539,7 @@ def test_a_draft_of_another_family_drafts_through_text_or_is_refused() -> None:
         said, finished = read(runtime.complete("abc", max_tokens=40))
         assert said == plainly(TALK, list(b"abc"), Sampling(), 40, ends)
         assert finished.stats.by_drafter["words"][1] > 0
-        with pytest.raises(OptionError, match="no drafter 'model', only lookup, words: .* 'words' one with another"):
+        with pytest.raises(OptionError, match=r"no drafter 'model', only lookup, words: .* 'words' one with another"):
             runtime.complete("abc", speculation=Speculation(drafters=("model",)))
     with pytest.raises(VocabularyMismatch, match="token 0"):
         assemble(Recorded(), draft(), speculation=Speculation(through_text=False))
