@@ -8,13 +8,13 @@ import pytest
 
 pytest.importorskip("benchmarks", reason="the benchmarks are not beside the tests, and no part of an install")
 
-from benchmarks.simulator.__main__ import TRACES, fixed, others, ours  # noqa: E402
-from benchmarks.simulator.clairvoyant import clairvoyant  # noqa: E402
-from benchmarks.simulator.trace import Trace  # noqa: E402
-from benchmarks.simulator.world import CURVES, Curve, Outcome, World, accepted  # noqa: E402
-from edgespec.control import Adaptive, Fixed  # noqa: E402
-from edgespec.drafters.lookup import Lookup  # noqa: E402
-from edgespec.types import Draft  # noqa: E402
+from benchmarks.simulator.__main__ import TRACES, fixed, others, ours
+from benchmarks.simulator.clairvoyant import clairvoyant
+from benchmarks.simulator.trace import Trace
+from benchmarks.simulator.world import CURVES, Curve, Outcome, World, accepted
+from edgespec.control import Adaptive, Fixed
+from edgespec.drafters.lookup import Lookup
+from edgespec.types import Draft
 
 SOME = (CURVES[0], CURVES[1], CURVES[4])
 
