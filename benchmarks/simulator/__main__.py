@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ import click
 
 from edgespec.calibration import Calibration
 from edgespec.control import Adaptive, Controller, Fixed
+from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
 
 from .clairvoyant import clairvoyant
@@ -56,9 +57,17 @@ def peers() -> dict[str, Make]:
     """The rules of others by name."""
     makes: dict[str, Make] = {}
     for name, rule in _RULES.items():
-        makes[name] = lambda world, rule=rule: rule([world.model])
-        makes[f"{name}, look-up first"] = lambda world, rule=rule: rule([Lookup(), world.model])
+        makes[name] = partial(_alone, rule)
+        makes[f"{name}, look-up first"] = partial(_behind_look_up, rule)
     return makes
+
+
+def _alone(rule: Callable[..., Controller], world: World) -> Controller:
+    return rule([world.model])
+
+
+def _behind_look_up(rule: Callable[..., Controller], world: World) -> Controller:
+    return rule([Lookup(), world.model])
 
 
 def fixed(trace: Trace) -> dict[str, Outcome]:
@@ -67,7 +76,8 @@ def fixed(trace: Trace) -> dict[str, Outcome]:
     for k in range(1, _LONGEST + 1):
         for name in ("model", "look-up", "look-up, else model"):
             world = World(trace, CURVES[0])
-            drafters = {"model": [world.model], "look-up": [Lookup()]}.get(name, [Lookup(), world.model])
+            alone: dict[str, list[Drafter]] = {"model": [world.model], "look-up": [Lookup()]}
+            drafters = alone.get(name, [Lookup(), world.model])
             outcomes[f"{name}, K={k}"] = world.run(Fixed(drafters, k))
     return outcomes
 
@@ -91,7 +101,7 @@ def others(trace: Trace, curve: Curve) -> dict[str, Outcome]:
 def ours(trace: Trace, curve: Curve, calibration: Calibration | None = None, *, trees: bool = False) -> float:
     """The speedup that `Adaptive` reaches."""
     world = World(trace, curve)
-    drafters = [Lookup(), world.model]
+    drafters: list[Drafter] = [Lookup(), world.model]
     return world.run(Adaptive(drafters, world.prices, calibration, trees=trees, clock=world.clock)).speedup(curve)
 
 
@@ -117,16 +127,18 @@ def compared(trace: Trace, curve: Curve, known: dict[str, Outcome]) -> Row:
 def report(rows: Sequence[Row]) -> str:
     """The comparison in Markdown."""
     lines = [
-        "| trace | prices | ours | with trees | well calibrated | best fixed in hindsight | ours / it "
-        "| clairvoyant | ours / it |",
+        (
+            "| trace | prices | ours | with trees | well calibrated | best fixed in hindsight | ours / it "
+            "| clairvoyant | ours / it |"
+        ),
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for row in rows:
-        lines.append(
-            f"| {row.trace} | {row.curve} | {row.chain:.3f} | {row.tree:.3f} | {row.calibrated:.3f} "
-            f"| {row.fixed:.3f} ({row.fixed_name}) | **{row.chain / row.fixed:.3f}** "
-            f"| {row.clairvoyant:.3f} | {row.chain / row.clairvoyant:.3f} |"
-        )
+    lines += [
+        f"| {row.trace} | {row.curve} | {row.chain:.3f} | {row.tree:.3f} | {row.calibrated:.3f} "
+        f"| {row.fixed:.3f} ({row.fixed_name}) | **{row.chain / row.fixed:.3f}** "
+        f"| {row.clairvoyant:.3f} | {row.chain / row.clairvoyant:.3f} |"
+        for row in rows
+    ]
     lines += ["", "| controller | mean speedup | worst speedup | mean share of the clairvoyant |", "|---|---|---|---|"]
     for name, speedups in _columns(rows).items():
         share = statistics.mean(s / row.clairvoyant for s, row in zip(speedups, rows, strict=True))
