@@ -138,7 +138,7 @@ class Adaptive:
         stranger = next((earner for earner in self._priced if earner.stranger), None)
         if stranger is not None:
             stranger.drafter.begin(drawing)
-            self._timed(stranger, lambda: growth.straight(stranger.drafter, min(_INTRODUCTION, limit)))
+            self._timed(stranger, growth, lambda: growth.straight(stranger.drafter, min(_INTRODUCTION, limit)))
             self._nodes = list(range(len(growth.candidates)))
             return growth.candidates.draft(self._nodes)
         for drafter in self._free:
@@ -173,15 +173,17 @@ class Adaptive:
 
     def _ask(self, earner: Earnings, growth: Growth, drawing: Drawing) -> None:
         """Let a drafter with a price go on from what is there, if it is worth asking or due for a probe."""
-        drafter = earner.drafter
-        if growth.prospect(earner.step, earner.ahead) > 0:
-            drafter.begin(drawing)
-            self._timed(earner, lambda: growth.draft(drafter, earner.step, earner.ahead))
-        elif earner.due(1 / growth.rate):
-            drafter.begin(drawing)
-            self._timed(earner, lambda: growth.straight(drafter, 1))
+        ask = self._trims and (earner.worth > 0 or earner.due(1 / growth.rate))
+        if not ask and growth.prospect(earner.step, earner.ahead) <= 0:
+            if not self._trims and earner.due(1 / growth.rate):
+                earner.drafter.begin(drawing)
+                self._timed(earner, growth, lambda: growth.straight(earner.drafter, 1))
+            return
+        earner.drafter.begin(drawing)
+        self._timed(earner, growth, lambda: growth.draft(earner.drafter, earner.step, earner.ahead, ask=ask))
 
-    def _timed(self, earner: Earnings, work: Callable[[], int]) -> None:
-        started = self._clock()
+    def _timed(self, earner: Earnings, growth: Growth, work: Callable[[], int]) -> None:
+        before, started = growth.gain(), self._clock()
         if steps := work():
-            earner.asked(steps, self._clock() - started)
+            seconds = self._clock() - started
+            earner.asked(steps, seconds, growth.gain() - before - growth.rate * seconds)
