@@ -118,9 +118,7 @@ def answer(bench: Bench, session: Replayed, name: str, item: Item) -> Finished:
 @click.option("--kind", "kinds", multiple=True, default=_KINDS, help="Kinds of text [default: all]")
 @click.option("--k", "fixed", multiple=True, type=int, default=(1, 3, 5, 7), help="Fixed draft lengths")
 @click.option("--threads", default=2, show_default=True)
-def main(
-    target: Path, draft: Path, tokens: int, kinds: tuple[str, ...], fixed: tuple[int, ...], threads: int
-) -> None:
+def main(target: Path, draft: Path, tokens: int, kinds: tuple[str, ...], fixed: tuple[int, ...], threads: int) -> None:
     """Measure TARGET with DRAFT."""
     bench = Bench(target, draft, threads)
     click.echo(bench.describe())
