@@ -24,7 +24,7 @@ class Earnings:
         self.drafter = drafter
         self.ahead = ahead
         self.step = drafter.step_price
-        self.stranger = True
+        self.stranger = not ahead.first.tries
         self._left_alone = 0
         self._patience = 1
         self._brought = 0.0
