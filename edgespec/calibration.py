@@ -190,7 +190,7 @@ class Calibration:
                 calibration._guesses[str(drafter), int(rank), int(relation)] = Guesses.of(int(relation), counts)
             for drafter, counts in kept.get("ahead", {}).items():
                 calibration._ahead[str(drafter)] = Ahead.of(counts)
-        except (TypeError, ValueError, AttributeError, IndexError):
+        except (TypeError, ValueError, AttributeError, IndexError, OverflowError):
             return cls()
         return calibration
 

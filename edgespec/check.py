@@ -1,8 +1,9 @@
 """Is speculative output the same as plain? Run both and compare, token by token.
 
 Engines compute a token's logits a little differently in passes of different width, so where the two best tokens are
-all but equal either may come out, speculation or not. Such a near tie is told from a fault by measuring that
-difference at the very place: the same context, computed in several ways.
+all but equal either may come out, speculation or not. So they do where trees of tokens left the context in the cache
+in another order. Such a near tie is told from a fault by measuring that difference at the very place: the same
+context, computed in several ways.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .backends import Session
 from .engine import Finished, Text
 from .errors import Interrupted, OptionError
 from .pair import Speculation
@@ -20,6 +22,7 @@ from .sampling import SHARED, Sampling, distribution, gumbel, pick
 from .types import Floats
 
 _WIDTHS = (2, 3, 4, 6, 8, 12, 16)
+_BRANCHES = (1, 2, 3, 5, 7)  # of a tree, that are dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class Divergence:
         position: the index of the first token that differs, counted from the end of the prompt.
         gap: by how much the plain token leads the other, in logits (with temperature: of the scores, noise included,
             times the temperature).
-        shift: by how much the engine's own logits move there with the width of the pass.
+        shift: by how much the engine's own logits move there with the width of the pass, and behind trees.
         flips: whether one of the ways to compute that place picks the other token, without any speculation.
     """
 
@@ -106,7 +109,7 @@ def _diverge(
 
 
 def _several_ways(runtime: Runtime, prompt: Sequence[int], said: Sequence[int]) -> list[Floats]:
-    """The logits after `prompt` and `said`: computed token by token, all at once, and in wider passes."""
+    """The logits after `prompt` and `said`: computed token by token, all at once, in wider passes, and behind trees."""
     session = runtime.session
     session.rollback(0)
     session.prefill(prompt[:-1])
@@ -121,7 +124,24 @@ def _several_ways(runtime: Runtime, prompt: Sequence[int], said: Sequence[int]) 
             break
         rows.append(session.decode([context[-1]] * width)[0].copy())
         session.rollback(len(context) - 1)
-    return rows
+    most = min(session.leaves - 1, session.context - len(context)) if session.can_tree else 0
+    return [*rows, *(_behind_trees(session, prompt, said, branches) for branches in _BRANCHES if branches <= most)]
+
+
+def _behind_trees(session: Session, prompt: Sequence[int], said: Sequence[int], branches: int) -> Floats:
+    """The logits after `prompt` and `said`, two tokens of which come in each pass: the second as the last branch of a
+    tree, whose others are dropped."""
+    session.rollback(0)
+    session.prefill(prompt[:-1])
+    rest = [prompt[-1], *said]
+    while len(rest) > 2:
+        first, second, *rest = rest
+        held = len(session.tokens)
+        session.decode([first, *[first] * branches, second], [-1, *[0] * (branches + 1)])
+        session.rollback(held, (0, branches + 1))
+    for token in rest:
+        row = session.decode([token])[0]
+    return row.copy()
 
 
 def _gap(row: Floats, expected: int, other: int, sampling: Sampling, context: Sequence[int]) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .cache import Shelf
 from .calibration import Calibration
 
@@ -18,18 +20,21 @@ class Learned:
     def __init__(self, pair: str) -> None:
         self._pair = pair
         self._calibrations: dict[str, Calibration] = {}
+        #: By verifier, what there is no need to write.
+        self._known: dict[str, Any] = {}
 
     def calibration(self, verifier: str) -> Calibration:
         """What is known so far; from earlier runs, when it is asked for first."""
         known = self._calibrations.get(verifier)
         if known is None:
             known = self._calibrations[verifier] = Calibration.of(self._shelf(verifier).read())
+            self._known[verifier] = known.kept()
         return known
 
     def keep(self) -> None:
-        """Keep it for the next run. What cannot be written is learned again."""
+        """Keep it for the next run, where anything was learned. What cannot be written is learned again."""
         for verifier, calibration in self._calibrations.items():
-            if kept := calibration.kept():
+            if (kept := calibration.kept()) != self._known[verifier]:
                 self._shelf(verifier).write(kept)
 
     def _shelf(self, verifier: str) -> Shelf:

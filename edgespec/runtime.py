@@ -229,7 +229,8 @@ class Runtime:
                 self._pair.interrupt.set()
             while not isinstance(event := next(events), Finished):
                 yield event
-            if remember and self._pair.memory is not None:
+            # Cancelled before its first word, it is half a prompt.
+            if remember and self._pair.memory is not None and event.stats.tokens:
                 self._pair.memory.add(self._pair.session.tokens)
         finally:
             self._busy.release()

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from importlib.resources import files
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 
 from edgespec.backends import Device, Interrupt, Model, open_model
+
+
+def _find_benchmarks() -> None:
+    """Let tests import `benchmarks`, which is no part of any install, where it lies beside them. By its place and not
+    by the path: with the repository there, `edgespec` itself might be found in it instead of the install."""
+    init = Path(__file__).parents[1] / "benchmarks" / "__init__.py"
+    spec = spec_from_file_location("benchmarks", init, submodule_search_locations=[str(init.parent)])
+    if init.is_file() and spec is not None and spec.loader is not None:
+        sys.modules["benchmarks"] = module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+
+
+_find_benchmarks()
 
 
 @pytest.fixture(scope="session", autouse=True)

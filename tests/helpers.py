@@ -9,12 +9,14 @@ from typing import TypeVar
 import numpy as np
 
 from edgespec.backends.toy import Rule, ToySession
-from edgespec.calibration import Calibration
+from edgespec.calibration import AGAINST, AGREED, ALONE, Calibration, Guesses
 from edgespec.candidates import Candidates
 from edgespec.drafters import Drafter
 from edgespec.sampling import Sampling, pick
 from edgespec.types import Draft, Floats, Guess, Round
 from edgespec.verify import Drawing, verifier
+
+RELATIONS = (ALONE, AGREED, AGAINST)
 
 #: Everything on at once.
 ALL_ON = Sampling(
@@ -93,6 +95,14 @@ def drawing(
 ) -> Drawing:
     """A place of a text that does not end, sampled greedily unless said otherwise."""
     return Drawing(verifier(rule), sampling or Sampling(), context, ends)
+
+
+def trusting(*names: str) -> Calibration:
+    """A calibration that takes these drafters at their word: what they promised so far, they kept."""
+    kept = [[30.0, 30.0], *[[0.0, 0.0]] * len(Guesses(ALONE).cells)]
+    return Calibration.of(
+        {"guesses": [[name, rank, relation, kept] for name in names for rank in range(4) for relation in RELATIONS]}
+    )
 
 
 class Clock:

@@ -8,15 +8,20 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from edgespec.calibration import AGAINST, AGREED, ALONE, Calibration, Cell
-from edgespec.candidates import Candidates, Trial, best_chain, best_tree
+from edgespec.calibration import AGAINST, AGREED, ALONE, Calibration, Cell, Guesses
+from edgespec.candidates import Candidates, Purchase, Trial, best_chain, best_tree
 from edgespec.types import Distribution, Guess
 
 SEEDS = range(80)
 
 
-def grown(seed: int, most: int = 9) -> tuple[Candidates, list[float]]:
-    """A random tree of candidates, and a random cost by number of tokens, which need not rise.
+def known(chance: float) -> Cell:
+    """Guesses that are accepted so often."""
+    return Cell(Guesses(ALONE), chance)
+
+
+def grown(seed: int, most: int = 9) -> tuple[Candidates, list[float], float]:
+    """A random tree of candidates, a random cost by number of tokens, which need not rise, and the par.
 
     All figures are eighths or products of few of them: what is equal on paper is equal in floats. A chance of 1
     makes a child as likely as its parent.
@@ -27,9 +32,10 @@ def grown(seed: int, most: int = 9) -> tuple[Candidates, list[float]]:
     for node in range(n):
         parent = int(random.integers(-1, node)) if random.random() < 0.6 else node - 1
         candidates.add(parent, "d", [Guess(node, 0.5)])
-    candidates.cells[:] = [Cell(float(random.choice((0.25, 0.5, 0.75, 1.0))), 1.0, 1.0) for _ in range(n)]
+    candidates.cells[:] = [known(float(random.choice((0.25, 0.5, 0.75, 1.0)))) for _ in range(n)]
     steps = random.choice((-0.5, 0.0, 0.125, 0.25, 0.5, 1.0), int(random.integers(1, n + 4)))
-    return candidates, [0.0, *np.cumsum(steps).tolist()]
+    cost = [0.0, *np.cumsum(steps).tolist()]
+    return candidates, cost, max(float(random.choice((1.0, 1.25, 2.0, 4.0))), 0.25 - min(cost))
 
 
 def reach(candidates: Candidates, node: int) -> float:
@@ -40,6 +46,10 @@ def reach(candidates: Candidates, node: int) -> float:
 
 def worth(candidates: Candidates, nodes: Sequence[int], cost: Sequence[float]) -> float:
     return sum(reach(candidates, node) for node in nodes) - cost[len(nodes)]
+
+
+def yielded(candidates: Candidates, nodes: Sequence[int], cost: Sequence[float], par: float) -> float:
+    return (1 + sum(reach(candidates, node) for node in nodes)) / (par + cost[len(nodes)])
 
 
 def subtrees(candidates: Candidates, cost: Sequence[float]) -> list[tuple[int, ...]]:
@@ -57,61 +67,103 @@ def is_chain(candidates: Candidates, nodes: Sequence[int]) -> bool:
     return [candidates.parents[node] for node in nodes] == [-1, *nodes][: len(nodes)]
 
 
+def is_best(
+    candidates: Candidates, purchase: Purchase, among: Sequence[tuple[int, ...]], cost: Sequence[float], par: float
+) -> bool:
+    """Whether no other purchase is better, and of equals none is smaller: it is the least to lose."""
+    nodes = purchase.nodes
+    assert tuple(sorted(nodes)) in among, "a node without its parent cannot be verified"
+    assert purchase.gain == worth(candidates, nodes, cost)
+    assert purchase.yields == yielded(candidates, nodes, cost, par)
+    yields = [yielded(candidates, other, cost, par) for other in among]
+    if any(other and ratio > 1 for other, ratio in zip(among, yields, strict=True)):
+        return purchase.yields == pytest.approx(max(yields), rel=1e-12)
+    gains = [worth(candidates, other, cost) for other in among]
+    smallest = min(len(other) for other, gain in zip(among, gains, strict=True) if gain == max(gains))
+    return (purchase.gain, len(nodes)) == (max(gains), smallest)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_best_chain_is_the_best_of_all_chains(seed: int) -> None:
-    candidates, cost = grown(seed)
-    nodes, gain = best_chain(candidates, cost)
-    everything = [n for n in subtrees(candidates, cost) if is_chain(candidates, n)]
-    assert gain == max(worth(candidates, chain, cost) for chain in everything)
-    assert tuple(nodes) in everything
-    assert worth(candidates, nodes, cost) == gain
+    candidates, cost, par = grown(seed)
+    chains = [nodes for nodes in subtrees(candidates, cost) if is_chain(candidates, nodes)]
+    assert is_best(candidates, best_chain(candidates, cost, par), chains, cost, par)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_best_tree_is_the_best_of_all_subtrees(seed: int) -> None:
-    candidates, cost = grown(seed)
-    nodes, gain = best_tree(candidates, cost)
-    everything = subtrees(candidates, cost)
-    best = max(worth(candidates, tree, cost) for tree in everything)
-    assert gain == best
-    assert tuple(sorted(nodes)) in everything, "a node without its parent cannot be verified"
-    assert worth(candidates, nodes, cost) == gain
-    assert len(nodes) == min(len(tree) for tree in everything if worth(candidates, tree, cost) == best), (
-        "of equals the smallest: it is the least to lose"
-    )
+    candidates, cost, par = grown(seed)
+    assert is_best(candidates, best_tree(candidates, cost, par), subtrees(candidates, cost), cost, par)
 
 
 def test_random_trees_are_what_the_purchase_must_be_tried_on() -> None:
-    """Branches that pay, ties, curves that fall, nothing to buy: each is there often, or the tests above are idle."""
-    seen = {"branches": 0, "ties": 0, "falls": 0, "nothing": 0, "cut": 0}
+    """Branches that pay, ties, curves that fall, nothing to buy, purchases above the average and below, and such as
+    the other rule would not make: each is there often, or the tests above are idle."""
+    seen = {"branches": 0, "ties": 0, "falls": 0, "nothing": 0, "cut": 0, "above": 0, "below": 0, "other": 0}
     for seed in SEEDS:
-        candidates, cost = grown(seed)
-        nodes, gain = best_tree(candidates, cost)
-        seen["branches"] += not is_chain(candidates, sorted(nodes)) and gain > best_chain(candidates, cost)[1]
+        candidates, cost, par = grown(seed)
+        chain, (nodes, gain, yields) = best_chain(candidates, cost, par), best_tree(candidates, cost, par)
+        gains = [worth(candidates, other, cost) for other in subtrees(candidates, cost)]
+        seen["branches"] += not is_chain(candidates, sorted(nodes)) and best_tree(candidates, cost, par).beats(chain)
         seen["ties"] += len({reach(candidates, n) for n in range(len(candidates))}) < len(candidates)
         seen["falls"] += sorted(cost) != cost
         seen["nothing"] += gain == 0 and len(candidates) > 0
         seen["cut"] += 0 < len(nodes) < len(candidates)
+        seen["above"] += bool(nodes) and yields > 1
+        seen["below"] += bool(nodes) and yields <= 1
+        seen["other"] += bool(nodes) and gain < max(gains)
     assert min(seen.values()) >= 5, seen
 
 
-def test_nothing_is_bought_where_nothing_pays() -> None:
-    for buy in (best_chain, best_tree):
+def test_where_the_text_is_easy_what_yields_most_is_bought() -> None:
+    """Else what gains most. Here the first token yields more by the second, and all three gain more in all."""
+    for par, n in ((1.0, 1), (2.0, 3)):
         candidates = Candidates(Calibration())
-        assert buy(candidates, [0.0, 0.5]) == ([], 0.0)
-        candidates.add(-1, "d", [Guess(1, 0.5), Guess(2, 0.5)])
-        candidates.cells[:] = [Cell(0.5, 1, 1), Cell(0.5, 1, 1)]
-        assert buy(candidates, [0.0]) == ([], 0.0), "no price, no purchase"
-        assert buy(candidates, [0.0, 0.6, 1.2]) == ([], 0.0)
-        assert buy(candidates, [0.0, 0.5, 1.0]) == ([], 0.0), "what only breaks even is no gain"
-        assert buy(candidates, [0.0, 0.25, 1.0]) == ([0], 0.25)
+        for node in range(3):
+            candidates.add(node - 1, "d", [Guess(node, 0.9)])
+        candidates.cells[:] = [known(chance) for chance in (0.75, 0.5, 0.5)]
+        for buy in (best_chain, best_tree):
+            nodes, gain, yields = buy(candidates, [0.0, 0.125, 0.375, 0.5], par)
+            assert len(nodes) == n
+            assert gain == (0.625 if n == 1 else 0.8125)
+            assert (yields > 1) == (n == 1)
+
+
+def test_of_two_purchases_the_one_that_yields_more_wins_above_the_average_and_below_it_the_one_that_gains_more() -> (
+    None
+):
+    more, richer = Purchase([0, 1], 0.5, 1.25), Purchase([0], 0.25, 1.5)
+    assert richer.beats(more)
+    assert not more.beats(richer)
+    poor = Purchase([2], 0.75, 1.0)
+    assert more.beats(poor)
+    assert not poor.beats(more)
+    poorer = Purchase([2], 0.5, 0.9)
+    assert poor.beats(poorer)
+    assert not poorer.beats(poor)
+    assert Purchase([2], 0.75, 0.5).beats(poorer)
+    assert not poor.beats(poor)
+
+
+def test_nothing_is_bought_where_nothing_pays() -> None:
+    for par in (1.0, 4.0):
+        for buy in (best_chain, best_tree):
+            candidates = Candidates(Calibration())
+            nothing = Purchase([], 0.0, 1 / par)
+            assert buy(candidates, [0.0, 0.5], par) == nothing
+            candidates.add(-1, "d", [Guess(1, 0.5), Guess(2, 0.5)])
+            candidates.cells[:] = [known(0.5), known(0.5)]
+            assert buy(candidates, [0.0], par) == nothing, "no price, no purchase"
+            assert buy(candidates, [0.0, 0.6, 1.2], par) == nothing
+            assert buy(candidates, [0.0, 0.5, 1.0], par) == nothing, "what only breaks even is no gain"
+            assert buy(candidates, [0.0, 0.25, 1.0], par) == ([0], 0.25, 1.5 / (par + 0.25))
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_draft_is_the_subtree_with_parents_first(seed: int) -> None:
     """Any subtree, its nodes in any order: the same paths, each token after its parent's."""
     random = np.random.default_rng(seed)
-    candidates, _ = grown(seed)
+    candidates, *_ = grown(seed)
     for nodes in subtrees(candidates, [0.0] * 10)[::7]:
         draft = candidates.draft(random.permutation(nodes).tolist())
         assert all(parent < node for node, parent in enumerate(draft.parents))

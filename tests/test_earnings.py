@@ -14,7 +14,7 @@ HIT, MISS = Trial("model", 0, 0, 0, hit=True), Trial("model", 0, 0, 0, hit=False
 
 
 def earnings(step: float = 0.1) -> Earnings:
-    return Earnings(by_book("model", {}, step), Ahead(0.7))
+    return Earnings(by_book("model", {}, step), Ahead())
 
 
 def rounds_until_due(earner: Earnings, plain: float = 1.0) -> int:
@@ -41,7 +41,7 @@ def test_patience_doubles_with_every_miss_to_a_limit_and_ends_with_a_hit() -> No
         earner.asked(1, 0.1)
         earner.observe([MISS])
         waits.append(rounds_until_due(earner))
-    assert waits == [8, 16, 32, 64, 128, 256, 256, 256]
+    assert waits == [4, 8, 16, 32, 64, 64, 64, 64]
     earner.asked(1, 0.1)
     earner.observe([HIT])
     assert rounds_until_due(earner) <= 4

@@ -11,13 +11,13 @@ from math import prod
 import numpy as np
 import pytest
 
-from edgespec.calibration import Ahead, Calibration, Cell
+from edgespec.calibration import Ahead, Calibration, Rate
 from edgespec.candidates import Candidates
 from edgespec.drafters import Drafter
 from edgespec.growth import Growth
 from edgespec.types import Distribution, Guess
 
-from .helpers import Saying, by_book, drawing, never
+from .helpers import Saying, by_book, drawing, never, trusting
 
 #: Wide passes for next to nothing.
 CHEAP = (0.0, *[0.01] * 15)
@@ -31,16 +31,23 @@ def growing(
     trees: float | None = None,
     ends: Callable[[int], bool] = never,
     calibration: Calibration | None = None,
+    par: float = 16.0,
 ) -> Growth:
+    """A second is worth a token. At a par of 16 no draft yields more than the average, so gains decide."""
     place = drawing(rule=rule, ends=ends)
     for drafter in free:
         drafter.begin(place)
-    return Growth(Candidates(calibration or Calibration()), place, free, cost, 1.0, trees)
+    curve = [par + tokens for tokens in cost]
+    return Growth(Candidates(calibration or believing()), place, free, curve, 1.0, trees)
+
+
+def believing() -> Calibration:
+    return trusting("lookup", "model", "lookup+model", "good", "poor")
 
 
 def expecting(first: float, later: float | None = None) -> Ahead:
-    ahead = Ahead(0.5)
-    ahead.first, ahead.later = Cell(first, 1, 1), Cell(first if later is None else later, 1, 1)
+    ahead = Ahead()
+    ahead.first, ahead.later = Rate(first, 1.0), Rate(first if later is None else later, 1.0)
     return ahead
 
 
@@ -97,7 +104,7 @@ def test_drafting_goes_on_just_as_long_as_some_longer_draft_can_pay(rule: str) -
         cost = [0.0, *np.maximum(random.normal(0.4, 0.5, 6).cumsum() * random.uniform(0.3, 1.5), 0.01).tolist()]
         sure = random.choice((0.72, 0.85, 0.9, 0.95, 0.99), 7).tolist()
         ahead, paid = expecting(*random.uniform(0.7, 0.98, 2).tolist()), float(random.uniform(0, 0.3))
-        calibration = Calibration()
+        calibration = believing()
         values = [calibration.cell("model", 0, 0, confidence).value for confidence in sure]
         drafter = saying(*sure, q=rule == "rejection")
         growth = growing(cost=cost, rule=rule, calibration=calibration)
@@ -262,7 +269,8 @@ def test_looking_around_ends_with_enough_candidates_and_with_faint_hopes() -> No
 
 def test_nobody_is_asked_to_go_on_from_what_was_never_right() -> None:
     calibration = Calibration()
-    calibration.cell("lookup", 0, 0, 0.9).value = 0.02
+    for _ in range(300):
+        calibration.cell("lookup", 0, 0, 0.9).add(False)
     lookup = by_book("lookup", {(): [Guess(1, 0.9)], (1,): [Guess(2, 0.9)]})
     growing(lookup, calibration=calibration).look_around()
     assert lookup.asked == [()]

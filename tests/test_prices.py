@@ -224,7 +224,7 @@ def test_a_full_disk_leaves_no_litter(own_cache: Path, monkeypatch: pytest.Monke
     def full(*_arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("json.dump", full)
+    monkeypatch.setattr("edgespec.cache.os.fdopen", full)
     keep(session(), Prices(STAIRS))
     assert list((own_cache / "prices").iterdir()) == []
 

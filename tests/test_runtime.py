@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from edgespec import (
     assemble,
     models,
 )
+from edgespec.backends import fingerprint
 from edgespec.backends.toy import END, Bytes, Rule, ToyModel, ToySession, blend, ngram_rule, scripted
 from edgespec.errors import (
     BusyError,
@@ -35,6 +37,7 @@ from edgespec.errors import (
     TemplateError,
     VocabularyMismatch,
 )
+from edgespec.memory import Memory, forget_all
 from edgespec.prices import recall
 from edgespec.types import Floats
 
@@ -42,6 +45,7 @@ from .helpers import plainly
 
 TALK = ngram_rule(Bytes.size, order=2, seed=5)
 USER = {"role": "user", "content": "Hello"}
+NUMBERS = count()
 
 
 class Recorded(ToyModel):
@@ -50,12 +54,13 @@ class Recorded(ToyModel):
     def __init__(self, rule: Rule | None = None, interrupt: Interrupt | None = None, name: str = "toy") -> None:
         super().__init__(rule or TALK, interrupt)
         self.name = name
+        self.number = next(NUMBERS)
         self.log: list[str] = []
         self.sessions: list[ToySession] = []
 
     def session(self, context: int) -> ToySession:
         session = super().session(context)
-        session.identity = f"{self.name} {id(self)}"
+        session.identity = f"{self.name} {self.number}"
         close = session.close
 
         def noted() -> None:
@@ -410,20 +415,84 @@ def test_speculation_for_one_answer_only() -> None:
 
 
 def test_all_drafters_that_the_pair_allows_are_the_default() -> None:
-    used: dict[str, tuple[int, int]] = {}
     runtime, _ = opened(draft=blend(TALK, ngram_rule(Bytes.size, seed=6), 0.3), k=2)
-    used |= read(runtime.complete("xyxyxyxyxy", max_tokens=20))[1].stats.by_drafter
-    assert set(used) == set(DRAFTERS)
+    used = read(runtime.complete("xyxyxyxyxy", max_tokens=20))[1].stats.by_drafter
+    assert set(used) == {"lookup", "model"} == set(runtime.drafters)
+    assert set(used) < set(DRAFTERS)
 
 
-def test_the_lengths_of_look_ups_are_the_users() -> None:
-    prompt = "ab" * 3 + "xb"  # only a match of one token is there to be found
-    for ngrams, drafts in (((1, 1), True), ((4, 4), False)):
-        runtime = assemble(ToyModel(), speculation=Speculation(k=1), ngrams=ngrams)
-        stats = read(runtime.complete(prompt, max_tokens=1 + 1))[1].stats
-        assert (stats.drafted > 0) == drafts
-    with pytest.raises(OptionError, match="min_ngram"):
-        assemble(ToyModel(), ngrams=(3, 2))
+# --- what is kept of what was said
+
+
+class Speaking(ToyModel):
+    """A toy whose text never repeats itself: only memory can make a look-up right."""
+
+    def __init__(self, interrupt: Interrupt | None = None) -> None:
+        super().__init__(scripted(Bytes.size, [*range(40, 256)]), interrupt)
+
+
+def remembering(*, remember: bool = True, prompt: str = "!!", n: int = 60, once: Speculation | None = None) -> int:
+    """An answer of a runtime of its own; how many tokens of it were looked up."""
+    speculation = Speculation(k=4, drafters=("lookup",), remember=remember)
+    with assemble(Speaking(), speculation=speculation) as runtime:
+        said, finished = read(runtime.complete(prompt, max_tokens=n, speculation=once))
+        assert said == plainly(scripted(Bytes.size, [*range(40, 256)]), list(prompt.encode()), Sampling(), n)
+        return finished.stats.accepted
+
+
+def remembered() -> list[list[int]]:
+    vocabulary = Bytes()
+    return Memory(fingerprint(vocabulary), vocabulary.size).texts()
+
+
+def test_what_was_said_is_looked_up_by_a_later_runtime(own_cache: Path) -> None:
+    assert remembering() == 0
+    assert remembered() == [[*b"!!", *range(42, 101)]], "prompt and answer, short of the token that was not decoded"
+    assert remembering() > 40
+    assert len(remembered()) == 1, "the same text is kept once"
+    assert remembering(remember=False) == 0, "nor is it looked up where nothing is to be remembered"
+
+
+def test_nothing_is_kept_unless_it_is_asked_for(own_cache: Path) -> None:
+    remembering(remember=False)
+    assert not (own_cache / "memory").exists()
+    remembering(once=Speculation(k=0))
+    assert not (own_cache / "memory").exists(), "not this answer"
+    remembering(remember=False, once=Speculation(k=0, remember=True))
+    assert not (own_cache / "memory").exists(), "nor one of a runtime that was not loaded for it"
+
+
+def test_what_was_forgotten_is_not_looked_up(own_cache: Path) -> None:
+    remembering()
+    assert forget_all() == 1
+    assert remembered() == []
+    assert remembering() == 0
+
+
+def test_of_a_cancelled_answer_what_was_said_is_kept(own_cache: Path) -> None:
+    interrupt = Interrupt()
+    speculation = Speculation(k=0, remember=True)
+    with assemble(Speaking(interrupt), speculation=speculation, interrupt=interrupt) as runtime:
+        reasons = []
+        for n, event in enumerate(runtime.complete("!!", max_tokens=60)):
+            if n == 5:
+                runtime.cancel()
+            reasons += [event.reason] if isinstance(event, Finished) else []
+        assert reasons == ["cancelled"]
+        assert remembered() == [[*b"!!", *range(42, 46)]]
+
+
+def test_a_cancelled_answer_that_said_nothing_is_not_kept(own_cache: Path) -> None:
+    """The session holds a part of the prompt, which is no text."""
+    interrupt = Interrupt()
+    speculation = Speculation(k=0, remember=True)
+    with assemble(Speaking(interrupt), speculation=speculation, interrupt=interrupt) as runtime:
+        read(runtime.complete("secret", max_tokens=20, speculation=Speculation(k=0)))
+        stream = runtime.complete("secret", max_tokens=20)
+        runtime.cancel()
+        assert read(stream)[1].reason == "cancelled"
+        assert list(runtime.session.tokens) == [*b"secre"]
+    assert remembered() == []
 
 
 def test_unknown_names_list_the_known() -> None:
@@ -445,22 +514,38 @@ def test_unknown_names_list_the_known() -> None:
 
 
 def test_the_model_drafter_needs_a_draft_model() -> None:
-    with pytest.raises(OptionError, match="'model' needs a draft model"):
+    says = r"no drafter 'model', only lookup: 'model' takes a draft model \(--draft\) with the target's vocabulary"
+    with pytest.raises(OptionError, match=says):
         assemble(Recorded(), speculation=Speculation(drafters=("model",)))
     runtime, _ = opened()
-    with pytest.raises(OptionError, match="'model' needs a draft model"):
+    with pytest.raises(OptionError, match=says):
         runtime.complete("a", speculation=Speculation(drafters=("lookup", "model")))
 
 
-def test_a_draft_of_another_family_is_refused() -> None:
-    class Others(Bytes):
-        def label(self, token: int) -> str:
-            return f"{token}"
+class Others(Bytes):
+    """Bytes by other names: another vocabulary."""
 
-    draft = Recorded()
-    draft.vocabulary = Others()
+    def label(self, token: int) -> str:
+        return f"{token}"
+
+
+def test_a_draft_of_another_family_drafts_through_text_or_is_refused() -> None:
+    def draft() -> Recorded:
+        model = Recorded()
+        model.vocabulary = Others()
+        return model
+
+    with assemble(Recorded(), draft(), speculation=Speculation(k=3)) as runtime:
+        assert runtime.drafters == ("lookup", "words")
+        said, finished = read(runtime.complete("abc", max_tokens=40))
+        assert said == plainly(TALK, list(b"abc"), Sampling(), 40, ends)
+        assert finished.stats.by_drafter["words"][1] > 0
+        with pytest.raises(OptionError, match=r"no drafter 'model', only lookup, words: .* 'words' one with another"):
+            runtime.complete("abc", speculation=Speculation(drafters=("model",)))
     with pytest.raises(VocabularyMismatch, match="token 0"):
-        assemble(Recorded(), draft)
+        assemble(Recorded(), draft(), speculation=Speculation(through_text=False))
+    with assemble(Recorded(), Recorded()) as runtime:
+        assert runtime.drafters == ("lookup", "model"), "text is a way round, and a longer one"
 
 
 def test_prices_are_measured_once_and_told(own_cache: Path) -> None:

@@ -148,7 +148,7 @@ def speculate(
         while len(draft) < 4 and (more := drafter.guess(draft, 1)):
             draft.append(more[0].token)
         rows = target.decode([context[-1], *draft])
-        chain = Draft.chain(draft, [0.5] * len(draft), drafter.name)
+        chain = Draft.chain(draft, drafter.name)
         acceptance = place.verifier.accept(chain, rows, place.sampling, context)
         drafted, accepted = drafted + len(draft), accepted + len(acceptance.path)
         target.rollback(len(context) + len(acceptance.path))

@@ -1,0 +1,68 @@
+"""Why drafts are as long as they are: every sentence, and when there is nothing to say."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from edgespec.prices import Prices
+from edgespec.runtime import Runtime
+from edgespec.terminal.explain import explained
+
+Q8_0 = (1.0, 1.5, 1.8, 1.8, 2.8, 3.0, 3.0, 2.9)
+DEAR = tuple(float(n) for n in range(1, 9))
+
+
+def says(curve: tuple[float, ...], acceptance: dict[str, float], **steps: float) -> str:
+    """What is said of a machine of these prices, and drafters of these merits and step prices."""
+    runtime = SimpleNamespace(prices=Prices([s / 100 for s in curve]), acceptance=acceptance, step_prices=steps)
+    return explained(cast(Runtime, runtime))
+
+
+@pytest.mark.parametrize(
+    ("name", "who"),
+    [
+        ("lookup", "look-ups are"),
+        ("model", "your draft model is"),
+        ("words", "your draft model is"),
+        ("mine", "the drafter mine is"),
+    ],
+)
+def test_where_drafts_pay_it_says_how_long_and_by_how_much(name: str, who: str) -> None:
+    # A round of 3 commits 1 + .8 + .64 + .512 tokens in 1.8 + 3 * .02.
+    assert says(Q8_0, {name: 0.8}, **{name: 0.0002}) == (
+        f"this machine checks 4 tokens for the price of 1.8; {who} right 80% of the time: "
+        "drafts of 3 would give 1.6x, and more where guesses are surer than that"
+    )
+
+
+def test_where_they_do_not_it_says_from_when_on() -> None:
+    assert says(Q8_0, {"lookup": 0.2}, lookup=0.0) == (
+        "this machine checks 4 tokens for the price of 1.8; look-ups are right 20% of the time: "
+        "drafts pay where that is above 48%"
+    )
+    assert says((1.0, 1.5), {"lookup": 0.2}, lookup=0.0) == (
+        "this machine checks 2 tokens for the price of 1.5; look-ups are right 20% of the time: "
+        "drafts pay where that is above 51%"
+    ), "no wider pass is known than two"
+
+
+def test_where_none_can_pay_it_says_so() -> None:
+    assert says(DEAR, {"model": 0.9}, model=0.002) == (
+        "this machine checks 4 tokens for the price of 4.0; your draft model is right 90% of the time: no draft can pay"
+    )
+
+
+def test_the_drafter_that_gives_most_is_spoken_of() -> None:
+    both = {"lookup": 0.6, "model": 0.9}
+    assert "draft model is right 90%" in says(Q8_0, both, lookup=0.0, model=0.0002)
+    assert "look-ups are right 60%" in says(Q8_0, both, lookup=0.0, model=0.02), "too dear, however good"
+    assert "draft model is right 90%" in says(DEAR, both, lookup=0.0, model=0.02), "of none that pays the better one"
+
+
+def test_while_nothing_is_known_nothing_is_said() -> None:
+    assert says(Q8_0, {}, lookup=0.0) == ""
+    assert says((1.0,), {"lookup": 0.8}, lookup=0.0) == "", "no wider pass was measured"
+    assert says(Q8_0, {"lookup+model": 0.9}, lookup=0.0, model=0.1) == "", "those that agree are no drafter"

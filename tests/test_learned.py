@@ -1,0 +1,220 @@
+"""What was learned of drafters is kept between runs, and counts for a little there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgespec import Sampling, Speculation, assemble
+from edgespec.backends.toy import Bytes, ToyModel, ToySession, blend, ngram_rule
+from edgespec.cache import Shelf
+from edgespec.calibration import AGAINST, ALONE, Calibration
+from edgespec.learned import Learned
+
+from .helpers import RELATIONS
+
+RULE = ngram_rule(Bytes.size, seed=5)
+SURE = (0.05, 0.3, 0.6, 0.9, 0.99)
+
+
+def taught(tries: int, seed: int = 1) -> Calibration:
+    """A calibration after some tries of guesses of every kind, right as often as they say or less."""
+    random = np.random.default_rng(seed)
+    calibration = Calibration()
+    for _ in range(tries):
+        for name in ("lookup", "model", "lookup+model"):
+            for relation in RELATIONS:
+                for confidence in SURE:
+                    calibration.cell(name, 0, relation, confidence).add(random.random() < 0.8 * confidence)
+            calibration.ahead(name).first.add(random.random() < 0.6)
+            calibration.ahead(name).later.add(random.random() < 0.9)
+    return calibration
+
+
+def values(calibration: Calibration) -> list[float]:
+    """All that is expected, for guesses that were taught and for others."""
+    names = ("lookup", "model", "lookup+model", "another")
+    cells = [calibration.cell(*kind) for kind in ((n, 0, r, c) for n in names for r in RELATIONS for c in (*SURE, 0.5))]
+    rates = [rate for name in names for rate in (calibration.ahead(name).first, calibration.ahead(name).later)]
+    return [each.value for each in (*cells, *rates)]
+
+
+def again(calibration: Calibration) -> Calibration:
+    """As the next run finds it."""
+    return Calibration.of(json.loads(json.dumps(calibration.kept())))
+
+
+def test_a_second_run_begins_with_what_the_first_learned() -> None:
+    first = taught(20)
+    assert values(again(first)) == pytest.approx(values(first), abs=1e-3)
+    assert values(first) != pytest.approx(values(Calibration()), abs=0.05), "or nothing was tried"
+    assert again(first).summary() == pytest.approx(first.summary(), abs=1e-3)
+
+
+def test_it_counts_for_thirty_tries_at_most() -> None:
+    """The next text may be another: after as many tries that say otherwise, they decide."""
+    first = Calibration()
+    for _ in range(1000):
+        first.cell("model", 0, ALONE, 0.9).add(True)
+        first.ahead("model").first.add(True)
+    second = again(first)
+    for calibration, rate in ((first, 97.0), (second, 30.0)):
+        assert calibration.cell("model", 0, ALONE, 0.9).rate.tries == pytest.approx(rate, rel=0.05)
+    assert second.ahead("model").first.tries == pytest.approx(30)
+    assert second.cell("model", 0, ALONE, 0.9).value == pytest.approx(1.0, abs=0.03)
+    for calibration in (first, second):
+        for _ in range(40):
+            calibration.cell("model", 0, ALONE, 0.9).add(False)
+    assert second.cell("model", 0, ALONE, 0.9).value < 0.4
+    assert first.cell("model", 0, ALONE, 0.9).value > 0.55
+    few = taught(20)
+    assert again(few).cell("model", 0, ALONE, 0.9).rate.tries == pytest.approx(
+        few.cell("model", 0, ALONE, 0.9).rate.tries, abs=1e-3
+    ), "fewer count for what they are"
+
+
+def test_a_third_run_knows_what_the_second_did() -> None:
+    """Nothing is lost, nor gained, by looking at it."""
+    second = again(taught(300))
+    assert values(again(second)) == pytest.approx(values(second), abs=1e-3)
+
+
+def first_guesses(kept: dict[str, Any]) -> Any:
+    return kept["guesses"][0]
+
+
+NO_COUNTS = (float("nan"), float("inf"), -float("inf"), -1.0, "3", None, [], 10**400)
+NO_NUMBERS = (float("nan"), float("inf"), "x", None, [])
+
+
+@pytest.mark.parametrize(
+    ("place", "bad"),
+    [
+        *((place, bad) for place in ("promised", "trusted", "hits", "tries", "ahead") for bad in NO_COUNTS),
+        *((place, bad) for place in ("rank", "relation") for bad in NO_NUMBERS),
+    ],
+)
+def test_counts_that_make_no_sense_are_ignored(place: str, bad: Any) -> None:
+    """With all else: who wrote them is not to be trusted."""
+    kept: dict[str, Any] = json.loads(json.dumps(taught(5).kept()))
+    guesses = first_guesses(kept)
+    trust, cell = guesses[3][0], guesses[3][3]
+    targets: dict[str, tuple[list[Any], int]] = {
+        "promised": (trust, 1),
+        "trusted": (trust, 0),
+        "hits": (cell, 0),
+        "tries": (cell, 1),
+        "ahead": (kept["ahead"]["model"][0], 0),
+        "rank": (guesses, 1),
+        "relation": (guesses, 2),
+    }
+    holder, index = targets[place]
+    holder[index] = bad
+    calibration = Calibration.of(kept)
+    assert values(calibration) == values(Calibration())
+    assert calibration.summary() == {}
+
+
+def test_more_hits_than_tries_are_ignored() -> None:
+    kept: dict[str, Any] = json.loads(json.dumps(taught(5).kept()))
+    first_guesses(kept)[3][1] = [5.0, 4.0]
+    assert values(Calibration.of(kept)) == values(Calibration())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"guesses": 3},
+        {"guesses": {"lookup": 1}},
+        {"guesses": [3]},
+        {"guesses": [["lookup", 0, 0]]},
+        {"guesses": [["lookup", 0, 0, [[1, 1]]]]},
+        {"guesses": [["lookup", 0, 7, [[1, 1], *[[0, 0]] * 10]]]},
+        {"guesses": [["lookup", 0, 0, [[1, 1, 1], *[[0, 0]] * 10]]]},
+        {"guesses": [["lookup", 0, 0, [[1, 1], *[[0, 0]] * 11]]]},
+        {"guesses": [["lookup", 0, 0, [[1, 0], *[[0, 0]] * 10]]]},
+        {"guesses": None},
+        {"ahead": []},
+        {"ahead": {"model": []}},
+        {"ahead": {"model": [[1, 1]]}},
+        {"ahead": {"model": None}},
+        {"ahead": 5},
+    ],
+)
+def test_what_is_broken_is_ignored(change: dict[str, Any]) -> None:
+    assert values(Calibration.of(taught(5).kept() | change)) == values(Calibration())
+
+
+def test_it_is_kept_for_a_pair_and_a_verifier(own_cache: Path) -> None:
+    learned = Learned("pair")
+    assert learned.calibration("match") is learned.calibration("match")
+    fresh = values(Calibration())
+    assert values(learned.calibration("match")) == fresh
+    learned.calibration("rejection").cell("model", 0, ALONE, 0.9).add(False)
+    learned.calibration("match").cell("model", 0, AGAINST, 0.3).add(True)
+    learned.keep()
+    after = [Learned("pair").calibration(name) for name in ("match", "rejection", "block")]
+    places = ((ALONE, 0.9), (AGAINST, 0.3))
+    tries = [[each.cell("model", 0, *place).rate.tries for place in places] for each in after]
+    assert tries == [[0, 1], [1, 0], [0, 0]]
+    assert values(Learned("another pair").calibration("match")) == fresh
+
+
+def test_what_did_not_change_is_not_written(own_cache: Path) -> None:
+    """Another process may have learned meanwhile."""
+    teacher = Learned("pair")
+    teacher.calibration("match").cell("model", 0, ALONE, 0.9).add(True)
+    idle = Learned("pair")
+    idle.calibration("match")
+    teacher.keep()
+    idle.keep()
+    assert Learned("pair").calibration("match").summary() == {"model": 1.0}
+
+
+def test_a_cache_that_is_not_to_be_had_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("here")
+    monkeypatch.setenv("EDGESPEC_CACHE", str(tmp_path / "file"))
+    learned = Learned("pair")
+    learned.calibration("match").cell("model", 0, ALONE, 0.9).add(True)
+    learned.keep()
+    assert Learned("pair").calibration("match").summary() == {}
+
+
+class Named(ToyModel):
+    """A toy of its own identity."""
+
+    def session(self, context: int) -> ToySession:
+        session = super().session(context)
+        session.identity = "named"
+        return session
+
+
+def test_a_runtime_keeps_it_when_it_is_closed(own_cache: Path) -> None:
+    """And a later one begins with it: by verifier, for this pair alone."""
+
+    def acceptance(verifier: str = "match", *, say: int = 0, draft: bool = True) -> dict[str, float]:
+        second = Named(blend(RULE, ngram_rule(Bytes.size, seed=6), 0.4)) if draft else None
+        with assemble(Named(RULE), second, speculation=Speculation(verifier=verifier)) as runtime:
+            for seed in range(say):
+                list(runtime.complete("abc" * 5, Sampling(1.0, seed=seed), max_tokens=100))
+            return runtime.acceptance
+
+    assert acceptance() == {}
+    learned = acceptance(say=3)
+    assert set(learned) >= {"lookup", "model"}
+    assert {name: pytest.approx(rate, abs=0.02) for name, rate in acceptance().items()} == learned
+    assert acceptance("rejection") == {}
+    assert acceptance(draft=False) == {}
+    assert acceptance("rejection", say=1) != learned
+    assert set(acceptance()) == set(learned), "one does not write over the other"
+
+
+def test_plain_decoding_learns_nothing(own_cache: Path) -> None:
+    with assemble(Named(RULE), speculation=Speculation(k=0)) as runtime:
+        list(runtime.complete("abc" * 5, max_tokens=20))
+    assert not (own_cache / "drafters").exists()
+    assert Shelf("drafters", "named|match", 1).read() == {}

@@ -1,0 +1,74 @@
+"""Trees and exactness with real models, from the prices to the text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgespec import Device, Runtime, Sampling, Speculation, load
+from edgespec.backends.llama_session import LlamaSession
+from edgespec.check import check
+from edgespec.prices import Prices
+
+TEXTS = (
+    "I need a table for two in Oakland tonight.",
+    "Find me a cheap hotel in San Jose, and a train there on Friday.",
+    "one two three one two three one two",
+)
+
+
+@pytest.fixture
+def trees(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Prices at which trees pay: wide passes for nothing, whatever they take here. The widths of all trees decoded."""
+    widths: list[int] = []
+    decode = LlamaSession.decode
+
+    def noted(session: LlamaSession, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Any:
+        if tree is not None:
+            widths.append(len(tokens))
+        return decode(session, tokens, tree)
+
+    def flat(session: LlamaSession, what: str, _tell: object) -> Prices:
+        return Prices([{"target": 2e-3, "draft": 1e-4}[what]] * min(16, session.widest))
+
+    monkeypatch.setattr(LlamaSession, "decode", noted)
+    monkeypatch.setattr("edgespec.loading._priced", flat)
+    monkeypatch.setattr(Prices, "observe", lambda *_arguments: None)
+    return widths
+
+
+def checked(runtime: Runtime, sampling: Sampling) -> int:
+    """All texts must be what plain decoding says, near ties apart; how many are so to the last token."""
+    prompts = [runtime.prompt([{"role": "user", "content": text}]) for text in TEXTS]
+    verdicts = list(check(runtime, prompts, sampling, 48))
+    assert all(verdict.divergence is None or verdict.divergence.near_tie for verdict in verdicts)
+    assert sum(verdict.drafted for verdict in verdicts) > sum(verdict.accepted for verdict in verdicts) > 0
+    return sum(verdict.divergence is None for verdict in verdicts)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.8, top_k=40, seed=3)], ids=["greedy", "sampled"])
+def test_trees_are_bought_where_they_pay_and_change_no_word(
+    demo: dict[str, Path], trees: list[int], sampling: Sampling
+) -> None:
+    with load(demo["target"], demo["draft"], device=Device(512, threads=1)) as runtime:
+        assert checked(runtime, sampling) >= len(TEXTS) - 1
+    assert len(trees) > 5
+    assert max(trees) > 3
+
+
+@pytest.mark.parametrize("verifier", ["rejection", "block"])
+def test_no_tree_is_bought_where_drafts_are_drawn(demo: dict[str, Path], trees: list[int], verifier: str) -> None:
+    """At temperature 0 the text can be compared all the same."""
+    speculation = Speculation(verifier=verifier)
+    with load(demo["target"], demo["draft"], device=Device(512, threads=1), speculation=speculation) as runtime:
+        checked(runtime, Sampling())
+    assert trees == []
+
+
+def test_where_passes_are_exact_there_are_no_trees_and_no_ties(demo: dict[str, Path], trees: list[int]) -> None:
+    with load(demo["target"], demo["draft"], device=Device(512, 1, 0, exact=4)) as runtime:
+        assert checked(runtime, Sampling()) == len(TEXTS)
+    assert trees == []
