@@ -140,7 +140,7 @@ def main(target: Path, draft: Path, tokens: int, kinds: tuple[str, ...], fixed: 
             said += len(item.answer)
             if said >= tokens:
                 break
-    click.echo(times.report())
+        click.echo(times.report())
 
 
 if __name__ == "__main__":

@@ -118,7 +118,9 @@ class Adaptive:
         self._free = [drafter for drafter in drafters if not drafter.step_price]
         self._priced = [Earnings(d, self.calibration.ahead(d.name)) for d in drafters if d.step_price]
         self._tokens = 0.0
-        self._seconds = 0.0
+        self._steps = 0.0  # the time they took, in plain steps of that time: a machine may change its pace
+        self._since_draft = 0
+        self._patience = _PLAIN_EVERY
         self._growth: Growth | None = None
         self._nodes: list[int] = []
         self._trims = True
@@ -126,7 +128,7 @@ class Adaptive:
     def rate(self, plain: float) -> float:
         """Tokens per second that a round's time could earn otherwise: of late, and at least by plain decoding, a step
         of which takes `plain` seconds."""
-        return max(1 / plain, self._tokens / self._seconds) if self._seconds else 1 / plain
+        return max(1.0, self._tokens / self._steps if self._steps else 0.0) / plain
 
     def choose(self, drawing: Drawing, limit: int) -> Draft:
         self._growth = None
@@ -135,10 +137,8 @@ class Adaptive:
             return Draft()
         self._growth = growth = self._market(drawing, limit)
         self._trims = drawing.verifier.trims
-        stranger = next((earner for earner in self._priced if earner.stranger), None)
-        if stranger is not None:
-            stranger.drafter.begin(drawing)
-            self._timed(stranger, lambda: growth.straight(stranger.drafter, min(_INTRODUCTION, limit)))
+        if (unknown := self._unknown()) is not None:
+            self._introduce(unknown, growth, drawing)
             self._nodes = list(range(len(growth.candidates)))
             return growth.candidates.draft(self._nodes)
         for drafter in self._free:
@@ -152,7 +152,11 @@ class Adaptive:
 
     def observe(self, round: Round) -> None:  # noqa: A002
         self._tokens = _MEMORY * self._tokens + len(round.tokens)
-        self._seconds = _MEMORY * self._seconds + round.verify_seconds + round.draft_seconds
+        seconds = round.verify_seconds + round.draft_seconds
+        self._steps = _MEMORY * self._steps + seconds / self.prices.plain(round.held)
+        self._since_draft = 0 if round.draft else self._since_draft + 1
+        if not self.prices.drifted:
+            self._patience = _PLAIN_EVERY
         if not round.draft.is_chain:
             extra = max(0.0, round.verify_seconds - self.prices.price(round.width, round.held))
             self.surcharge += 0.1 * (min(extra, 2 * self.surcharge) - self.surcharge)
@@ -171,17 +175,41 @@ class Adaptive:
         candidates, trees = Candidates(self.calibration), self.surcharge if self._trees else None
         return Growth(candidates, drawing, self._free, curve, self.rate(curve[0]), trees)
 
+    def _unknown(self) -> Drafter | None:
+        """A drafter whose draft is to be bought whatever is expected: what it would tell is worth more.
+
+        One with a price that was never asked: nothing is known of it, nor of wider passes amid real text. And any, now
+        and then, while the machine is out of pace and no draft pays: that wider passes have recovered shows nowhere
+        else.
+        """
+        stranger = next((earner.drafter for earner in self._priced if earner.stranger), None)
+        if stranger is None and self.prices.drifted and self._since_draft >= self._patience and self.drafters:
+            self._patience *= 2
+            return self.drafters[-1]
+        return stranger
+
+    def _introduce(self, drafter: Drafter, growth: Growth, drawing: Drawing) -> None:
+        drafter.begin(drawing)
+        length = min(_INTRODUCTION, len(growth.cost) - 1)
+        earner = next((earner for earner in self._priced if earner.drafter is drafter), None)
+        if earner is None:
+            growth.straight(drafter, length)
+        else:
+            self._timed(earner, growth, lambda: growth.straight(drafter, length))
+
     def _ask(self, earner: Earnings, growth: Growth, drawing: Drawing) -> None:
         """Let a drafter with a price go on from what is there, if it is worth asking or due for a probe."""
-        drafter = earner.drafter
-        if growth.prospect(earner.step, earner.ahead) > 0:
-            drafter.begin(drawing)
-            self._timed(earner, lambda: growth.draft(drafter, earner.step, earner.ahead))
-        elif earner.due(1 / growth.rate):
-            drafter.begin(drawing)
-            self._timed(earner, lambda: growth.straight(drafter, 1))
+        ask = self._trims and (earner.worth > 0 or earner.due(1 / growth.rate))
+        if not ask and growth.prospect(earner.step, earner.ahead) <= 0:
+            if not self._trims and earner.due(1 / growth.rate):
+                earner.drafter.begin(drawing)
+                self._timed(earner, growth, lambda: growth.straight(earner.drafter, 1))
+            return
+        earner.drafter.begin(drawing)
+        self._timed(earner, growth, lambda: growth.draft(earner.drafter, earner.step, earner.ahead, ask=ask))
 
-    def _timed(self, earner: Earnings, work: Callable[[], int]) -> None:
-        started = self._clock()
+    def _timed(self, earner: Earnings, growth: Growth, work: Callable[[], int]) -> None:
+        before, started = growth.gain(), self._clock()
         if steps := work():
-            earner.asked(steps, self._clock() - started)
+            seconds = self._clock() - started
+            earner.asked(steps, seconds, growth.gain() - before - growth.rate * seconds)

@@ -9,6 +9,8 @@ from .candidates import Trial
 from .drafters import Drafter
 
 _PROBING = 0.03  # share of the time that may go into probing one silenced drafter
+_LATELY = 0.93  # of what asking brought, each time
+_DOUBT = 3.0  # times asked for nothing that a drafter not yet known begins with
 _PATIENCE = (4, 64)  # rounds a silenced drafter is left alone: at first, and at most
 
 
@@ -22,16 +24,28 @@ class Earnings:
         self.drafter = drafter
         self.ahead = ahead
         self.step = drafter.step_price
-        self.stranger = True
+        self.stranger = not ahead.first.tries
         self._left_alone = 0
         self._patience = 1
+        self._brought = 0.0
+        self._times = _DOUBT
+
+    @property
+    def worth(self) -> float:
+        """What asking brought of late, in tokens beyond what was in hand and less what it took.
+
+        More than averages promise, where the drafter knows when it is right: doubtful drafts are declined in time.
+        """
+        return self._brought / self._times
 
     def due(self, plain: float) -> bool:
         """Whether it is time for a probe; probes take a small share of the time at the most."""
         return self._left_alone >= max(self._patience, self.step / (_PROBING * plain))
 
-    def asked(self, steps: int, seconds: float) -> None:
-        """It was asked for `steps` guesses, which took `seconds`."""
+    def asked(self, steps: int, seconds: float, brought: float) -> None:
+        """It was asked for `steps` guesses, which took `seconds` and brought so many tokens more than they took."""
+        self._brought = _LATELY * self._brought + brought
+        self._times = _LATELY * self._times + 1
         self.stranger = False
         self._left_alone = -1
         # A catch-up over a long prompt is no price of a step: surprises count up to half as much again.

@@ -99,12 +99,13 @@ class Growth:
         """Expected tokens over a plain step, less the worth of the time, of the best chain of a drafter's guesses."""
         return self._horizon(ahead.first.value, ahead.later.value, Reached(0, 1.0, 0.0), self.rate * step)
 
-    def draft(self, drafter: Drafter, step: float, ahead: Ahead) -> int:
+    def draft(self, drafter: Drafter, step: float, ahead: Ahead, *, ask: bool) -> int:
         """Let `drafter` go on from the likeliest path for as long as that pays; how many guesses were paid for.
 
         Args:
             step: seconds that a guess takes.
             ahead: what is expected of its guesses.
+            ask: whether the first is paid for whatever is expected: how sure it is will tell whether to go on.
         """
         paid = self.rate * step
         next_, later = ahead.first.value, ahead.later.value
@@ -118,7 +119,8 @@ class Growth:
             chance = candidates.cells[child].value if child is not None else 0.0
             if child is None or (next_ - chance) * further > paid:
                 hand = max(hand, total - self.cost[len(path)])
-                if self._horizon(next_, later, Reached(len(path), reach, total), paid) <= hand:
+                asked = ask and not steps
+                if not asked and self._horizon(next_, later, Reached(len(path), reach, total), paid) <= hand:
                     break
                 guesses = drafter.guess(path, self._most)
                 steps += 1

@@ -553,9 +553,6 @@ def test_a_drafter_that_does_not_pay_is_hardly_paid_for(
         assert Run(monkeypatch, adaptive, right(rate, sure=sure), step=step).seconds <= 1090
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a prospect reckons with averages: that most can be declined in time is not in it"
-)
 def test_a_drafter_that_is_sure_by_turns_is_used_when_it_is_sure(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the average it does not pay; asking pays all the same, for most of it is declined in time."""
 

@@ -2,10 +2,10 @@
 
 Each takes one chain a round, of the first of its drafters that has one, as they do. llama.cpp:
 `common/speculative.cpp`, draft-simple (n_max 3 and p_min 0 are the defaults, n_max 16 was). transformers:
-`candidate_generator.py`, schedule "heuristic" and the confidence threshold with its ROC update. ONNX Runtime GenAI:
-`AdaptiveKController` of `speculative_decoding_strategy.h`. exllamav3: `update_draft_ema` of `generator/job.py`: a
-decayed mean of what was accepted, its rise and fall bounded by 1.30 and 0.65, its ceiling the window, and one round
-of 16 where it is below 0.3.
+`candidate_generator.py`, schedule "heuristic", and the confidence threshold with its ROC update. ONNX Runtime GenAI:
+`AdaptiveKController` of `speculative_decoding_strategy.h`. exllamav3: `update_draft_ema` of `generator/job.py`, a
+decayed mean of what was accepted, its rise and fall bounded by 1.30 and 0.65, its ceiling the window, and one round of
+16 where it is below 0.3.
 """
 
 from __future__ import annotations
