@@ -180,17 +180,28 @@ def test_a_stranger_that_says_nothing_is_introduced_all_the_same() -> None:
     assert len(controller.choose(drawing(), 15)) == 1
 
 
-def test_a_priced_drafter_is_asked_only_for_what_is_worth_more_than_what_is_in_hand() -> None:
-    for sure, asked in ((0.99, 0), (0.1, 1)):
-        lookup = book(*((n, sure) for n in range(7)))
-        model = book(*((n, 0.95) for n in range(7)), name="model", step_price=0.1)
-        prices, calibration = Prices([1.0, 1.1, 1.2, 1.3, *[9.0] * 12]), trusting("lookup", "model", "lookup+model")
-        controller = Adaptive([lookup, model], prices, calibration, clock=Clock().perf_counter)
-        introduced(controller, 0, 1, 2, 9)
+@pytest.mark.parametrize(("says", "least", "most"), [(0, 0.0, 0.35), (20, 0.8, 1.0)])
+def test_a_priced_drafter_is_asked_only_for_what_is_worth_more_than_what_is_in_hand(
+    says: int, least: float, most: float
+) -> None:
+    """Beside a look-up that is always right it is left alone, but for probes; beside one that is always wrong it is
+    asked."""
+    lookup = book(*((says + n, 0.99) for n in range(7)))
+    model = book(*((n, 0.95) for n in range(7)), name="model", step_price=0.1)
+    prices, clock = Prices([1.0, 1.1, 1.2, 1.3, *[9.0] * 12]), Clock()
+    controller = Adaptive(
+        [lookup, model], prices, trusting("lookup", "model", "lookup+model"), clock=clock.perf_counter
+    )
+    introduced(controller, 0, 1, 2, 9)
+    asked = 0
+    for n in range(100):
         model.asked.clear()
         draft = controller.choose(drawing(), 15)
-        assert (len(model.asked) > 0) == asked
-        assert len(draft) == 3
+        asked += n >= 50 and len(model.asked) > 0
+        hits = [node for node, token in enumerate(draft.tokens) if token < 20]
+        controller.observe(bought(draft, hits, *range(len(hits)), 9, seconds=prices.price(1 + len(draft))))
+    assert draft.tokens == (0, 1, 2)
+    assert least <= asked / 50 <= most
 
 
 def test_look_ups_and_a_model_go_on_from_each_other() -> None:

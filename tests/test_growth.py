@@ -71,7 +71,7 @@ def test_a_draft_that_pays_at_width_4_only_is_drafted_through_the_dear_widths(ru
     """Looking one token ahead stops at width 2, which alone does not pay."""
     growth = growing(cost=(0.0, 1.5, 1.5, 0.1, *[8.0] * 12), rule=rule)
     drafter = saying(*[0.85] * 9, q=rule == "rejection")
-    assert growth.draft(drafter, 0.05, expecting(0.8)) == 3
+    assert growth.draft(drafter, 0.05, expecting(0.8), ask=False) == 3
     assert growth.bought() == [0, 1, 2]
     assert drafter.asked == [(), (10,), (10, 11)]
 
@@ -108,7 +108,7 @@ def test_drafting_goes_on_just_as_long_as_some_longer_draft_can_pay(rule: str) -
         values = [calibration.cell("model", 0, 0, confidence).value for confidence in sure]
         drafter = saying(*sure, q=rule == "rejection")
         growth = growing(cost=cost, rule=rule, calibration=calibration)
-        steps = growth.draft(drafter, paid, ahead)
+        steps = growth.draft(drafter, paid, ahead, ask=False)
         assert steps == len(drafter.asked) == steps_by_hand(values, ahead, cost, paid, trims=rule == "match")
         counts[steps] += 1
     assert counts[0] > 20
@@ -118,11 +118,32 @@ def test_drafting_goes_on_just_as_long_as_some_longer_draft_can_pay(rule: str) -
 @pytest.mark.parametrize("rule", RULES)
 def test_no_step_is_paid_that_cannot_pay(rule: str) -> None:
     drafter = saying(*[0.9] * 9, q=rule == "rejection")
-    assert growing(rule=rule).draft(drafter, 0.95, expecting(0.9, 0.1)) == 0, "dearer than it is worth"
-    assert growing(rule=rule, cost=[float(n) for n in range(16)]).draft(drafter, 0.0, expecting(0.9)) == 0
-    assert growing(rule=rule).draft(drafter, 0.0, expecting(0.01)) == 0, "nobody believes in it"
+    assert growing(rule=rule).draft(drafter, 0.95, expecting(0.9, 0.1), ask=False) == 0, "dearer than it is worth"
+    assert growing(rule=rule, cost=[float(n) for n in range(16)]).draft(drafter, 0.0, expecting(0.9), ask=False) == 0
+    assert growing(rule=rule).draft(drafter, 0.0, expecting(0.01), ask=False) == 0, "nobody believes in it"
     assert drafter.asked == []
-    assert growing(rule=rule).draft(drafter, 0.95, expecting(0.97, 0.1)) == 1, "just cheap enough"
+    assert growing(rule=rule).draft(drafter, 0.95, expecting(0.97, 0.1), ask=False) == 1, "just cheap enough"
+
+
+@pytest.mark.parametrize(("sure", "steps"), [(0.99, 4), (0.05, 1)])
+def test_a_drafter_that_is_asked_whatever_is_expected_says_how_sure_it_is_and_that_decides(
+    sure: float, steps: int
+) -> None:
+    """The first step alone is for nothing."""
+    drafter = saying(*[sure] * 4)
+    little = expecting(0.3, 0.9)
+    assert growing(cost=[0.3 * n for n in range(5)]).draft(drafter, 0.05, little, ask=False) == 0
+    growth = growing(cost=[0.3 * n for n in range(5)])
+    assert growth.draft(drafter, 0.05, little, ask=True) == steps
+    assert len(growth.bought()) == (4 if steps == 4 else 0)
+
+
+def test_nobody_is_asked_over_a_look_up_that_leaves_nothing_to_gain() -> None:
+    lookup = by_book("lookup", {(): [Guess(5, 0.99)]})
+    model = saying(0.99)
+    growth = growing(lookup, cost=(0.0, 0.1))
+    growth.look_around()
+    assert growth.draft(model, 0.05, expecting(0.9), ask=True) == 0
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -135,27 +156,29 @@ def test_a_prospect_is_what_the_first_step_is_weighed_by(rule: str) -> None:
         ahead, paid = expecting(*random.uniform(0.3, 0.98, 2).tolist()), float(random.uniform(0, 0.5))
         growth = growing(cost=cost, rule=rule)
         prospect = growth.prospect(paid, ahead)
-        assert (prospect > 0) == (growth.draft(saying(0.9, q=rule == "rejection"), paid, ahead) > 0)
+        assert (prospect > 0) == (growth.draft(saying(0.9, q=rule == "rejection"), paid, ahead, ask=False) > 0)
         signs.add(prospect > 0)
     assert signs == {True, False}
 
 
 def test_doubt_stops_a_draft_and_confidence_does_not() -> None:
     cost = [0.3 * n for n in range(16)]
-    assert growing(cost=cost).draft(saying(*[0.99] * 20), 0.05, expecting(0.9)) == 15
-    assert growing(cost=cost).draft(saying(0.99, 0.99, 0.05, *[0.99] * 9), 0.05, expecting(0.9)) == 3
+    assert growing(cost=cost).draft(saying(*[0.99] * 20), 0.05, expecting(0.9), ask=False) == 15
+    assert growing(cost=cost).draft(saying(0.99, 0.99, 0.05, *[0.99] * 9), 0.05, expecting(0.9), ask=False) == 3
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_nothing_is_drafted_beyond_the_prices_nor_the_end_of_the_text(rule: str) -> None:
     for cost, n in (((0.0,), 0), ((0.0, 0.01), 1), (CHEAP[:5], 4)):
         growth = growing(cost=cost, rule=rule)
-        assert growth.draft(saying(*[0.99] * 20, q=rule == "rejection"), 0.0, expecting(0.9)) == n
+        assert growth.draft(saying(*[0.99] * 20, q=rule == "rejection"), 0.0, expecting(0.9), ask=False) == n
         assert len(growth.bought()) == n
     growth = growing(rule=rule, ends=lambda token: token == 12)
-    assert growth.draft(saying(*[0.99] * 20, q=rule == "rejection"), 0.0, expecting(0.9)) == 3
+    assert growth.draft(saying(*[0.99] * 20, q=rule == "rejection"), 0.0, expecting(0.9), ask=False) == 3
     growth = growing(rule=rule)
-    assert growth.draft(saying(0.99, 0.99), 0.0, expecting(0.9)) == 3, "that it has nothing to say costs a step too"
+    assert growth.draft(saying(0.99, 0.99), 0.0, expecting(0.9), ask=False) == 3, (
+        "that it has nothing to say costs a step too"
+    )
     assert growth.bought() == [0, 1]
 
 
@@ -168,7 +191,7 @@ def test_a_free_drafter_that_is_sure_saves_the_steps() -> None:
     model = saying(*[0.95] * 4)
     growth = growing(lookup, cost=[0.2 * n for n in range(5)])
     growth.look_around()
-    assert growth.draft(model, 0.1, expecting(0.9)) == 2
+    assert growth.draft(model, 0.1, expecting(0.9), ask=False) == 2
     assert model.asked == [(10, 11), (10, 11, 12)]
     draft = growth.candidates.draft(growth.bought())
     assert draft.tokens == (10, 11, 12, 13)
@@ -180,7 +203,7 @@ def test_a_model_goes_on_from_a_look_up_and_not_over_its_words() -> None:
     model = by_book("model", {(5, 6): [Guess(7, 0.95)], (5, 6, 7): [Guess(8, 0.95)], (): [Guess(1, 0.95)]}, 0.1)
     growth = growing(lookup)
     growth.look_around()
-    growth.draft(model, 0.05, expecting(0.9))
+    growth.draft(model, 0.05, expecting(0.9), ask=False)
     draft = growth.candidates.draft(growth.bought())
     assert draft.tokens == (5, 6, 7, 8)
     assert draft.drafters == ("lookup", "lookup", "model", "model")
@@ -195,7 +218,7 @@ def test_a_look_up_goes_on_from_a_model(rule: str) -> None:
     growth = growing(lookup, rule=rule)
     growth.look_around()
     assert growth.candidates.tokens == []
-    growth.draft(model, 0.05, expecting(0.9))
+    growth.draft(model, 0.05, expecting(0.9), ask=False)
     draft = growth.candidates.draft(growth.bought())
     assert draft.tokens == (10, 5, 6, 7)
     assert draft.drafters == ("model", "lookup", "lookup", "lookup")
@@ -210,7 +233,7 @@ def test_a_doubtful_word_is_checked_for_what_it_opens_the_way_to() -> None:
         lookup = by_book("lookup", {(): [Guess(5, 0.75)]})
         growth = growing(lookup, cost=[0.1 * n for n in range(9)])
         growth.look_around()
-        growth.draft(model, 0.2, expecting(0.9, later))
+        growth.draft(model, 0.2, expecting(0.9, later), ask=False)
         assert model.asked[:1] == asked
 
 
@@ -220,7 +243,7 @@ def test_what_is_in_hand_must_be_beaten() -> None:
     model = saying(*[0.9] * 5)
     growth = growing(lookup, cost=(0.0, 0.1, 0.2, 0.3, *[9.0] * 12))
     growth.look_around()
-    assert growth.draft(model, 0.05, expecting(0.95)) == 0
+    assert growth.draft(model, 0.05, expecting(0.95), ask=False) == 0
     assert growth.bought() == [0, 1, 2]
 
 
@@ -296,7 +319,7 @@ def test_alternatives_are_asked_for_where_trees_can_be_bought(rule: str, trees: 
     growth.look_around()
     assert len(growth.candidates.children(-1)) == most
     growth = growing(rule=rule, trees=trees)
-    growth.draft(model, 0.0, expecting(0.9))
+    growth.draft(model, 0.0, expecting(0.9), ask=False)
     assert len(growth.candidates.children(-1)) == most
 
 
@@ -319,10 +342,10 @@ def test_all_that_was_drawn_is_bought_whatever_it_is() -> None:
     """Leaving out a drawn token because of what it is, or of what follows it, would bias the text."""
     cost = (0.0, 0.3, 0.6, 0.9, 1.2)
     growth = growing(cost=cost, rule="rejection")
-    assert growth.draft(saying(0.99, 0.05, q=True), 0.0, expecting(0.9)) == 2
+    assert growth.draft(saying(0.99, 0.05, q=True), 0.0, expecting(0.9), ask=False) == 2
     assert growth.bought() == [0, 1], "the second alone does not pay"
     growth = growing(cost=cost)
-    assert growth.draft(saying(0.99, 0.05), 0.0, expecting(0.9)) == 2
+    assert growth.draft(saying(0.99, 0.05), 0.0, expecting(0.9), ask=False) == 2
     assert growth.bought() == [0], "match may leave it, and does"
 
 
@@ -335,7 +358,7 @@ def test_the_stop_does_not_depend_on_the_token_drawn() -> None:
             words = random.integers(0, 50, len(sure)).tolist()
             book = {tuple(words[:n]): [drawn(words[n], confidence)] for n, confidence in enumerate(sure)}
             growth = growing(cost=[0.25 * n for n in range(9)], rule="rejection")
-            steps = growth.draft(by_book("model", book, 0.1), 0.05, expecting(0.8))
+            steps = growth.draft(by_book("model", book, 0.1), 0.05, expecting(0.8), ask=False)
             assert growth.candidates.draft(growth.bought()).tokens == tuple(words[: len(growth.bought())])
             lengths.add((steps, len(growth.bought())))
         assert len(lengths) == 1
@@ -347,7 +370,7 @@ def test_a_drawn_token_is_gone_on_from_though_another_is_likelier() -> None:
     model = saying(0.3, 0.9, q=True)
     growth = growing(lookup, rule="rejection")
     growth.look_around()
-    growth.draft(model, 0.0, expecting(0.9))
+    growth.draft(model, 0.0, expecting(0.9), ask=False)
     draft = growth.candidates.draft(growth.bought())
     assert draft.tokens[:2] == (10, 11)
     assert draft.is_chain
@@ -361,7 +384,7 @@ def test_once_drawn_a_draft_is_weighed_by_itself() -> None:
     growth = growing(lookup, cost=(0.0, 0.1, 0.2, 0.3), rule="rejection")
     growth.look_around()
     assert growth.gain() > 1
-    assert growth.draft(model, 0.01, expecting(0.9)) == 3
+    assert growth.draft(model, 0.01, expecting(0.9), ask=False) == 3
     assert growth.bought() == growth.candidates.line(4)
 
 
