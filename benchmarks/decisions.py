@@ -114,7 +114,7 @@ def main(nodes: int, trees: int, repeats: int) -> None:
     plans = [planned(seed, nodes) for seed in range(trees)]
     merge = partial(grown, calibration)
     made = [partial(merge, plan) for plan in plans]
-    tree, chain = partial(best_tree, cost=cost), partial(best_chain, cost=cost)
+    tree, chain = (partial(buy, cost=cost, par=_CURVE[0]) for buy in (best_tree, best_chain))
     figures = {
         f"merging the guesses of {nodes} nodes": median([(partial(list, plan), merge) for plan in plans], repeats),
         "judging them, reach and the best tree": median([(make, tree) for make in made], repeats),
@@ -122,9 +122,9 @@ def main(nodes: int, trees: int, repeats: int) -> None:
     }
     rule, sampling = verifier("match"), Sampling()
     drawings = [partial(Drawing, rule, sampling, range(n + 1), lambda _token: False) for n in range(trees)]
-    for name, price in (("chains", None), ("trees", 0.0)):
+    for name, takes_trees in (("chains", False), ("trees", True)):
         choose = partial(
-            Adaptive([Fake("one", 1), Fake("two", 2)], Prices(_CURVE), trees=price).choose, limit=_WIDTHS - 1
+            Adaptive([Fake("one", 1), Fake("two", 2)], Prices(_CURVE), trees=takes_trees).choose, limit=_WIDTHS - 1
         )
         figures[f"a whole choice, two free drafters, {name}"] = median([(make, choose) for make in drawings], repeats)
     for name, figure in figures.items():

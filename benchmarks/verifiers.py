@@ -1,6 +1,6 @@
 """How much of one and the same drafter's drafts each verifier accepts: tokens per pass of the target.
 
-    python benchmarks/verifiers.py TARGET.gguf DRAFT.gguf DIALOGUES.jsonl [--dialogues 100] [--k 4 --k 7]
+    python -m benchmarks.verifiers TARGET.gguf DRAFT.gguf DIALOGUES.jsonl [--dialogues 100] [--k 4 --k 7]
 
 Every line of DIALOGUES is {"messages": [...]}. The model answers each dialogue's first turn, past its own end, with a
 fixed draft length. Tokens and passes are counted, nothing is timed. Intervals are by bootstrap over dialogues (Efron
@@ -14,7 +14,6 @@ from pathlib import Path
 
 import click
 import numpy as np
-from speed import Endless, answers, dialogue_prompts
 
 from edgespec.backends import Device, Interrupt, open_model
 from edgespec.control import Fixed
@@ -24,6 +23,8 @@ from edgespec.sampling import Sampling
 from edgespec.template import ChatTemplate
 from edgespec.types import Doubles, Ints
 from edgespec.verify import VERIFIERS, verifier
+
+from .speed import Endless, answers, dialogue_prompts
 
 _CONTEXT = 2048
 _RESAMPLES = 4000

@@ -140,8 +140,9 @@ def _behind_trees(session: Session, prompt: Sequence[int], said: Sequence[int], 
         session.decode([first, *[first] * branches, second], [-1, *[0] * (branches + 1)])
         session.rollback(held, (0, branches + 1))
     for token in rest:
-        row = session.decode([token])[0]
-    return row.copy()
+        rows = session.decode([token])
+    row: Floats = rows[0].copy()
+    return row
 
 
 def _gap(row: Floats, expected: int, other: int, sampling: Sampling, context: Sequence[int]) -> float:

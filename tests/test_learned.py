@@ -40,7 +40,7 @@ def values(calibration: Calibration) -> list[float]:
     names = ("lookup", "model", "lookup+model", "another")
     cells = [calibration.cell(*kind) for kind in ((n, 0, r, c) for n in names for r in RELATIONS for c in (*SURE, 0.5))]
     rates = [rate for name in names for rate in (calibration.ahead(name).first, calibration.ahead(name).later)]
-    return [each.value for each in (*cells, *rates)]
+    return [cell.value for cell in cells] + [rate.value for rate in rates]
 
 
 def again(calibration: Calibration) -> Calibration:
@@ -87,8 +87,8 @@ def first_guesses(kept: dict[str, Any]) -> Any:
     return kept["guesses"][0]
 
 
-NO_COUNTS = (float("nan"), float("inf"), -float("inf"), -1.0, "3", None, [], 10**400)
-NO_NUMBERS = (float("nan"), float("inf"), "x", None, [])
+NO_COUNTS: tuple[Any, ...] = (float("nan"), float("inf"), -float("inf"), -1.0, "3", None, [], 10**400)
+NO_NUMBERS: tuple[Any, ...] = (float("nan"), float("inf"), "x", None, [])
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from benchmarks.simulator.clairvoyant import clairvoyant
 from benchmarks.simulator.trace import Trace
 from benchmarks.simulator.world import CURVES, Curve, Outcome, World, accepted
 from edgespec.control import Adaptive, Fixed
+from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
 from edgespec.types import Draft
 
@@ -55,7 +56,7 @@ def test_replaying_twice_gives_the_same_figures() -> None:
         outcomes = []
         for trees in (False, True):
             world = World(beginning("mix", 200), SOME[2])
-            drafters = [Lookup(), world.model]
+            drafters: list[Drafter] = [Lookup(), world.model]
             outcomes.append(world.run(Adaptive(drafters, world.prices, trees=trees, clock=world.clock)))
         return outcomes
 

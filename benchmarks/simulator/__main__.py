@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ import click
 
 from edgespec.calibration import Calibration
 from edgespec.control import Adaptive, Controller, Fixed
+from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
 
 from .clairvoyant import clairvoyant
@@ -56,9 +57,17 @@ def peers() -> dict[str, Make]:
     """The rules of others by name."""
     makes: dict[str, Make] = {}
     for name, rule in _RULES.items():
-        makes[name] = lambda world, rule=rule: rule([world.model])
-        makes[f"{name}, look-up first"] = lambda world, rule=rule: rule([Lookup(), world.model])
+        makes[name] = partial(_alone, rule)
+        makes[f"{name}, look-up first"] = partial(_behind_look_up, rule)
     return makes
+
+
+def _alone(rule: Callable[..., Controller], world: World) -> Controller:
+    return rule([world.model])
+
+
+def _behind_look_up(rule: Callable[..., Controller], world: World) -> Controller:
+    return rule([Lookup(), world.model])
 
 
 def fixed(trace: Trace) -> dict[str, Outcome]:
@@ -67,7 +76,8 @@ def fixed(trace: Trace) -> dict[str, Outcome]:
     for k in range(1, _LONGEST + 1):
         for name in ("model", "look-up", "look-up, else model"):
             world = World(trace, CURVES[0])
-            drafters = {"model": [world.model], "look-up": [Lookup()]}.get(name, [Lookup(), world.model])
+            alone: dict[str, list[Drafter]] = {"model": [world.model], "look-up": [Lookup()]}
+            drafters = alone.get(name, [Lookup(), world.model])
             outcomes[f"{name}, K={k}"] = world.run(Fixed(drafters, k))
     return outcomes
 
@@ -91,7 +101,7 @@ def others(trace: Trace, curve: Curve) -> dict[str, Outcome]:
 def ours(trace: Trace, curve: Curve, calibration: Calibration | None = None, *, trees: bool = False) -> float:
     """The speedup that `Adaptive` reaches."""
     world = World(trace, curve)
-    drafters = [Lookup(), world.model]
+    drafters: list[Drafter] = [Lookup(), world.model]
     return world.run(Adaptive(drafters, world.prices, calibration, trees=trees, clock=world.clock)).speedup(curve)
 
 
