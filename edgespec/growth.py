@@ -15,6 +15,9 @@ from .verify import Drawing
 _NODES = 64  # candidates of a round
 _FAINT = 0.03  # chance of acceptance below which nobody is asked to go on from a guess
 _BRANCHES = 2  # guesses a drafter may make at one place, where trees can be verified
+# Tokens that a tree must bring beyond a chain: it leaves the cache out of order, and that moves the last bits of what
+# comes after it.
+_RELUCTANCE = 0.03
 _FURTHER = 4  # tokens that a token opens the way to, as far as they are weighed
 
 
@@ -182,7 +185,7 @@ class Growth:
         chain = best_chain(self.candidates, self.cost, self._par)
         if self._trees is None:
             return chain
-        surcharge = self.rate * self._trees
+        surcharge = self.rate * self._trees + _RELUCTANCE
         tree = best_tree(self.candidates, [cost + surcharge for cost in self.cost], self._par)
         return tree if tree.nodes and tree.beats(chain) else chain
 
