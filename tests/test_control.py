@@ -187,11 +187,10 @@ def test_a_priced_drafter_is_asked_only_for_what_is_worth_more_than_what_is_in_h
     """Beside a look-up that is always right it is left alone, but for probes; beside one that is always wrong it is
     asked."""
     lookup = book(*((says + n, 0.99) for n in range(7)))
-    model = book(*((n, 0.95) for n in range(7)), name="model", step_price=0.1)
     prices, clock = Prices([1.0, 1.1, 1.2, 1.3, *[9.0] * 12]), Clock()
-    controller = Adaptive(
-        [lookup, model], prices, trusting("lookup", "model", "lookup+model"), clock=clock.perf_counter
-    )
+    model = Saying(lambda _context, path: [Guess(len(path), 0.95)], "model", step_price=0.1, clock=clock)
+    calibration = trusting("lookup", "model", "lookup+model")
+    controller = Adaptive([lookup, model], prices, calibration, clock=clock.perf_counter)
     introduced(controller, 0, 1, 2, 9)
     asked = 0
     for n in range(100):
@@ -199,7 +198,8 @@ def test_a_priced_drafter_is_asked_only_for_what_is_worth_more_than_what_is_in_h
         draft = controller.choose(drawing(), 15)
         asked += n >= 50 and len(model.asked) > 0
         hits = [node for node, token in enumerate(draft.tokens) if token < 20]
-        controller.observe(bought(draft, hits, *range(len(hits)), 9, seconds=prices.price(1 + len(draft))))
+        said = (0, 1, 2, 9)[: len(hits) + 1]
+        controller.observe(bought(draft, hits, *said, seconds=prices.price(1 + len(draft))))
     assert draft.tokens == (0, 1, 2)
     assert least <= asked / 50 <= most
 
@@ -343,6 +343,33 @@ def test_plain_steps_are_bought_until_their_price_is_known_again(monkeypatch: py
     assert controller.choose(drawing(), 15)
 
 
+def test_a_machine_out_of_pace_is_tried_again_with_growing_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That wider passes have recovered shows nowhere else; while all is well nobody need be tried."""
+    dear = book((1, 0.1), (2, 0.1), (3, 0.1), (4, 0.1), name="dear", step_price=0.9)
+    prices = Prices(DEAR)
+    controller = Adaptive([book((7, 0.1)), dear], prices, clock=Clock().perf_counter)
+    introduced(controller)
+
+    def tried(rounds: int) -> list[int]:
+        found = []
+        for n in range(rounds):
+            draft = controller.choose(drawing(), 15)
+            if draft:
+                found.append(n)
+                assert (draft.tokens, draft.drafters) == ((1, 2, 3), ("dear",) * 3)
+            prices.observe(1, 0, 1.0)
+            controller.observe(bought(draft, (), 9))
+        return found
+
+    assert tried(200) == []
+    monkeypatch.setattr(Prices, "drifted", True)
+    assert tried(400) == [0, 129, 386]
+    monkeypatch.setattr(Prices, "drifted", False)
+    assert tried(200) == []
+    monkeypatch.setattr(Prices, "drifted", True)
+    assert tried(1) == [0], "another time is another matter"
+
+
 def test_the_surcharge_of_a_tree_is_followed() -> None:
     """By passes over trees alone; a tree that took no longer than a chain makes it fall."""
     controller = Adaptive([], Prices([1.0] * 16))
@@ -365,6 +392,7 @@ def test_the_rate_is_what_rounds_earn_of_late_and_at_least_the_plain_one() -> No
     for _ in range(300):
         controller.observe(bought(Draft(), (), 1, 1, 1, 1, 1, 1, seconds=0.75, drafting=0.25))
     assert controller.rate(0.5) == pytest.approx(6.0)
+    assert controller.rate(1.0) == pytest.approx(3.0), "a machine that is slower now is so for all"
     for _ in range(300):
         controller.observe(bought(Draft(), (), 1, seconds=100.0))
     assert controller.rate(0.5) == 2.0
