@@ -100,7 +100,6 @@ class Times:
 
 def answer(bench: Bench, session: Replayed, name: str, item: Item) -> Finished:
     """One answer by one configuration."""
-    session.rollback(0)
     session.text = (*item.prompt, *item.answer)
     controller, prices = bench.configurations[name]
     rule, pieces = verifier("match"), Endless(bench.target.vocabulary)

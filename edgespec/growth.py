@@ -17,7 +17,7 @@ _FAINT = 0.03  # chance of acceptance below which nobody is asked to go on from 
 _BRANCHES = 2  # guesses a drafter may make at one place, where trees can be verified
 # Tokens that a tree must bring beyond a chain: it leaves the cache out of order, and that moves the last bits of what
 # comes after it.
-_RELUCTANCE = 0.03
+_RELUCTANCE = 0.1
 _FURTHER = 4  # tokens that a token opens the way to, as far as they are weighed
 
 
