@@ -19,6 +19,7 @@ from .drafters import Drafter
 from .earnings import Earnings
 from .errors import OptionError
 from .growth import Growth
+from .guard import Guard
 from .prices import Prices
 from .types import Draft, Guess, Round
 from .verify import Drawing
@@ -93,7 +94,7 @@ class Adaptive:
     probed now and then; its token is compared with what the target says anyway and need not be bought.
 
     That nothing is slower than plain decoding rests on plain steps timed live: one is taken when the machine changed
-    its pace, and after a while without.
+    its pace, and after a while without. Where speculation as a whole loses all the same, it pauses.
 
     Args:
         trees: whether the target's session takes trees.
@@ -119,6 +120,7 @@ class Adaptive:
         self._priced = [Earnings(d, self.calibration.ahead(d.name)) for d in drafters if d.step_price]
         self._tokens = 0.0
         self._steps = 0.0  # the time they took, in plain steps of that time: a machine may change its pace
+        self._guard = Guard()
         self._since_draft = 0
         self._patience = _PLAIN_EVERY
         self._growth: Growth | None = None
@@ -133,7 +135,7 @@ class Adaptive:
     def choose(self, drawing: Drawing, limit: int) -> Draft:
         self._growth = None
         limit = min(limit, self.prices.widest - 1)
-        if limit < 1 or self.prices.unsure(1) or self.prices.unseen(1) >= _PLAIN_EVERY:
+        if limit < 1 or self._guard.pausing or self.prices.unsure(1) or self.prices.unseen(1) >= _PLAIN_EVERY:
             return Draft()
         self._growth = growth = self._market(drawing, limit)
         self._trims = drawing.verifier.trims
@@ -152,8 +154,9 @@ class Adaptive:
 
     def observe(self, round: Round) -> None:  # noqa: A002
         self._tokens = _MEMORY * self._tokens + len(round.tokens)
-        seconds = round.verify_seconds + round.draft_seconds
-        self._steps = _MEMORY * self._steps + seconds / self.prices.plain(round.held)
+        steps = (round.verify_seconds + round.draft_seconds) / self.prices.plain(round.held)
+        self._steps = _MEMORY * self._steps + steps
+        self._guard.observe(len(round.tokens), steps)
         self._since_draft = 0 if round.draft else self._since_draft + 1
         if not self.prices.drifted:
             self._patience = _PLAIN_EVERY
@@ -171,7 +174,7 @@ class Adaptive:
 
     def _market(self, drawing: Drawing, limit: int) -> Growth:
         """An empty tree, and what it may cost to grow."""
-        curve = self.prices.curve(len(drawing.context))[: limit + 1]
+        curve = self.prices.curve(len(drawing.context) - 1)[: limit + 1]
         candidates, trees = Candidates(self.calibration), self.surcharge if self._trees else None
         return Growth(candidates, drawing, self._free, curve, self.rate(curve[0]), trees)
 

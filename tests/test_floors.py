@@ -22,7 +22,7 @@ FLOORS = [
     {"spelling"},
     {"prices", "calibration", "template", "drafters"},
     {"candidates"},
-    {"growth", "earnings"},
+    {"growth", "earnings", "guard"},
     {"control", "memory", "learned"},
     {"engine"},
     {"pair"},
