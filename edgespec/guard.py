@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _WINDOW = 32  # rounds that are judged together
-_LOSS = 0.97  # of plain decoding's speed; below it the next rounds are plain
+_LOSS = 0.975  # of plain decoding's speed; below it the next rounds are plain
 _PAUSES = (16, 64)  # rounds: the first pause, and the longest
 
 
