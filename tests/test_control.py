@@ -143,7 +143,7 @@ def test_trees_are_bought_where_they_can_be_verified_and_no_draw_is_judged() -> 
 
 def test_drafters_share_a_tree() -> None:
     """Two look-ups that say the same at first: one node for both, and a branch for each."""
-    one, two = book((1, 0.9), (2, 0.5), name="one"), book((1, 0.5), (3, 0.5), name="two")
+    one, two = book((1, 0.9), (2, 0.8), name="one"), book((1, 0.5), (3, 0.8), name="two")
     draft = Adaptive([one, two], Prices(FREE), trees=True).choose(drawing(), 15)
     assert draft.tokens == (1, 2, 3)
     assert draft.parents == (-1, 0, 0)
@@ -516,6 +516,7 @@ def test_the_best_fixed_length_is_nearly_reached(monkeypatch: pytest.MonkeyPatch
 def test_an_always_wrong_drafter_falls_silent_and_is_probed_with_growing_patience(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("edgespec.guard._LOSS", 0.0)  # its pauses would hide who is asked
     run = Run(monkeypatch, adaptive, right(0.0), tokens=1500)
     waits = [b - a for a, b in pairwise(run.asked)]
     silent = [wait for wait in waits if wait > 1]

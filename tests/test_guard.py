@@ -1,0 +1,47 @@
+"""The guard, on losses and gains that are known."""
+
+from __future__ import annotations
+
+from edgespec.guard import Guard
+
+
+def run(guard: Guard, rounds: int, tokens: int, steps: float) -> int:
+    """So many rounds alike; how many of them were paused, and so plain."""
+    paused = 0
+    for _ in range(rounds):
+        paused += guard.pausing
+        guard.observe(*((1, 1.0) if guard.pausing else (tokens, steps)))
+    return paused
+
+
+def test_what_gains_is_never_paused() -> None:
+    assert run(Guard(), 1000, 2, 1.9) == 0
+    assert run(Guard(), 1000, 1, 1.02) == 0, "nor what loses hardly anything: windows are short, and text varies"
+
+
+def test_what_loses_is_paused_longer_each_time() -> None:
+    guard = Guard()
+    pauses, length = [], 0
+    for _ in range(400):
+        if guard.pausing:
+            length += 1
+        elif length:
+            pauses.append(length)
+            length = 0
+        guard.observe(1, 1.0 if guard.pausing else 1.1)
+    assert pauses == [16, 32, 64, 64]
+
+
+def test_a_gain_makes_the_next_pause_short_again() -> None:
+    guard = Guard()
+    run(guard, 32 + 16 + 32 + 32, 1, 1.1)
+    assert not guard.pausing
+    run(guard, 32, 2, 1.0)
+    assert run(guard, 32 + 100, 1, 1.1) == 16 + 32
+
+
+def test_one_dear_round_is_no_loss() -> None:
+    guard = Guard()
+    run(guard, 31, 2, 1.2)
+    guard.observe(1, 20.0)
+    assert not guard.pausing
