@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 _WINDOW = 32  # rounds that are judged together
+_AGAIN = 16  # after a pause: what lost before needs less to be paused again
 _LOSS = 0.975  # of plain decoding's speed; below it the next rounds are plain
-_PAUSES = (16, 64)  # rounds: the first pause, and the longest
+_PAUSES = (16, 128)  # rounds: the first pause, and the longest
 
 
 class Guard:
@@ -18,6 +19,7 @@ class Guard:
     def __init__(self) -> None:
         self._left = 0
         self._pause = _PAUSES[0]
+        self._window = _WINDOW
         self._rounds = 0
         self._tokens = 0
         self._steps = 0.0
@@ -35,10 +37,10 @@ class Guard:
         self._rounds += 1
         self._tokens += tokens
         self._steps += steps
-        if self._rounds < _WINDOW:
+        if self._rounds < self._window:
             return
         if self._tokens < _LOSS * self._steps:
-            self._left, self._pause = self._pause, min(2 * self._pause, _PAUSES[1])
+            self._left, self._pause, self._window = self._pause, min(2 * self._pause, _PAUSES[1]), _AGAIN
         else:
-            self._pause = _PAUSES[0]
+            self._pause, self._window = _PAUSES[0], _WINDOW
         self._rounds, self._tokens, self._steps = 0, 0, 0.0

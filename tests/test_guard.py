@@ -22,22 +22,22 @@ def test_what_gains_is_never_paused() -> None:
 def test_what_loses_is_paused_longer_each_time() -> None:
     guard = Guard()
     pauses, length = [], 0
-    for _ in range(400):
+    for _ in range(600):
         if guard.pausing:
             length += 1
         elif length:
             pauses.append(length)
             length = 0
         guard.observe(1, 1.0 if guard.pausing else 1.1)
-    assert pauses == [16, 32, 64, 64]
+    assert pauses == [16, 32, 64, 128, 128]
 
 
 def test_a_gain_makes_the_next_pause_short_again() -> None:
     guard = Guard()
-    run(guard, 32 + 16 + 32 + 32, 1, 1.1)
+    run(guard, 32 + 16 + 16 + 32, 1, 1.1)
     assert not guard.pausing
-    run(guard, 32, 2, 1.0)
-    assert run(guard, 32 + 100, 1, 1.1) == 16 + 32
+    run(guard, 16, 2, 1.0)
+    assert run(guard, 32 + 16 + 16 + 32 + 16, 1, 1.1) == 16 + 32, "the first two pauses, not the third"
 
 
 def test_one_dear_round_is_no_loss() -> None:
