@@ -87,7 +87,7 @@ class Growth:
         heapq.heapify(frontier)
         deepest = len(self.cost) - 2
         while frontier and len(candidates) < _NODES:
-            chance, node = heapq.heappop(frontier)
+            negative, node = heapq.heappop(frontier)
             if candidates.depths[node] > deepest - 1 or node in self._looked:
                 continue
             path = candidates.path(node)
@@ -95,8 +95,9 @@ class Growth:
                 continue
             self._look(node, path)
             for child in candidates.children(node).values():
-                if -chance * candidates.cells[child].value > _FAINT:
-                    heapq.heappush(frontier, (chance * candidates.cells[child].value, child))
+                chance = -negative * candidates.cells[child].value
+                if chance > _FAINT:
+                    heapq.heappush(frontier, (-chance, child))
 
     def prospect(self, step: float, ahead: Ahead) -> float:
         """Expected tokens over a plain step, less the worth of the time, of the best chain of a drafter's guesses."""

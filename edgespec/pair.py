@@ -84,6 +84,11 @@ class Pair:
             )
         drafters = [known[name] for name in names]
         if speculation.k is not None:
+            if self.session.widest <= speculation.k < self.session.context:
+                raise OptionError(
+                    f"k is {speculation.k}, but passes of this session take {self.session.widest} tokens, one of them "
+                    f"not drafted; give at most {self.session.widest - 1}, or a larger exact"
+                )
             return Fixed(drafters, min(speculation.k, self.session.widest - 1))
         return Adaptive(drafters, self.prices, self.calibration(speculation), trees=self.session.can_tree)
 
