@@ -167,8 +167,8 @@ class Adaptive:
             candidates = self._growth.candidates
             by_text = candidates.by_text(round.tokens)
             trials = list(by_text if self._trims else candidates.by_path(self._nodes, len(round.path)))
-            for node, hit in {trial.node: trial.hit for trial in trials}.items():
-                candidates.cells[node].add(hit)
+            tried = {trial.node: trial.hit for trial in trials}
+            self.calibration.learn((candidates.cells[node], hit) for node, hit in tried.items())
             for earner in self._priced:
                 earner.observe([t for t in trials if t.drafter == earner.drafter.name and t.rank == 0])
 

@@ -259,7 +259,7 @@ def test_each_node_moves_its_cell_once_a_round() -> None:
     assert draft.drafters == ("lookup+one",), "the second is not needed any more"
     controller.observe(bought(draft, (0,), 1, 9))
     fresh = Calibration()
-    fresh.cell("lookup+one", 0, AGREED, 0.9).add(True)
+    fresh.learn([(fresh.cell("lookup+one", 0, AGREED, 0.9), True)])
     assert calibration.cell("lookup+one", 0, AGREED, 0.9).value == fresh.cell("lookup+one", 0, AGREED, 0.9).value
     after = [calibration.ahead(name).first.value for name in ("one", "two")]
     assert after[0] > before[0]
