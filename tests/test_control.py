@@ -529,6 +529,23 @@ def test_an_always_wrong_drafter_falls_silent_and_is_probed_with_growing_patienc
     assert all(run.rounds[n].width == 1 for n in probes), "and is not bought"
 
 
+def test_what_costs_more_than_it_brings_pauses_until_the_text_repeats_itself() -> None:
+    """Asking takes a twentieth of a step here and nothing pays. Then a drafter is sure, and the pause is over soon."""
+    confidence = 0.05
+    free = Saying(lambda _context, path: [Guess(len(path), confidence)] if len(path) < 4 else [], "lookup")
+    controller = Adaptive([free], Prices([1.0, *[1.3] * 15]))
+
+    def a_round() -> int:
+        """How many tokens were bought."""
+        draft = controller.choose(drawing(), 15)
+        controller.observe(bought(draft, range(len(draft)), *draft.tokens, 63, drafting=0.05))
+        return len(draft)
+
+    assert not any(a_round() for _ in range(36)), "the last four in a pause"
+    confidence = 0.99
+    assert [a_round() for _ in range(4)] == [0, 0, 4, 4]
+
+
 @pytest.mark.parametrize("verify", RULES)
 def test_a_silent_drafter_wakes_when_it_becomes_right(monkeypatch: pytest.MonkeyPatch, verify: str) -> None:
     wrong, good = right(0.0), right(1.0)
