@@ -175,7 +175,7 @@ class Adaptive:
 
     def _paused(self, drawing: Drawing) -> bool:
         """Whether the guard wants a plain step, told whether it still does right to."""
-        if self._guard.pausing:
+        if self._guard.listening:
             self._guard.hear(any(_sure(drafter, drawing) for drafter in self._free))
         return self._guard.pausing
 

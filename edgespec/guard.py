@@ -5,7 +5,8 @@ from __future__ import annotations
 _WINDOW = 32  # rounds that are judged together
 _AGAIN = 16  # after a pause: what lost before needs less to be paused again
 _LOSS = 0.985  # of plain decoding's speed; below it the next rounds are plain
-_WAKING = 3  # rounds in a row of a pause in which somebody is sure of the next token, and it is over
+_LISTENING = 4  # rounds of a pause, in the last of which somebody may wake it: even that is not free
+_WAKING = 2  # times in a row that somebody is sure of the next token, and the pause is over
 _PAUSES = (16, 128)  # rounds: the first pause, and the longest
 
 
@@ -31,8 +32,13 @@ class Guard:
         """Whether the next round is to be plain."""
         return self._left > 0
 
+    @property
+    def listening(self) -> bool:
+        """Whether this is a round of a pause in which somebody may wake it."""
+        return self._left > 0 and self._left % _LISTENING == 0
+
     def hear(self, sure: bool) -> None:
-        """In a pause: whether somebody who costs nothing is sure of the next token."""
+        """Whether somebody who costs nothing is sure of the next token."""
         self._sure = self._sure + 1 if sure else 0
         if self._sure == _WAKING:
             self._left = self._sure = 0

@@ -492,7 +492,7 @@ def test_a_free_drafter_that_is_always_wrong_costs_next_to_nothing(monkeypatch: 
     asked = FromRule(right(0.0), confidence=0.9)
     run = Run(monkeypatch, lambda _paid, prices, _clock: Adaptive([asked], prices), TARGET)
     assert run.seconds <= 1015
-    assert asked.begun >= len(run.rounds) - 1, "it costs nothing to ask, and that is how it may come back"
+    assert asked.begun >= 0.95 * len(run.rounds), "it costs nothing to ask, and that is how it may come back"
 
 
 @pytest.mark.parametrize("sure", [1.0, 4.0, 8.0])
@@ -541,9 +541,12 @@ def test_what_costs_more_than_it_brings_pauses_until_the_text_repeats_itself() -
         controller.observe(bought(draft, range(len(draft)), *draft.tokens, 63, drafting=0.05))
         return len(draft)
 
-    assert not any(a_round() for _ in range(36)), "the last four in a pause"
+    assert not any(a_round() for _ in range(32))
+    asked = len(free.asked)
+    assert not any(a_round() for _ in range(4)), "a pause"
+    assert len(free.asked) == asked + 1
     confidence = 0.99
-    assert [a_round() for _ in range(4)] == [0, 0, 4, 4]
+    assert [a_round() for _ in range(6)] == [0, 0, 0, 0, 4, 4]
 
 
 @pytest.mark.parametrize("verify", RULES)
