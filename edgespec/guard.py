@@ -4,7 +4,7 @@ from __future__ import annotations
 
 _WINDOW = 32  # rounds that are judged together
 _AGAIN = 16  # after a pause: what lost before needs less to be paused again
-_LOSS = 0.985  # of plain decoding's speed; below it the next rounds are plain
+_LOSS = 0.98  # of plain decoding's speed; below it the next rounds are plain
 _LISTENING = 4  # rounds of a pause, in the last of which somebody may wake it: even that is not free
 _WAKING = 2  # times in a row that somebody is sure of the next token, and the pause is over
 _PAUSES = (16, 128)  # rounds: the first pause, and the longest
