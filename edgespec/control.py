@@ -140,8 +140,8 @@ class Adaptive:
             return Draft()
         self._growth = growth = self._market(drawing, limit)
         self._trims = drawing.verifier.trims
-        if (unknown := self._unknown()) is not None:
-            self._introduce(unknown, growth, drawing)
+        if (stranger := next((earner for earner in self._priced if earner.stranger), None)) is not None:
+            self._introduce(stranger, growth, drawing)
             self._nodes = list(range(len(growth.candidates)))
             return growth.candidates.draft(self._nodes)
         for drafter in self._free:
@@ -158,6 +158,8 @@ class Adaptive:
         steps = (round.verify_seconds + round.draft_seconds) / self.prices.plain(round.held)
         self._steps = _MEMORY * self._steps + steps
         self._guard.observe(len(round.tokens), steps)
+        if round.draft and self._hopeful:
+            self._patience *= 2
         self._since_draft = 0 if round.draft else self._since_draft + 1
         if not self.prices.drifted:
             self._patience = _PLAIN_EVERY
@@ -173,6 +175,11 @@ class Adaptive:
             for earner in self._priced:
                 earner.observe([t for t in trials if t.drafter == earner.drafter.name and t.rank == 0])
 
+    @property
+    def _hopeful(self) -> bool:
+        """Whether to buy what would pay were the machine not out of pace: that it has recovered shows nowhere else."""
+        return self.prices.drifted and self._since_draft >= self._patience
+
     def _paused(self, drawing: Drawing) -> bool:
         """Whether the guard wants a plain step, told whether it still does right to."""
         if self._guard.listening:
@@ -181,31 +188,16 @@ class Adaptive:
 
     def _market(self, drawing: Drawing, limit: int) -> Growth:
         """An empty tree, and what it may cost to grow."""
-        curve = self.prices.curve(len(drawing.context) - 1)[: limit + 1]
+        held = len(drawing.context) - 1
+        curve = (self.prices.calm(held) if self._hopeful else self.prices.curve(held))[: limit + 1]
         candidates, trees = Candidates(self.calibration), self.surcharge if self._trees else None
         return Growth(candidates, drawing, self._free, curve, self.rate(curve[0]), trees)
 
-    def _unknown(self) -> Drafter | None:
-        """A drafter whose draft is to be bought whatever is expected: what it would tell is worth more.
-
-        One with a price that was never asked: nothing is known of it, nor of wider passes amid real text. And any, now
-        and then, while the machine is out of pace and no draft pays: that wider passes have recovered shows nowhere
-        else.
-        """
-        stranger = next((earner.drafter for earner in self._priced if earner.stranger), None)
-        if stranger is None and self.prices.drifted and self._since_draft >= self._patience and self.drafters:
-            self._patience *= 2
-            return self.drafters[-1]
-        return stranger
-
-    def _introduce(self, drafter: Drafter, growth: Growth, drawing: Drawing) -> None:
-        drafter.begin(drawing)
+    def _introduce(self, stranger: Earnings, growth: Growth, drawing: Drawing) -> None:
+        """Buy a draft whatever is expected: of this drafter nothing is known, nor of wider passes amid real text."""
+        stranger.drafter.begin(drawing)
         length = min(_INTRODUCTION, len(growth.cost) - 1)
-        earner = next((earner for earner in self._priced if earner.drafter is drafter), None)
-        if earner is None:
-            growth.straight(drafter, length)
-        else:
-            self._timed(earner, growth, lambda: growth.straight(drafter, length))
+        self._timed(stranger, growth, lambda: growth.straight(stranger.drafter, length))
 
     def _ask(self, earner: Earnings, growth: Growth, drawing: Drawing) -> None:
         """Let a drafter with a price go on from what is there, if it is worth asking or due for a probe."""

@@ -343,31 +343,33 @@ def test_plain_steps_are_bought_until_their_price_is_known_again(monkeypatch: py
     assert controller.choose(drawing(), 15)
 
 
-def test_a_machine_out_of_pace_is_tried_again_with_growing_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That wider passes have recovered shows nowhere else; while all is well nobody need be tried."""
-    dear = book((1, 0.1), (2, 0.1), (3, 0.1), (4, 0.1), name="dear", step_price=0.9)
-    prices = Prices(DEAR)
-    controller = Adaptive([book((7, 0.1)), dear], prices, clock=Clock().perf_counter)
-    introduced(controller)
+@pytest.mark.parametrize("sure", [0.9, 0.1])
+def test_a_machine_out_of_pace_is_tried_again_with_growing_patience(
+    monkeypatch: pytest.MonkeyPatch, sure: float
+) -> None:
+    """That wider passes have recovered shows nowhere else. What would not pay at their old price is not bought."""
+    prices = Prices(Q8_0)
+    controller = Adaptive([book((1, sure), (2, sure), (3, sure))], prices)
 
     def tried(rounds: int) -> list[int]:
         found = []
         for n in range(rounds):
             draft = controller.choose(drawing(), 15)
-            if draft:
-                found.append(n)
-                assert (draft.tokens, draft.drafters) == ((1, 2, 3), ("dear",) * 3)
+            found += [n] if draft else []
             prices.observe(1, 0, 1.0)
-            controller.observe(bought(draft, (), 9))
+            said = (*draft.tokens, 9) if draft else (1 if sure > 0.5 else 63,)
+            controller.observe(bought(draft, range(len(draft)), *said, seconds=Q8_0[len(draft)]))
         return found
 
-    assert tried(200) == []
+    assert tried(10) == ([] if sure < 0.5 else [*range(10)])
+    monkeypatch.setattr(Prices, "curve", lambda _prices, _context=None: DEAR)
+    assert tried(200) == [], "while all is well nobody need be tried"
     monkeypatch.setattr(Prices, "drifted", True)
-    assert tried(400) == [0, 129, 386]
+    assert tried(400) == ([] if sure < 0.5 else [0, 129, 386])
     monkeypatch.setattr(Prices, "drifted", False)
     assert tried(200) == []
     monkeypatch.setattr(Prices, "drifted", True)
-    assert tried(1) == [0], "another time is another matter"
+    assert tried(1) == ([] if sure < 0.5 else [0]), "another time is another matter"
 
 
 def test_the_surcharge_of_a_tree_is_followed() -> None:

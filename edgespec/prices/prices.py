@@ -67,6 +67,10 @@ class Prices:
             self._curve[0] *= plain / wide
         return self._curve
 
+    def calm(self, context: int) -> Sequence[float]:
+        """`curve`, were the machine at the pace at which it was measured."""
+        return (self._calm or self._table).at(context)
+
     def price(self, n: int, context: int | None = None) -> float:
         """Seconds that a pass over `n` >= 1 tokens takes; beyond the widths measured, by their mean slope."""
         curve = self.curve(context)
