@@ -117,3 +117,15 @@ def test_a_drafter_not_yet_known_is_half_believed_and_more_where_another_agrees(
         assert against < alone < agreed
     assert calibration.ahead("d").first.value == pytest.approx(0.7)
     assert calibration.ahead("d").later.value == pytest.approx(0.7)
+
+
+def test_a_summary_counts_likeliest_guesses_by_drafter() -> None:
+    """Of every confidence and relation together; the latest count most, guesses of other rank not at all."""
+    calibration = Calibration()
+    assert calibration.summary() == {}
+    calibration.cell("d", 0, ALONE, 0.9).add(True)
+    calibration.cell("d", 0, AGREED, 0.3).add(False)
+    calibration.cell("d", 0, ALONE, 0.9).add(True)
+    calibration.cell("d", 1, ALONE, 0.9).add(False)
+    calibration.cell("e", 1, ALONE, 0.9).add(True)
+    assert calibration.summary() == {"d": pytest.approx((1.99 / 2.99, 2.99))}
