@@ -42,7 +42,8 @@ def _demand(curve: Sequence[float], steps: Mapping[str, float], judged: Mapping[
     who, verb = _named(name)
     if (needed := break_even(curve, steps[name])) is None:
         return f"{_price(curve, 0)}: no draft of {who} can pay"
-    return f"{_price(curve, 0)}: drafts pay where {who} {verb} right more than {needed:.0%} of the time; too few guesses yet to tell"
+    pays = f"drafts pay where {who} {verb} right more than {needed:.0%} of the time"
+    return f"{_price(curve, 0)}: {pays}; too few guesses yet to tell"
 
 
 def _price(curve: Sequence[float], k: int) -> str:
