@@ -16,9 +16,9 @@ Q8_0 = (1.0, 1.5, 1.8, 1.8, 2.8, 3.0, 3.0, 2.9)
 DEAR = tuple(float(n) for n in range(1, 9))
 
 
-def says(curve: tuple[float, ...], acceptance: dict[str, float], tries: int = 20, **steps: float) -> str:
+def says(curve: tuple[float, ...], acceptance: dict[str, float], **steps: float) -> str:
     """What is said of a machine of these prices, and drafters of these merits and step prices."""
-    return told(curve, {name: Share(right, tries) for name, right in acceptance.items()}, **steps)
+    return told(curve, {name: Share(right, 20) for name, right in acceptance.items()}, **steps)
 
 
 def told(curve: tuple[float, ...], acceptance: dict[str, Share], **steps: float) -> str:
@@ -77,12 +77,12 @@ def test_while_nothing_is_known_nothing_is_said() -> None:
 def test_of_a_few_guesses_no_share_is_stated() -> None:
     """Seven right ones of seven say little; what drafts must reach is known before."""
     for tries in (1, 7, 19):
-        assert says(Q8_0, {"model": 1.0}, tries, model=0.0) == (
+        assert told(Q8_0, {"model": Share(1.0, tries)}, model=0.0) == (
             "this machine checks 4 tokens for the price of 1.8: "
             "drafts pay where your draft model is right more than 48% of the time; too few guesses yet to tell"
         )
-    assert "look-ups are right more than 51%" in says((1.0, 1.5), {"lookup": 0.0}, 7, lookup=0.0)
-    assert says(DEAR, {"mine": 1.0}, 7, mine=0.0) == (
+    assert "look-ups are right more than 51%" in told((1.0, 1.5), {"lookup": Share(0.0, 7)}, lookup=0.0)
+    assert told(DEAR, {"mine": Share(1.0, 7)}, mine=0.0) == (
         "this machine checks 4 tokens for the price of 4.0: no draft of the drafter mine can pay"
     )
 
