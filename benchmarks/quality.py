@@ -90,9 +90,8 @@ def _predictions(sessions: Sequence[Session], text: Sequence[int]) -> Iterator[t
     for session in sessions:
         session.rollback(0)
     for at in range(0, len(text) - 1, width):
-        read, said = text[at : at + width], text[at + 1 : at + width + 1]
-        passes = [session.decode(read[: len(said)]) for session in sessions]
-        for i, token in enumerate(said):
+        passes = [session.decode(text[at : at + width]) for session in sessions]
+        for i, token in enumerate(text[at + 1 : at + width + 1]):
             yield token, [log_softmax(rows[i, :shared]) for rows in passes]
 
 
