@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -19,6 +19,8 @@ _WEIGHT = 3.0  # tries that a prior counts for
 _TRUST = 0.7  # in the confidence of a drafter not yet known
 _SUREST = 0.995
 _REMEMBERED = 30.0  # tries that what an earlier run learned counts for at most
+_LATELY = 0.8  # of what a mood rests on, each round in which there was a try
+_CALM = 2.0  # tries that no mood counts for
 
 ALONE, AGREED, AGAINST = range(3)  #: no other drafter spoke; another says the same; another says something else
 
@@ -62,19 +64,18 @@ class Rate:
 
 
 class Cell:
-    """Guesses of like confidence. `value`, the chance of a hit, is as of when the cell was asked for."""
+    """Guesses of like confidence.
 
-    __slots__ = ("_guesses", "rate", "value")
+    `usual` is their chance of a hit over many rounds, `value` that in the present mood; both are as of when the cell
+    was asked for.
+    """
+
+    __slots__ = ("guesses", "rate", "usual", "value")
 
     def __init__(self, guesses: Guesses, prior: float) -> None:
         self.rate = Rate(prior, 0.99)
-        self.value = prior
-        self._guesses = guesses
-
-    def add(self, hit: bool) -> None:
-        """Learn from one try, for guesses of other confidence too."""
-        self._guesses.learn(self.rate.prior, hit)
-        self.rate.add(hit)
+        self.usual = self.value = prior
+        self.guesses = guesses
 
 
 class Guesses:
@@ -82,26 +83,40 @@ class Guesses:
 
     What is not known of a cell is its confidence times the trust that the others earned: a drafter that
     promises too much is seen through before every cell has found out by itself.
+
+    Text changes faster than averages do: one that was copied ends, and the draft that was always right is wrong. So
+    what is usual is lowered by a mood: hits of the last few rounds over those that were usual. Rounds and not tries
+    fade, for every round's last try is a miss or would not be its last.
     """
 
-    __slots__ = ("_hits", "_promised", "cells")
+    __slots__ = ("_expected", "_hits", "_promised", "_right", "cells")
 
     def __init__(self, relation: int) -> None:
         self.cells = [Cell(self, _prior(relation, middle)) for middle in _MIDDLES]
         self._hits = _TRUST * _WEIGHT
         self._promised = _WEIGHT
+        self._right = self._expected = _CALM
 
-    def learn(self, promised: float, hit: bool) -> None:
-        """A guess promised so much, and was right or wrong."""
+    def fade(self) -> None:
+        """Another round begins in which guesses like these were tried."""
+        self._right = _LATELY * self._right + (1 - _LATELY) * _CALM
+        self._expected = _LATELY * self._expected + (1 - _LATELY) * _CALM
+
+    def learn(self, cell: Cell, hit: bool) -> None:
+        """Learn from one try of a guess of `cell`, for guesses of other confidence too."""
         self._hits = 0.98 * self._hits + hit
-        self._promised = 0.98 * self._promised + promised
+        self._promised = 0.98 * self._promised + cell.rate.prior
+        self._right += hit
+        self._expected += cell.usual
+        cell.rate.add(hit)
 
     def cell(self, confidence: float) -> Cell:
         """The cell of a guess, its value up to date."""
         cell = self.cells[bisect_right(_EDGES, confidence)]
         rate = cell.rate
         prior = min(_SUREST, rate.prior * self._hits / self._promised)
-        cell.value = (rate.hits + prior * _WEIGHT) / (rate.tries + _WEIGHT)
+        cell.usual = (rate.hits + prior * _WEIGHT) / (rate.tries + _WEIGHT)
+        cell.value = cell.usual * min(1.0, self._right / self._expected)
         return cell
 
     def kept(self) -> list[list[float]]:
@@ -171,6 +186,15 @@ class Calibration:
     def ahead(self, drafter: str) -> Ahead:
         """What is expected of a drafter's guesses before it is asked."""
         return self._ahead.setdefault(drafter, Ahead())
+
+    def learn(self, tried: Iterable[tuple[Cell, bool]]) -> None:
+        """Learn from the guesses of one round that were tried, and whether each was right."""
+        faded: set[Guesses] = set()
+        for cell, hit in tried:
+            if cell.guesses not in faded:
+                cell.guesses.fade()
+                faded.add(cell.guesses)
+            cell.guesses.learn(cell, hit)
 
     def summary(self) -> dict[str, Share]:
         """By drafter, how often its likeliest guess was right, as far as it was tried."""

@@ -28,6 +28,7 @@ _PLAIN_EVERY = 64  # rounds after which a plain step is measured, if none was bo
 _INTRODUCTION = 3  # tokens of a drafter's first draft
 _MEMORY = 0.98  # of the rate, a round
 _SURCHARGE = 0.01  # of a tree, in plain steps, until one was timed
+_SURE = 0.9  # the confidence of one who says what mostly follows
 
 
 class Controller(Protocol):
@@ -135,7 +136,7 @@ class Adaptive:
     def choose(self, drawing: Drawing, limit: int) -> Draft:
         self._growth = None
         limit = min(limit, self.prices.widest - 1)
-        if limit < 1 or self._guard.pausing or self.prices.unsure(1) or self.prices.unseen(1) >= _PLAIN_EVERY:
+        if limit < 1 or self._paused(drawing) or self.prices.unsure(1) or self.prices.unseen(1) >= _PLAIN_EVERY:
             return Draft()
         self._growth = growth = self._market(drawing, limit)
         self._trims = drawing.verifier.trims
@@ -167,10 +168,16 @@ class Adaptive:
             candidates = self._growth.candidates
             by_text = candidates.by_text(round.tokens)
             trials = list(by_text if self._trims else candidates.by_path(self._nodes, len(round.path)))
-            for node, hit in {trial.node: trial.hit for trial in trials}.items():
-                candidates.cells[node].add(hit)
+            tried = {trial.node: trial.hit for trial in trials}
+            self.calibration.learn((candidates.cells[node], hit) for node, hit in tried.items())
             for earner in self._priced:
                 earner.observe([t for t in trials if t.drafter == earner.drafter.name and t.rank == 0])
+
+    def _paused(self, drawing: Drawing) -> bool:
+        """Whether the guard wants a plain step, told whether it still does right to."""
+        if self._guard.listening:
+            self._guard.hear(any(_sure(drafter, drawing) for drafter in self._free))
+        return self._guard.pausing
 
     def _market(self, drawing: Drawing, limit: int) -> Growth:
         """An empty tree, and what it may cost to grow."""
@@ -216,3 +223,9 @@ class Adaptive:
         if steps := work():
             seconds = self._clock() - started
             earner.asked(steps, seconds, growth.gain() - before - growth.rate * seconds)
+
+
+def _sure(drafter: Drafter, drawing: Drawing) -> bool:
+    """Whether `drafter` knows what comes next, as far as it can tell."""
+    drafter.begin(drawing)
+    return any(guess.confidence > _SURE for guess in drafter.guess((), 1))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 _WINDOW = 32  # rounds that are judged together
 _AGAIN = 16  # after a pause: what lost before needs less to be paused again
-_LOSS = 0.975  # of plain decoding's speed; below it the next rounds are plain
+_LOSS = 0.98  # of plain decoding's speed; below it the next rounds are plain
+_LISTENING = 4  # rounds of a pause, in the last of which somebody may wake it: even that is not free
+_WAKING = 2  # times in a row that somebody is sure of the next token, and the pause is over
 _PAUSES = (16, 128)  # rounds: the first pause, and the longest
 
 
@@ -12,12 +14,13 @@ class Guard:
     """Pauses speculation that loses.
 
     What a draft may bring is weighed before it is bought; what weighing costs, and drafters that find nothing, show
-    only in the sum. A pause is a stretch of plain steps for which nobody is asked anything; each in a row is twice as
-    long.
+    only in the sum. A pause is a stretch of plain steps; each in a row is twice as long. It ends early where the text
+    begins to go as it went before.
     """
 
     def __init__(self) -> None:
         self._left = 0
+        self._sure = 0
         self._pause = _PAUSES[0]
         self._window = _WINDOW
         self._rounds = 0
@@ -28,6 +31,17 @@ class Guard:
     def pausing(self) -> bool:
         """Whether the next round is to be plain."""
         return self._left > 0
+
+    @property
+    def listening(self) -> bool:
+        """Whether this is a round of a pause in which somebody may wake it."""
+        return self._left > 0 and self._left % _LISTENING == 0
+
+    def hear(self, sure: bool) -> None:
+        """Whether somebody who costs nothing is sure of the next token."""
+        self._sure = self._sure + 1 if sure else 0
+        if self._sure == _WAKING:
+            self._left = self._sure = 0
 
     def observe(self, tokens: int, steps: float) -> None:
         """A round brought `tokens` and took as long as so many plain steps."""
@@ -41,6 +55,7 @@ class Guard:
             return
         if self._tokens < _LOSS * self._steps:
             self._left, self._pause, self._window = self._pause, min(2 * self._pause, _PAUSES[1]), _AGAIN
+            self._sure = 0
         else:
             self._pause, self._window = _PAUSES[0], _WINDOW
         self._rounds, self._tokens, self._steps = 0, 0, 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgespec.calibration import AGAINST, AGREED, ALONE, Calibration, Rate
+from edgespec.calibration import AGAINST, AGREED, ALONE, Calibration, Cell, Rate
 
 from .helpers import RELATIONS
 
@@ -18,10 +18,11 @@ def test_a_cell_converges_to_a_known_rate(rate: float) -> None:
     ahead = calibration.ahead("d")
     seen = []
     for n in range(800):
-        for learner in (calibration.cell("d", 0, ALONE, 0.9), ahead.first, ahead.later):
+        calibration.learn([(calibration.cell("d", 0, ALONE, 0.9), random.random() < rate)])
+        for learner in (ahead.first, ahead.later):
             learner.add(random.random() < rate)
         if n > 100:
-            seen.append([calibration.cell("d", 0, ALONE, 0.9).value, ahead.first.value, ahead.later.value])
+            seen.append([calibration.cell("d", 0, ALONE, 0.9).usual, ahead.first.value, ahead.later.value])
     assert np.mean(seen, axis=0) == pytest.approx([rate] * 3, abs=0.05)
 
 
@@ -34,9 +35,43 @@ def test_a_cell_follows_a_change() -> None:
 
     for hit, n in ((True, 500), (False, 150)):
         for _ in range(n):
-            for learner in (calibration.cell("d", 0, ALONE, 0.9), ahead.first, ahead.later):
+            calibration.learn([(calibration.cell("d", 0, ALONE, 0.9), hit)])
+            for learner in (ahead.first, ahead.later):
                 learner.add(hit)
         assert min(values()) > 0.95 if hit else max(values()) < 0.3
+
+
+def test_a_mood_is_sooner_than_an_average() -> None:
+    """Copying ends, and the next guesses are wrong: within a few rounds nobody believes them. It passes as soon."""
+    calibration = Calibration()
+
+    def cell(hit: bool) -> Cell:
+        calibration.learn([(calibration.cell("d", 0, ALONE, 0.9), hit)])
+        return calibration.cell("d", 0, ALONE, 0.9)
+
+    sure = [cell(True) for _ in range(300)][-1]
+    assert sure.value == sure.usual > 0.98
+    wrong = [cell(False) for _ in range(6)][-1]
+    assert wrong.usual > 0.9
+    assert wrong.value < 0.5
+    assert calibration.cell("d", 1, ALONE, 0.9).value == calibration.cell("d", 1, ALONE, 0.9).usual, "not its mood"
+    right = [cell(True) for _ in range(20)][-1]
+    assert right.value > 0.95 * right.usual
+
+
+def test_a_mood_is_no_worse_for_rounds_that_end_with_a_miss() -> None:
+    """Where nothing changes there is no mood to speak of, however rounds are cut: up to five guesses right three
+    times in four, none tried behind a miss."""
+    random = np.random.default_rng(1)
+    calibration = Calibration()
+    moods = []
+    for n in range(3000):
+        cell = calibration.cell("d", 0, ALONE, 0.9)
+        moods += [cell.value / cell.usual] if n > 300 else []
+        hits = [bool(hit) for hit in random.random(5) < 0.75]
+        tried = hits[: hits.index(False) + 1] if False in hits else hits
+        calibration.learn([(cell, hit) for hit in tried])
+    assert np.mean(moods) > 0.92
 
 
 def test_a_rate_is_what_it_was_told_until_it_knows_better() -> None:
@@ -64,7 +99,7 @@ def test_a_drafter_is_seen_through_before_every_cell_has_found_out() -> None:
         apart = [("d", 1, ALONE), ("d", 0, AGREED), ("d", 0, AGAINST), ("e", 0, ALONE)]
         before = [calibration.cell(*place, 0.6).value for place in apart]
         for n in range(100):
-            calibration.cell("d", 0, ALONE, 0.9).add(n % 10 < 10 * hits)
+            calibration.learn([(calibration.cell("d", 0, ALONE, 0.9), n % 10 < 10 * hits)])
         assert low < calibration.cell("d", 0, ALONE, 0.6).value < high
         assert [calibration.cell(*place, 0.6).value for place in apart] == before
 
@@ -73,7 +108,7 @@ def test_the_value_of_a_cell_is_as_of_when_it_was_asked_for() -> None:
     calibration = Calibration()
     cell = calibration.cell("d", 0, ALONE, 0.9)
     before = cell.value
-    cell.add(False)
+    calibration.learn([(cell, False)])
     assert cell.value == before, "a round's candidates are weighed by one state of knowledge"
     assert calibration.cell("d", 0, ALONE, 0.9) is cell
     assert cell.value < before
@@ -88,7 +123,7 @@ def test_a_chance_is_never_above_one_nor_at_nought() -> None:
                 for _ in range(2000):
                     cell = calibration.cell("d", 0, relation, confidence)
                     assert 0 < cell.value < 1
-                    cell.add(hit)
+                    calibration.learn([(cell, hit)])
 
 
 def test_cells_are_kept_apart() -> None:
@@ -123,9 +158,13 @@ def test_a_summary_counts_likeliest_guesses_by_drafter() -> None:
     """Of every confidence and relation together; the latest count most, guesses of other rank not at all."""
     calibration = Calibration()
     assert calibration.summary() == {}
-    calibration.cell("d", 0, ALONE, 0.9).add(True)
-    calibration.cell("d", 0, AGREED, 0.3).add(False)
-    calibration.cell("d", 0, ALONE, 0.9).add(True)
-    calibration.cell("d", 1, ALONE, 0.9).add(False)
-    calibration.cell("e", 1, ALONE, 0.9).add(True)
+    guesses = [
+        ("d", 0, ALONE, 0.9, True),
+        ("d", 0, AGREED, 0.3, False),
+        ("d", 0, ALONE, 0.9, True),
+        ("d", 1, ALONE, 0.9, False),
+        ("e", 1, ALONE, 0.9, True),
+    ]
+    for drafter, rank, relation, confidence, hit in guesses:
+        calibration.learn([(calibration.cell(drafter, rank, relation, confidence), hit)])
     assert calibration.summary() == {"d": pytest.approx((1.99 / 2.99, 2.99))}

@@ -259,7 +259,7 @@ def test_each_node_moves_its_cell_once_a_round() -> None:
     assert draft.drafters == ("lookup+one",), "the second is not needed any more"
     controller.observe(bought(draft, (0,), 1, 9))
     fresh = Calibration()
-    fresh.cell("lookup+one", 0, AGREED, 0.9).add(True)
+    fresh.learn([(fresh.cell("lookup+one", 0, AGREED, 0.9), True)])
     assert calibration.cell("lookup+one", 0, AGREED, 0.9).value == fresh.cell("lookup+one", 0, AGREED, 0.9).value
     after = [calibration.ahead(name).first.value for name in ("one", "two")]
     assert after[0] > before[0]
@@ -492,7 +492,7 @@ def test_a_free_drafter_that_is_always_wrong_costs_next_to_nothing(monkeypatch: 
     asked = FromRule(right(0.0), confidence=0.9)
     run = Run(monkeypatch, lambda _paid, prices, _clock: Adaptive([asked], prices), TARGET)
     assert run.seconds <= 1015
-    assert asked.begun >= len(run.rounds) - 1, "it costs nothing to ask, and that is how it may come back"
+    assert asked.begun >= 0.95 * len(run.rounds), "it costs nothing to ask, and that is how it may come back"
 
 
 @pytest.mark.parametrize("sure", [1.0, 4.0, 8.0])
@@ -527,6 +527,26 @@ def test_an_always_wrong_drafter_falls_silent_and_is_probed_with_growing_patienc
     probes = run.asked[-4:]
     assert all(run.rounds[n].draft_seconds == pytest.approx(0.1) for n in probes), "a probe is a single token"
     assert all(run.rounds[n].width == 1 for n in probes), "and is not bought"
+
+
+def test_what_costs_more_than_it_brings_pauses_until_the_text_repeats_itself() -> None:
+    """Asking takes a twentieth of a step here and nothing pays. Then a drafter is sure, and the pause is over soon."""
+    confidence = 0.05
+    free = Saying(lambda _context, path: [Guess(len(path), confidence)] if len(path) < 4 else [], "lookup")
+    controller = Adaptive([free], Prices([1.0, *[1.3] * 15]))
+
+    def a_round() -> int:
+        """How many tokens were bought."""
+        draft = controller.choose(drawing(), 15)
+        controller.observe(bought(draft, range(len(draft)), *draft.tokens, 63, drafting=0.05))
+        return len(draft)
+
+    assert not any(a_round() for _ in range(32))
+    asked = len(free.asked)
+    assert not any(a_round() for _ in range(4)), "a pause"
+    assert len(free.asked) == asked + 1
+    confidence = 0.99
+    assert [a_round() for _ in range(6)] == [0, 0, 0, 0, 4, 4]
 
 
 @pytest.mark.parametrize("verify", RULES)

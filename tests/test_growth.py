@@ -293,7 +293,7 @@ def test_looking_around_ends_with_enough_candidates_and_with_faint_hopes() -> No
 def test_nobody_is_asked_to_go_on_from_what_was_never_right() -> None:
     calibration = Calibration()
     for _ in range(300):
-        calibration.cell("lookup", 0, 0, 0.9).add(False)
+        calibration.learn([(calibration.cell("lookup", 0, 0, 0.9), False)])
     lookup = by_book("lookup", {(): [Guess(1, 0.9)], (1,): [Guess(2, 0.9)]})
     growing(lookup, calibration=calibration).look_around()
     assert lookup.asked == [()]

@@ -45,3 +45,18 @@ def test_one_dear_round_is_no_loss() -> None:
     run(guard, 31, 2, 1.2)
     guard.observe(1, 20.0)
     assert not guard.pausing
+
+
+def test_a_pause_is_over_where_the_text_goes_as_it_went_before() -> None:
+    """Somebody is sure two times in a row; once may be chance. Only every fourth round may cost that much."""
+    guard = Guard()
+    run(guard, 32, 1, 1.1)
+    heard = []
+    says = iter((True, False, True, True))
+    while guard.pausing:
+        heard.append(guard.listening)
+        if guard.listening:
+            guard.hear(next(says))
+        guard.observe(1, 1.0)
+    assert heard == [True, False, False, False] * 3 + [True]
+    assert not guard.listening

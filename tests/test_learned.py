@@ -29,18 +29,20 @@ def taught(tries: int, seed: int = 1) -> Calibration:
         for name in ("lookup", "model", "lookup+model"):
             for relation in RELATIONS:
                 for confidence in SURE:
-                    calibration.cell(name, 0, relation, confidence).add(random.random() < 0.8 * confidence)
+                    calibration.learn(
+                        [(calibration.cell(name, 0, relation, confidence), random.random() < 0.8 * confidence)]
+                    )
             calibration.ahead(name).first.add(random.random() < 0.6)
             calibration.ahead(name).later.add(random.random() < 0.9)
     return calibration
 
 
 def values(calibration: Calibration) -> list[float]:
-    """All that is expected, for guesses that were taught and for others."""
+    """All that is usual, for guesses that were taught and for others: a mood passes with its text."""
     names = ("lookup", "model", "lookup+model", "another")
     cells = [calibration.cell(*kind) for kind in ((n, 0, r, c) for n in names for r in RELATIONS for c in (*SURE, 0.5))]
     rates = [rate for name in names for rate in (calibration.ahead(name).first, calibration.ahead(name).later)]
-    return [cell.value for cell in cells] + [rate.value for rate in rates]
+    return [cell.usual for cell in cells] + [rate.value for rate in rates]
 
 
 def again(calibration: Calibration) -> Calibration:
@@ -60,7 +62,7 @@ def test_it_counts_for_thirty_tries_at_most() -> None:
     """The next text may be another: after as many tries that say otherwise, they decide."""
     first = Calibration()
     for _ in range(1000):
-        first.cell("model", 0, ALONE, 0.9).add(True)
+        first.learn([(first.cell("model", 0, ALONE, 0.9), True)])
         first.ahead("model").first.add(True)
     second = again(first)
     for calibration, rate in ((first, 97.0), (second, 30.0)):
@@ -69,9 +71,9 @@ def test_it_counts_for_thirty_tries_at_most() -> None:
     assert second.cell("model", 0, ALONE, 0.9).value == pytest.approx(1.0, abs=0.03)
     for calibration in (first, second):
         for _ in range(40):
-            calibration.cell("model", 0, ALONE, 0.9).add(False)
-    assert second.cell("model", 0, ALONE, 0.9).value < 0.4
-    assert first.cell("model", 0, ALONE, 0.9).value > 0.55
+            calibration.learn([(calibration.cell("model", 0, ALONE, 0.9), False)])
+    assert second.cell("model", 0, ALONE, 0.9).usual < 0.4
+    assert first.cell("model", 0, ALONE, 0.9).usual > 0.55
     few = taught(20)
     assert again(few).cell("model", 0, ALONE, 0.9).rate.tries == pytest.approx(
         few.cell("model", 0, ALONE, 0.9).rate.tries, abs=1e-3
@@ -155,8 +157,8 @@ def test_it_is_kept_for_a_pair_and_a_verifier(own_cache: Path) -> None:
     assert learned.calibration("match") is learned.calibration("match")
     fresh = values(Calibration())
     assert values(learned.calibration("match")) == fresh
-    learned.calibration("rejection").cell("model", 0, ALONE, 0.9).add(False)
-    learned.calibration("match").cell("model", 0, AGAINST, 0.3).add(True)
+    learned.calibration("rejection").learn([(learned.calibration("rejection").cell("model", 0, ALONE, 0.9), False)])
+    learned.calibration("match").learn([(learned.calibration("match").cell("model", 0, AGAINST, 0.3), True)])
     learned.keep()
     after = [Learned("pair").calibration(name) for name in ("match", "rejection", "block")]
     places = ((ALONE, 0.9), (AGAINST, 0.3))
@@ -168,7 +170,7 @@ def test_it_is_kept_for_a_pair_and_a_verifier(own_cache: Path) -> None:
 def test_what_did_not_change_is_not_written(own_cache: Path) -> None:
     """Another process may have learned meanwhile."""
     teacher = Learned("pair")
-    teacher.calibration("match").cell("model", 0, ALONE, 0.9).add(True)
+    teacher.calibration("match").learn([(teacher.calibration("match").cell("model", 0, ALONE, 0.9), True)])
     idle = Learned("pair")
     idle.calibration("match")
     teacher.keep()
@@ -180,7 +182,7 @@ def test_a_cache_that_is_not_to_be_had_does_no_harm(tmp_path: Path, monkeypatch:
     (tmp_path / "file").write_text("here")
     monkeypatch.setenv("EDGESPEC_CACHE", str(tmp_path / "file"))
     learned = Learned("pair")
-    learned.calibration("match").cell("model", 0, ALONE, 0.9).add(True)
+    learned.calibration("match").learn([(learned.calibration("match").cell("model", 0, ALONE, 0.9), True)])
     learned.keep()
     assert Learned("pair").calibration("match").summary() == {}
 
