@@ -3,25 +3,27 @@
     python -m benchmarks.categories TARGET.gguf DRAFT.gguf [--tokens 800] [--k 1 --k 3 --k 5 --k 7]
 
 The answers are those of the simulator's traces. They are replayed: the target's pass is computed in full and paid for,
-and its choice is overruled by the answer, for so small a model copies badly. Configurations take turns on every answer,
-in an order that rotates, so that a slow spell of the machine falls on all alike; each learns from nothing.
+and its choice is overruled by the answer, for so small a model copies badly. Configurations take turns on every answer;
+each learns from nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 import click
 
 from edgespec.backends import Session
 from edgespec.drafters.lookup import Lookup
-from edgespec.engine import Engine, Finished, Request
+from edgespec.engine import Request
+from edgespec.stats import Stats
 from edgespec.types import Floats
-from edgespec.verify import verifier
 
-from .simulator.trace import Item, Trace
-from .speed import Bench, Endless
+from .bench import Bench, answer, bench
+from .report import table
+from .simulator.trace import Trace
 
 _KINDS = ("chat", "copy", "hard", "mix")
 
@@ -66,75 +68,55 @@ class Replayed:
 
 
 class Times:
-    """Seconds and passes by configuration and kind of text."""
+    """What answers took, by configuration and kind of text."""
 
     def __init__(self) -> None:
-        self._seconds: dict[tuple[str, str], float] = {}
-        self._passes: dict[tuple[str, str], int] = {}
-        self._tokens: dict[str, int] = {}
+        self._stats: defaultdict[tuple[str, str], list[Stats]] = defaultdict(list)
 
-    def add(self, name: str, kind: str, finished: Finished) -> None:
+    def add(self, name: str, kind: str, stats: Stats) -> None:
         """Count an answer."""
-        key = name, kind
-        self._seconds[key] = self._seconds.get(key, 0.0) + finished.stats.seconds
-        self._passes[key] = self._passes.get(key, 0) + finished.stats.rounds
-        if name == "plain":
-            self._tokens[kind] = self._tokens.get(kind, 0) + finished.stats.tokens
+        self._stats[name, kind].append(stats)
 
     def report(self) -> str:
         """Speedups over plain decoding, and tokens per pass, by kind and in total."""
-        kinds = list(self._tokens)
-        head = " ".join(f"{kind:>14}" for kind in [*kinds, "total"])
-        lines = [f"{'':16} {head}   x plain (tokens per pass)"]
-        for name in dict.fromkeys(name for name, _ in self._seconds):
-            cells = [self._cell(name, [kind]) for kind in kinds]
-            lines.append(f"{name:16} {' '.join(cells)} {self._cell(name, kinds)}")
-        sizes = ", ".join(f"{kind} {n}" for kind, n in self._tokens.items())
-        return "\n".join([*lines, f"tokens: {sizes}"])
+        names, kinds = (list(dict.fromkeys(each)) for each in zip(*self._stats, strict=True))
+        groups = {**{kind: [kind] for kind in kinds}, "total": kinds}
+        rows = [[name, *(self._cell(name, group) for group in groups.values())] for name in names]
+        sizes = ", ".join(f"{kind} {self._sum(_tokens, 'plain', [kind])}" for kind in kinds)
+        return f"{table(['x plain (tokens per pass)', *groups], rows)}\ntokens: {sizes}"
 
     def _cell(self, name: str, kinds: Sequence[str]) -> str:
-        plain, ours = (sum(self._seconds[who, kind] for kind in kinds) for who in ("plain", name))
-        tokens = sum(self._tokens[kind] for kind in kinds)
-        return f"{plain / ours:7.3f} ({tokens / sum(self._passes[name, kind] for kind in kinds):4.2f})"
+        speedup = self._sum(_seconds, "plain", kinds) / self._sum(_seconds, name, kinds)
+        return f"{speedup:.3f} ({self._sum(_tokens, name, kinds) / self._sum(_passes, name, kinds):.2f})"
+
+    def _sum(self, figure: Callable[[Stats], float], name: str, kinds: Sequence[str]) -> float:
+        return sum(figure(stats) for kind in kinds for stats in self._stats[name, kind])
 
 
-def answer(bench: Bench, session: Replayed, name: str, item: Item) -> Finished:
-    """One answer by one configuration."""
-    session.text = (*item.prompt, *item.answer)
-    controller, prices = bench.configurations[name]
-    rule, pieces = verifier("match"), Endless(bench.target.vocabulary)
-    engine = Engine(session, pieces, controller, rule, bench.interrupt, prices)
-    *_, last = engine.generate(Request(list(item.prompt), max_tokens=len(item.answer)))
-    if not isinstance(last, Finished):
-        raise click.ClickException("an answer ended before its end")
-    return last
+_seconds, _tokens, _passes = (attrgetter(name) for name in ("seconds", "tokens", "rounds"))
 
 
 @click.command()
-@click.argument("target", type=click.Path(path_type=Path, exists=True))
-@click.argument("draft", type=click.Path(path_type=Path, exists=True))
+@bench
 @click.option("--tokens", default=800, show_default=True, help="Tokens of each kind of text")
 @click.option("--kind", "kinds", multiple=True, default=_KINDS, help="Kinds of text [default: all]")
 @click.option("--k", "fixed", multiple=True, type=int, default=(1, 3, 5, 7), help="Fixed draft lengths")
-@click.option("--threads", default=2, show_default=True)
-def main(target: Path, draft: Path, tokens: int, kinds: tuple[str, ...], fixed: tuple[int, ...], threads: int) -> None:
+def main(bench: Bench, tokens: int, kinds: tuple[str, ...], fixed: tuple[int, ...]) -> None:
     """Measure TARGET with DRAFT."""
-    bench = Bench(target, draft, threads)
     click.echo(bench.describe())
-    bench.add("plain", [], 0)
-    bench.add("adaptive", [Lookup(), bench.model()], None)
-    bench.add("always wrong", [bench.wrong()], None)
+    bench.session = session = Replayed(bench.session)
+    bench.add_usual()
     for k in fixed:
         bench.add(f"model K={k}", [bench.model()], k)
         bench.add(f"look-up K={k}", [Lookup()], k)
-    session, times = Replayed(bench.session), Times()
-    names = list(bench.configurations)
-    turn = 0
+    times, turn = Times(), 0
     for kind in kinds:
         said = 0
         for item in Trace.load(kind).items:
-            for name in names[turn % len(names) :] + names[: turn % len(names)]:
-                times.add(name, kind, answer(bench, session, name, item))
+            session.text = (*item.prompt, *item.answer)
+            request = Request(item.prompt, max_tokens=len(item.answer))
+            for name in bench.order(turn):
+                times.add(name, kind, answer(bench.engine(name), request)[1])
             turn += 1
             said += len(item.answer)
             if said >= tokens:

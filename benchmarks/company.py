@@ -1,6 +1,6 @@
 """Another program starts on one core in the middle of an answer: how soon the controller follows, and what it costs.
 
-    python -m benchmarks.company TARGET.gguf DRAFT.gguf DIALOGUES.jsonl [--answers 4] [--tokens 300]
+    python -m benchmarks.company TARGET.gguf DRAFT.gguf DIALOGUES.jsonl [--dialogues 4] [--tokens 300]
 
 Plain decoding and ours take turns on the same answers. After a third of the tokens a process begins to keep one core
 busy, and stays to the end. Compared is what follows it, per token, under the same load.
@@ -16,15 +16,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import click
 
-from edgespec.drafters.lookup import Lookup
 from edgespec.engine import Request, Text
-from edgespec.template import ChatTemplate
 
-from .speed import Bench, Endless, dialogue_prompts
+from .bench import Bench, bench
+from .dialogues import Dialogues, dialogues
+from .report import table
 
 _NEAR = 0.4  # log; a price is right if the median of the next rounds is as near as this
 _WINDOW = 7
@@ -64,9 +63,8 @@ class Seen:
 
 def answer(bench: Bench, name: str, prompt: list[int], tokens: int, seen: Seen) -> None:
     """One answer, with company from its first third on."""
-    engine = bench.engine(name, "match", Endless(bench.target.vocabulary))
     prices = bench.configurations[name][1]
-    events = engine.generate(Request(prompt, max_tokens=tokens))
+    events = bench.engine(name).generate(Request(prompt, max_tokens=tokens))
     said = 0
     for event in events:
         if isinstance(event, Text):
@@ -94,32 +92,24 @@ def _right(surprises: list[float]) -> bool:
 
 
 @click.command()
-@click.argument("target", type=click.Path(path_type=Path, exists=True))
-@click.argument("draft", type=click.Path(path_type=Path, exists=True))
-@click.argument("dialogues", type=click.Path(path_type=Path, exists=True))
-@click.option("--answers", default=4, show_default=True)
-@click.option("--tokens", default=300, show_default=True)
-@click.option("--threads", default=2, show_default=True)
-def main(target: Path, draft: Path, dialogues: Path, answers: int, tokens: int, threads: int) -> None:
+@bench
+@dialogues(4)
+@click.option("--tokens", default=300, show_default=True, help="Tokens of each answer")
+def main(bench: Bench, dialogues: Dialogues, tokens: int) -> None:
     """Measure TARGET with DRAFT on DIALOGUES."""
-    bench = Bench(target, draft, threads)
     click.echo(bench.describe())
-    bench.add("plain", [], 0)
-    bench.add("adaptive", [Lookup(), bench.model()], None)
-    bench.add("always wrong", [bench.wrong()], None)
+    bench.add_usual()
     seen = {name: Seen() for name in bench.configurations}
-    prompts = dialogue_prompts(dialogues, ChatTemplate(bench.target.vocabulary), answers, 1024, first=True)
-    for i, (prompt,) in enumerate(prompts):
-        names = list(seen)
-        for name in names[i % len(names) :] + names[: i % len(names)]:
+    for i, prompt in enumerate(dialogues.openings(bench.vocabulary, 1024)):
+        for name in bench.order(i):
             answer(bench, name, prompt, tokens, seen[name])
             click.echo(f"answer {i + 1}, {name}: right again after {seen[name].followed[-1]} rounds")
     plain = seen["plain"].seconds / seen["plain"].tokens
+    rows = []
     for name, each in seen.items():
         per_token = each.seconds / each.tokens
-        widths = statistics.mean(each.widths)
-        speed = f"{1e3 * per_token:8.2f} ms a token under load, {plain / per_token:.2f}x plain"
-        click.echo(f"{name:<13} {speed}; mean width {widths:.1f}")
+        rows.append([name, f"{1e3 * per_token:.2f}", f"{plain / per_token:.2f}", f"{statistics.mean(each.widths):.1f}"])
+    click.echo(table(("under load", "ms a token", "x plain", "mean width"), rows))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What deciding on a draft costs, in microseconds: judging guesses, the purchase, and a whole choice.
 
-    python benchmarks/decisions.py [--nodes 64] [--repeats 2000]
+    python -m benchmarks.decisions [--nodes 64] [--repeats 2000]
 
 Candidate trees are random, by two drafters that agree now and then. Nothing here runs a model.
 """

@@ -4,7 +4,7 @@ Extra FFN neurons get a zero down projection, extra layers a zero attention outp
 costs what a real one costs and adds exactly nothing. So a small trained pair has real acceptance at a realistic
 price of a pass.
 
-    python benchmarks/enlarge.py SOURCE OUTPUT [--layers 16] [--ffn 16384]
+    python -m benchmarks.enlarge SOURCE OUTPUT [--layers 16] [--ffn 16384]
 """
 
 from __future__ import annotations

@@ -12,17 +12,17 @@ import pstats
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
 
 from edgespec import Sampling, models
 from edgespec.drafters.lookup import Lookup
+from edgespec.engine import Request
 from edgespec.llamacpp import bindings
-from edgespec.template import ChatTemplate
 
-from .speed import Bench, Endless, answers, dialogue_prompts
+from .bench import Bench, answer
+from .dialogues import Dialogues, dialogues
 
 
 class Stopwatch:
@@ -50,32 +50,30 @@ class Stopwatch:
 
 
 @click.command()
-@click.argument("dialogues", type=click.Path(path_type=Path, exists=True))
-@click.option("--dialogues", "limit", default=10, show_default=True)
+@dialogues(10)
 @click.option("--tokens", default=256, show_default=True, help="Tokens of each answer")
 @click.option("--temp", default=0.0, show_default=True)
 @click.option("--top-k", default=40, show_default=True)
 @click.option("--profile", is_flag=True, help="Show where the time goes (and slow it down)")
-def main(dialogues: Path, limit: int, tokens: int, temp: float, top_k: int, profile: bool) -> None:
+def main(dialogues: Dialogues, tokens: int, temp: float, top_k: int, profile: bool) -> None:
     """Measure the orchestration of the demo pair on DIALOGUES."""
     watch = Stopwatch(bindings(), "llama_decode", "llama_memory_seq_rm")
-    pair = models.demo()
-    bench = Bench(pair.target, pair.draft or pair.target, threads=2)
+    demo = models.demo()
+    bench = Bench(demo.target, demo.draft or demo.target, threads=2)
     bench.add("plain", [], 0)
     bench.add("adaptive", [Lookup(), bench.model()], None)
     bench.add("model K=4", [bench.model()], 4)
-    vocabulary = bench.target.vocabulary
-    prompts = dialogue_prompts(dialogues, ChatTemplate(vocabulary), limit, 1024, first=True)
+    prompts = dialogues.openings(bench.vocabulary, 1024)
     profiler = cProfile.Profile()
     for name in bench.configurations:
         outside: list[float] = []
-        for i, turns in enumerate(prompts):
-            engine = bench.engine(name, "match", Endless(vocabulary))
+        for i, prompt in enumerate(prompts):
+            engine, request = bench.engine(name), Request(prompt, Sampling(temp, top_k, seed=i), tokens)
             if profile:
                 profiler.enable()
-            for _, finished in answers(engine, turns, Sampling(temp, top_k, seed=i), tokens, watch.start):
-                outside.append((finished.stats.seconds - watch.seconds) / finished.stats.rounds * 1e6)
+            _, stats = answer(engine, request, watch.start)
             profiler.disable()
+            outside.append((stats.seconds - watch.seconds) / stats.rounds * 1e6)
         median, low, high = statistics.median(outside), min(outside), max(outside)
         click.echo(f"{name:<10} {median:6.0f} us a round outside the engine (by answer from {low:.0f} to {high:.0f})")
     if profile:

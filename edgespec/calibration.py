@@ -10,7 +10,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 #: Of confidence; finer where a sure drafter's guesses crowd.
 _EDGES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.88, 0.94, 0.975)
@@ -159,6 +159,13 @@ class Ahead:
         return ahead
 
 
+class Share(NamedTuple):
+    """How often guesses were right, and how many were judged; the latest count most."""
+
+    right: float
+    tries: float
+
+
 class Calibration:
     """Conditional acceptance by drafter and feature.
 
@@ -189,14 +196,14 @@ class Calibration:
                 faded.add(cell.guesses)
             cell.guesses.learn(cell, hit)
 
-    def summary(self) -> dict[str, float]:
+    def summary(self) -> dict[str, Share]:
         """By drafter, how often its likeliest guess was right, as far as it was tried."""
         tried: dict[str, list[tuple[float, float]]] = {}
         for (drafter, rank, _), guesses in self._guesses.items():
             if rank == 0:
                 tried.setdefault(drafter, []).extend((cell.rate.hits, cell.rate.tries) for cell in guesses.cells)
         sums = {drafter: [sum(column) for column in zip(*cells, strict=True)] for drafter, cells in tried.items()}
-        return {drafter: hits / tries for drafter, (hits, tries) in sums.items() if tries}
+        return {drafter: Share(hits / tries, tries) for drafter, (hits, tries) in sums.items() if tries}
 
     def kept(self) -> dict[str, Any]:
         """All that was learned, as JSON has it."""

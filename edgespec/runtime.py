@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator, Sequence
 from types import TracebackType
 
 from .backends import Session, Vocabulary
+from .calibration import Share
 from .engine import Engine, Event, Finished, Request
 from .errors import BusyError, ClosedError, OptionError
 from .pair import Pair, Speculation
@@ -74,7 +75,7 @@ class Runtime:
         return tuple(drafter.name for drafter in self._pair.drafters)
 
     @property
-    def acceptance(self) -> dict[str, float]:
+    def acceptance(self) -> dict[str, Share]:
         """By drafter, how often its likeliest guess was right of late, in earlier runs too; those that agree are named
         together."""
         return self._pair.calibration(self.speculation).summary()

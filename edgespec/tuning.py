@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from .backends import Device, Interrupt, Session, context_length, open_model, require_same_tokens
 from .errors import ModelError, OptionError
-from .prices import BASE, Clock, Prices, filler, keep, measure, measure_here
+from .prices import BASE, Clock, Curve, Prices, filler, keep, measure, measure_here
 
 WIDEST = 32  #: widths measured are 1 to this many tokens
 CONTEXTS = (1024, 4096, 16384, 65536)  #: cache lengths measured beside that at load, where the context is longer
@@ -91,12 +91,19 @@ def cache_lengths(context: int) -> list[int]:
 class Measured:
     """What was measured with one thread count.
 
-    `rows` holds seconds for 1, 2, ... tokens by tokens in the cache; `step` the seconds of a draft model's step.
+    `rows` holds seconds for 1, 2, ... tokens by tokens in the cache, `between` the widths of a row that were not timed
+    (see `Curve`); `step` the seconds of a draft model's step.
     """
 
     threads: int
     rows: Mapping[int, Sequence[float]]
     step: float | None = None
+    between: Mapping[int, Collection[int]] = field(default_factory=dict)
+
+    def with_row(self, context: int, row: Curve) -> Measured:
+        """This, and what was measured with `context` tokens in the cache."""
+        rows, between = {**self.rows, context: tuple(row)}, {**self.between, context: row.between}
+        return replace(self, rows=rows, between=between)
 
     @property
     def curve(self) -> Sequence[float]:
@@ -206,15 +213,15 @@ def _measure_short(session: Session, drafting: Session | None, threads: int, job
     """The price curve at the cache length of every load, and the draft's step."""
     what = f"measuring with {threads} thread{'s' * (threads > 1)}"
     first = job.part(0, 0.9 if drafting is not None else 1)
-    prices = Prices(measure(session, first.teller(what), widest=WIDEST, budget=first.budget, clock=job.clock))
-    _keep(session, prices)
+    curve = measure(session, first.teller(what), widest=WIDEST, budget=first.budget, clock=job.clock)
+    _keep(session, Prices(curve))
     step = None
     if drafting is not None:
         rest = job.part(0.9, 1)
         stepping = Prices(measure(drafting, rest.teller(what), budget=rest.budget, clock=job.clock))
         _keep(drafting, stepping)
         step = stepping.plain()
-    return Measured(threads, {BASE: tuple(prices.curve())}, step)
+    return Measured(threads, {}, step).with_row(BASE, curve)
 
 
 def _measure_long(session: Session, known: Measured, job: _Job) -> Iterator[Measured]:
@@ -227,8 +234,8 @@ def _measure_long(session: Session, known: Measured, job: _Job) -> Iterator[Meas
         if not _fill(session, filler(session, context), job.clock, until):
             return
         budget = (until - job.clock()) / (len(contexts) - i)
-        curve = tuple(measure_here(session, tell, widest=WIDEST, budget=_MEASURING * budget, clock=job.clock))
-        known = Measured(known.threads, {**known.rows, context: curve}, known.step)
+        curve = measure_here(session, tell, widest=WIDEST, budget=_MEASURING * budget, clock=job.clock)
+        known = known.with_row(context, curve)
         _keep(session, Prices.of({context: curve}))
         yield known
 

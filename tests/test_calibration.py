@@ -152,3 +152,19 @@ def test_a_drafter_not_yet_known_is_half_believed_and_more_where_another_agrees(
         assert against < alone < agreed
     assert calibration.ahead("d").first.value == pytest.approx(0.7)
     assert calibration.ahead("d").later.value == pytest.approx(0.7)
+
+
+def test_a_summary_counts_likeliest_guesses_by_drafter() -> None:
+    """Of every confidence and relation together; the latest count most, guesses of other rank not at all."""
+    calibration = Calibration()
+    assert calibration.summary() == {}
+    guesses = [
+        ("d", 0, ALONE, 0.9, True),
+        ("d", 0, AGREED, 0.3, False),
+        ("d", 0, ALONE, 0.9, True),
+        ("d", 1, ALONE, 0.9, False),
+        ("e", 1, ALONE, 0.9, True),
+    ]
+    for drafter, rank, relation, confidence, hit in guesses:
+        calibration.learn([(calibration.cell(drafter, rank, relation, confidence), hit)])
+    assert calibration.summary() == {"d": pytest.approx((1.99 / 2.99, 2.99))}

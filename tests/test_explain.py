@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 
+from edgespec.calibration import Share
 from edgespec.prices import Prices
 from edgespec.runtime import Runtime
 from edgespec.terminal.explain import explained
@@ -17,6 +18,11 @@ DEAR = tuple(float(n) for n in range(1, 9))
 
 def says(curve: tuple[float, ...], acceptance: dict[str, float], **steps: float) -> str:
     """What is said of a machine of these prices, and drafters of these merits and step prices."""
+    return told(curve, {name: Share(right, 20) for name, right in acceptance.items()}, **steps)
+
+
+def told(curve: tuple[float, ...], acceptance: dict[str, Share], **steps: float) -> str:
+    """The same of drafters that were tried more or less often."""
     runtime = SimpleNamespace(prices=Prices([s / 100 for s in curve]), acceptance=acceptance, step_prices=steps)
     return explained(cast(Runtime, runtime))
 
@@ -66,3 +72,23 @@ def test_while_nothing_is_known_nothing_is_said() -> None:
     assert says(Q8_0, {}, lookup=0.0) == ""
     assert says((1.0,), {"lookup": 0.8}, lookup=0.0) == "", "no wider pass was measured"
     assert says(Q8_0, {"lookup+model": 0.9}, lookup=0.0, model=0.1) == "", "those that agree are no drafter"
+
+
+def test_of_a_few_guesses_no_share_is_stated() -> None:
+    """Seven right ones of seven say little; what drafts must reach is known before."""
+    for tries in (1, 7, 19):
+        assert told(Q8_0, {"model": Share(1.0, tries)}, model=0.0) == (
+            "this machine checks 4 tokens for the price of 1.8: "
+            "drafts pay where your draft model is right more than 48% of the time; too few guesses yet to tell"
+        )
+    assert "look-ups are right more than 51%" in told((1.0, 1.5), {"lookup": Share(0.0, 7)}, lookup=0.0)
+    assert told(DEAR, {"mine": Share(1.0, 7)}, mine=0.0) == (
+        "this machine checks 4 tokens for the price of 4.0: no draft of the drafter mine can pay"
+    )
+
+
+def test_of_drafters_more_or_less_tried_the_known_one_is_spoken_of() -> None:
+    few, many = Share(1.0, 7), Share(0.6, 25)
+    assert "look-ups are right 60%" in told(Q8_0, {"model": few, "lookup": many}, lookup=0.0, model=0.0)
+    both = {"model": Share(1.0, 3), "lookup": Share(0.0, 7)}
+    assert "where look-ups are right more" in told(Q8_0, both, lookup=0.0, model=0.0), "none is; this one nearly"

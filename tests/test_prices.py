@@ -40,7 +40,9 @@ def test_measuring_finds_the_staircase_after_a_warm_up() -> None:
     clock = Clock()
     session = SlowStart(clock)
     shares: list[float] = []
-    assert measure(session, shares.append, budget=2e4, clock=clock.perf_counter) == list(STAIRS)
+    curve = measure(session, shares.append, budget=2e4, clock=clock.perf_counter)
+    assert curve == list(STAIRS)
+    assert not curve.between
     assert {session.passes.count(n) for n in range(1, WIDTHS + 1)} == {24}, "an end to it, however fast the passes"
     assert list(session.tokens) == []
     assert set(session.starts) == {64}, "every pass is measured at the same cache length"
@@ -56,14 +58,15 @@ def test_without_time_the_steps_are_measured_and_the_rest_lies_between() -> None
     assert {n for n in range(1, WIDTHS + 1) if n in session.passes} == {1, 2, 3, 4, 8, 16}
     assert all(session.passes.count(n) == 3 for n in (1, 2, 3, 4, 8, 16))
     assert curve == [1, 3, 3, 3, 3.5, 4, 4.5, 5, *(5 + 5 * i / 8 for i in range(1, 9))]
+    assert curve.between == set(range(1, WIDTHS + 1)) - {1, 2, 3, 4, 8, 16}, "and says which"
 
 
 def test_what_there_is_time_for_is_measured_steps_first() -> None:
     """The vital widths take 3 (1 + 3 + 3 + 3 + 5 + 10) = 75 seconds; 5 and 9 cost 15 and 27 more."""
     clock = Clock()
     session = Priced(RULE, 8, clock, STAIRS)
-    measure(session, budget=75 + 50, clock=clock.perf_counter)
-    assert set(session.passes) == {1, 2, 3, 4, 5, 8, 9, 16}
+    curve = measure(session, budget=75 + 50, clock=clock.perf_counter)
+    assert set(session.passes) == {1, 2, 3, 4, 5, 8, 9, 16} == set(range(1, WIDTHS + 1)) - curve.between
     assert clock.now < 130, "the budget is kept"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -182,6 +183,7 @@ def test_tuning_compares_threads_and_measures_the_best_at_longer_caches(own_cach
     assert [s * 1.8 for s in found[-1].curve[:16]] == pytest.approx([1e-3 * s + 1.8 * 64e-6 for s in Q8_0])
     assert found[-1].rows[4064][3] == pytest.approx(1e-3 + 4064e-6)
     assert len(found[-1].curve) == WIDEST
+    assert found[-1].between == {64: set(), 1024: set(), 4064: set()}
     assert found[-1].step == pytest.approx(0.1e-3 + 64e-6)
     assert shop.open == 0
     shares = [share for _, share in told]
@@ -222,6 +224,13 @@ def test_the_budget_is_kept(own_cache: Path) -> None:
         *_, last = tune(shop, [1, 2], budget=budget, clock=shop.clock.perf_counter)
         assert sorted(last.rows) == lengths
         assert shop.clock.now < 1.1 * budget + 1
+
+
+def test_widths_that_there_was_no_time_for_are_told(own_cache: Path) -> None:
+    shop = Shop({1: 1.0}, context=2048)
+    *_, last = tune(shop, [1], budget=1.0, clock=shop.clock.perf_counter)
+    timed = {n for n in range(1, WIDEST + 1) if n not in last.between[64]}
+    assert {1, 2, 3, 4, 8, 16, 32} < timed < set(range(1, WIDEST + 1))
 
 
 def test_leaving_early_loses_nothing_and_closes_everything(own_cache: Path) -> None:
@@ -324,6 +333,29 @@ def test_the_tables_hold_the_figures() -> None:
     assert row[1:4] == [f"{speedup(Q8_0, 0.1, 0.7, k):.2f}" for k in (1, 2, 3)]
     assert f"{best(Q8_0, 0.0, 0.7).speedup:.2f} at K = 3" in lines[4], "what look-ups would give beside it"
     assert gains(found([1.0])) == ""
+
+
+def test_what_was_not_timed_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {64: [0.01, 0.02, 0.04], 1024: [0.03, 0.04, 0.05]}
+    some = Measured(2, rows, between={64: {2}, 1024: {2, 3}})
+    for encoding, bars in (("utf-8", "█░█"), ("ascii", "#-#")):
+        monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding))
+        *lines, why = prices(some).splitlines()[2:]
+        assert [line.split()[:3] for line in lines] == [
+            ["1", "10.00", "30.00"],
+            ["2", "~20.00", "~40.00"],
+            ["3", "40.00", "~50.00"],
+        ]
+        assert [set(line.split()[-1]) for line in lines] == [{bar} for bar in bars]
+        assert len({line.index(".") for line in lines}) == 1, "figures stay below each other"
+        assert why.startswith(f"~ and {bars[1]}: not timed")
+    findings = Findings(default=2)
+    findings.add(some)
+    assert json.loads(findings.as_json())["measured"][0]["interpolated"] == {"64": [2], "1024": [2, 3]}
+    for nothing in ({}, {64: (), 1024: ()}):
+        table = prices(Measured(2, rows, between=nothing))
+        assert "~" not in table
+        assert "not timed" not in table
 
 
 def test_another_thread_count_than_the_default_is_recommended() -> None:

@@ -13,7 +13,6 @@ are kept. With greedy verification that is all there is to know: a drafted token
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ from edgespec import models
 from edgespec.backends import Device, Interrupt, Model, Session, open_model
 from edgespec.template import ChatTemplate, Message
 
+from ..dialogues import FILE, Dialogues, dialogues
 from .trace import DEPTH, FOLDER, Item, Trace
 
 _CONTEXT = 2048
@@ -135,20 +135,18 @@ def _mixed(tasks: Sequence[Sequence[Item]]) -> Iterator[Item]:
 
 
 @click.command()
-@click.argument("dialogues", type=click.Path(path_type=Path, exists=True))
-@click.option("--target", type=click.Path(path_type=Path, exists=True), help="[default: the demo pair's]")
-@click.option("--draft", type=click.Path(path_type=Path, exists=True), help="[default: the demo pair's]")
-@click.option("--limit", default=40, show_default=True, help="Dialogues to use")
+@dialogues(40)
+@click.option("--target", type=FILE, help="[default: the demo pair's]")
+@click.option("--draft", type=FILE, help="[default: the demo pair's]")
 @click.option("--out", default=FOLDER, type=click.Path(path_type=Path), help="Folder for the traces")
-def main(dialogues: Path, target: Path | None, draft: Path | None, limit: int, out: Path) -> None:
-    """Record the traces of a pair on DIALOGUES, lines of {"messages": [...]}."""
+def main(dialogues: Dialogues, target: Path | None, draft: Path | None, out: Path) -> None:
+    """Record the traces of a pair on DIALOGUES."""
     device, interrupt, demo = Device(context=_CONTEXT), Interrupt(), models.demo()
     recorder = Recorder(
         open_model(target or demo.target, device, interrupt),
         open_model(draft or demo.draft or demo.target, device, interrupt),
     )
-    lines = dialogues.read_text("utf-8").splitlines()[:limit]
-    for trace in record(recorder, [json.loads(line)["messages"] for line in lines]):
+    for trace in record(recorder, dialogues.read()):
         size = trace.save(out).stat().st_size
         click.echo(f"{trace.name}: {len(trace.items)} answers, {trace.tokens} tokens, {size / 1e3:.0f} kB")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ..backends import Session
 from .prices import BASE, Prices
@@ -18,6 +18,14 @@ Clock = Callable[[], float]
 Tell = Callable[[float], None]
 
 
+class Curve(list[float]):
+    """Seconds for 1, 2, ... tokens. `between` are the widths not timed, which lie between their neighbours."""
+
+    def __init__(self, seconds: Iterable[float], between: Iterable[int] = ()) -> None:
+        super().__init__(seconds)
+        self.between = frozenset(between)
+
+
 def measure(
     session: Session,
     on_share: Tell = lambda _share: None,
@@ -25,7 +33,7 @@ def measure(
     widest: int = WIDTHS,
     budget: float = 1.0,
     clock: Clock = time.perf_counter,
-) -> list[float]:
+) -> Curve:
     """Measure passes of 1 to `widest` tokens after `BASE` others: seconds by width, as `measure_here` does.
 
     The session must be empty, and is so afterwards.
@@ -45,7 +53,7 @@ def measure_here(
     widest: int = WIDTHS,
     budget: float = 1.0,
     clock: Clock = time.perf_counter,
-) -> list[float]:
+) -> Curve:
     """Measure passes of 1 to `widest` tokens after what the session holds: the median seconds by width.
 
     The widths where kernels have their steps are timed at least twice; a first pass, in which engines build graphs,
@@ -90,7 +98,7 @@ class _Measurement:
         self._done = 0
         self._up = False
 
-    def run(self, budget: float) -> list[float]:
+    def run(self, budget: float) -> Curve:
         started = self._clock()
         vital = sorted({n for n in (*_VITAL, self._widest) if n <= self._widest})
         self._sweeps(vital, _LEAST, self._widest)
@@ -127,10 +135,11 @@ class _Measurement:
                 chosen.append(n)
         return sorted(chosen)
 
-    def _curve(self) -> list[float]:
+    def _curve(self) -> Curve:
         # Of two the lower: nothing makes a pass faster than it is.
         known = {n: statistics.median_low(times[1:]) for n, times in self._times.items() if len(times) > 1}
-        return [_between(known, n) for n in range(1, self._widest + 1)]
+        widths = range(1, self._widest + 1)
+        return Curve((_between(known, n) for n in widths), (n for n in widths if n not in known))
 
 
 def _between(known: dict[int, float], n: int) -> float:

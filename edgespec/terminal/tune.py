@@ -38,6 +38,7 @@ _BUSY = (
 )
 _DEAR = 0.25  # of a plain step, for a draft's
 _BAR = 24  # characters of the longest bar
+_MARK = "~"  # before what was not timed
 
 
 def measured(machine: Machine, budget: float) -> Iterator[Measured]:
@@ -101,6 +102,7 @@ class Findings:
                         "threads": each.threads,
                         "step": each.step,
                         "prices": {str(c): list(r) for c, r in each.rows.items()},
+                        "interpolated": {str(c): sorted(widths) for c, widths in each.between.items()},
                     }
                     for each in self._by_threads.values()
                 ],
@@ -130,7 +132,7 @@ class Findings:
 
 def prices(found: Measured) -> str:
     """The curve as a table with bars, a column for each cache length."""
-    full = _bar(sys.stdout.encoding)
+    timed, guessed = _bars(sys.stdout.encoding)
     top = max(found.curve) / found.curve[0]
     contexts = sorted(found.rows)
     lines = [
@@ -138,11 +140,20 @@ def prices(found: Measured) -> str:
         "tokens  " + "".join(f"{f'after {c}':>14}" for c in contexts) + "   in plain steps",
     ]
     for n, seconds in enumerate(found.curve, 1):
-        row = [found.rows[c][n - 1] if n <= len(found.rows[c]) else None for c in contexts]
-        cells = "".join(f"{1e3 * s:14.2f}" if s is not None else f"{'':14}" for s in row)
+        cells = "".join(f"{_milliseconds(found, c, n):>14}" for c in contexts)
         ratio = seconds / found.curve[0]
-        lines.append(f"{n:6}  {cells}   {ratio:5.2f} {full * max(1, round(_BAR * ratio / top))}")
+        bar = guessed if n in found.between.get(contexts[0], ()) else timed
+        lines.append(f"{n:6}  {cells}   {ratio:5.2f} {bar * max(1, round(_BAR * ratio / top))}")
+    if any(found.between.values()):
+        lines.append(f"{_MARK} and {guessed}: not timed, on a line between neighbours; a larger --budget times more.")
     return "\n".join(lines)
+
+
+def _milliseconds(found: Measured, context: int, n: int) -> str:
+    row = found.rows[context]
+    if n > len(row):
+        return ""
+    return f"{_MARK * (n in found.between.get(context, ()))}{1e3 * row[n - 1]:.2f}"
 
 
 def gains(found: Measured) -> str:
@@ -194,5 +205,6 @@ def _best(found: tuple[int, float]) -> str:
     return f"{gain:.2f} at K = {k}" if k else "plain decoding"
 
 
-def _bar(encoding: str | None) -> str:
-    return "█" if "utf" in (encoding or "").lower() else "#"
+def _bars(encoding: str | None) -> tuple[str, str]:
+    """What bars are made of, of widths that were timed and of those that were not."""
+    return ("█", "░") if "utf" in (encoding or "").lower() else ("#", "-")
