@@ -70,10 +70,14 @@ class Bench:
 
     def __post_init__(self) -> None:
         device, self.interrupt = Device(context=CONTEXT, threads=self.threads), Interrupt()
-        target, self._draft = (open_model(path, device, self.interrupt) for path in (self.target, self.draft))
-        self.vocabulary = target.vocabulary
-        self.session: Session = target.session(CONTEXT)
+        self._target, self._draft = (open_model(path, device, self.interrupt) for path in (self.target, self.draft))
+        self.vocabulary = self._target.vocabulary
+        self.session = self.another()
         self.configurations: dict[str, tuple[Controller, Prices]] = {}
+
+    def another(self) -> Session:
+        """A further session of the target."""
+        return self._target.session(CONTEXT)
 
     @cached_property
     def curve(self) -> Sequence[float]:
@@ -102,11 +106,14 @@ class Bench:
         names = list(self.configurations)
         return names[turn % len(names) :] + names[: turn % len(names)]
 
-    def engine(self, name: str, rule: str = "match", *, endless: bool = True) -> Engine:
-        """The engine of one configuration; answers go past the model's own end where they are endless."""
+    def engine(self, name: str, rule: str = "match", *, endless: bool = True, session: Session | None = None) -> Engine:
+        """The engine of one configuration; answers go past the model's own end where they are endless.
+
+        All share a session unless they are given one.
+        """
         controller, prices = self.configurations[name]
         pieces = Endless(self.vocabulary) if endless else self.vocabulary
-        return Engine(self.session, pieces, controller, verifier(rule), self.interrupt, prices)
+        return Engine(session or self.session, pieces, controller, verifier(rule), self.interrupt, prices)
 
     def describe(self) -> str:
         """The measured prices."""
