@@ -88,7 +88,7 @@ def write_checkpoint(folder: Path, graph: Llama) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(_tokenizer()))
     weights = graph.weights()
     third = -(-len(weights) // _SHARDS)
-    places = {}
+    places: dict[str, str] = {}
     for shard in range(_SHARDS):
         name = f"model-{shard + 1:05}-of-{_SHARDS:05}.safetensors"
         part = weights[shard * third : (shard + 1) * third]
