@@ -28,8 +28,10 @@ PACKED: dict[str, Packing] = {
     "fp32": Plain(FLOAT),
     "fp16": Plain(HALF),
     "int8": Blockwise(8, 128, FLOAT),
+    "int8-fp16": Blockwise(8, 128, HALF),
     "int4": Blockwise(4, 128, FLOAT),
     **{f"int4-b{block}": Blockwise(4, block, FLOAT) for block in (32, 64, 128)},
+    "int4-fp16": Blockwise(4, 128, HALF),
     "r8": Turned(),
 }
 QUANTIZATIONS = tuple(PACKED)
