@@ -161,6 +161,16 @@ def test_hidden_states_are_the_stream_after_each_layer(tmp_path: Path) -> None:
     near(ours.hidden["hidden.0"], first.hidden["hidden.0"])
 
 
+@pytest.mark.parametrize("rope", [None, LLAMA3])
+def test_every_position_has_its_rotation(rope: Any, tmp_path: Path) -> None:
+    """More positions than are computed at a time, and not a multiple of them."""
+    source = checkpoints.llama(tmp_path / "source", rope=rope, config={"max_position_embeddings": 2500})
+    model = onnx.load_model(run(source, tmp_path / "out") / "model.onnx")
+    stored = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    for name, expected in zip(("rope.cos", "rope.sin"), Reference(source)._rotation(2500), strict=True):
+        np.testing.assert_allclose(stored[name], expected[:, : expected.shape[1] // 2], atol=1e-6)
+
+
 PACKINGS: tuple[Packing, ...] = (
     *(Blockwise(bits, block, scales) for bits in (4, 8) for block in (32, 128) for scales in (FLOAT, HALF)),
     Turned(),
