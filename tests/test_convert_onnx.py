@@ -12,7 +12,7 @@ import onnx
 import pytest
 from tokenizers import Tokenizer
 
-from edgespec.converters import Progress, convert, default_quantization, quantizations
+from edgespec.converters import Note, Progress, convert, default_quantization, quantizations
 from edgespec.converters import onnx as onnx_writer
 from edgespec.converters.checkpoint import Stored
 from edgespec.converters.onnx_graph import Scheme
@@ -306,6 +306,15 @@ def test_a_second_conversion_gives_the_same_bytes(odd: Path, tmp_path: Path) -> 
     assert {path.name: path.read_bytes() for path in first.iterdir()} == {
         path.name: path.read_bytes() for path in second.iterdir()
     }
+
+
+@pytest.mark.parametrize(("name", "notes"), [("int8", 0), ("r8", 1)])
+def test_what_needs_a_newer_cpu_says_so(name: str, notes: int, tmp_path: Path) -> None:
+    source = checkpoints.llama(
+        tmp_path / "source", tokenizer="qwen2"
+    )  # NFC is no matter here: the tokenizer is its own
+    steps = convert(source, tmp_path / "out", fmt="onnx", quantization=name)
+    assert ["VNNI" in step.text for step in steps if isinstance(step, Note)] == [True] * notes
 
 
 def test_names() -> None:
