@@ -6,8 +6,9 @@ The layout is https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; the key
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from math import prod
 from pathlib import Path
@@ -19,10 +20,12 @@ import numpy.typing as npt
 
 from edgespec.converters import Note, Progress, card, llama, native, proof, quantize, vocabulary
 from edgespec.converters.checkpoint import Checkpoint
+from edgespec.converters.pool import Pool
 from edgespec.converters.vocabulary import Vocabulary
-from edgespec.converters.whole import scratch, whole
+from edgespec.converters.whole import check_file, scratch, whole
+from edgespec.errors import ConversionError
 
-_ARCH = "llama"
+DEFAULT = "q8_0"  # quantization
 _FACTORS = "rope_freqs.weight"
 _ALIGNMENT: int = gguf.GGUF_DEFAULT_ALIGNMENT
 _REPORT = 16_000_000  # parameters between two progress reports of one tensor
@@ -37,13 +40,18 @@ def check(quantization: str) -> None:
     quantize.file_type(quantization)
 
 
+def check_output(output: Path, force: bool) -> None:
+    """ConversionError unless a GGUF can be written there."""
+    check_file(output, ".gguf", force)
+
+
 def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) -> Iterator[Progress | Note]:
     """Convert `checkpoint` into the GGUF `output`. See `edgespec.converters.convert`."""
     graph = llama.read(checkpoint)
     total = graph.parameters()
     yield Progress("the tokenizer", 0, total)
     claim = vocabulary.read(checkpoint, graph.vocabulary)
-    words = proof.proven(claim, _vocabulary_file)
+    words = _with_ends(proof.proven(claim, _opened, "llama.cpp"), claim.ends)
     for note in claim.notes:
         yield Note(note)
     yield Progress("the plan", 0, total)
@@ -90,7 +98,7 @@ class _Plan:
         kinds = quantize.tensor_types(lambda path, few: _skeleton(path, graph, few), shapes, file_type)
         tensors = [_Tensor(name, shape, kinds[name], weights.get(name)) for name, shape in shapes.items()]
 
-        writer = gguf.GGUFWriter(None, _ARCH)
+        writer = gguf.GGUFWriter(None, graph.family.gguf)
         _add_origin(writer, checkpoint, graph.parameters())
         _add_graph(writer, graph)
         writer.add_file_type(file_type)
@@ -104,7 +112,7 @@ class _Plan:
 
     def write(self, file: Any, total: int) -> Iterator[Progress]:
         done = 0
-        with quantize.Pool() as pool:
+        with Pool() as pool:
             for tensor in self.tensors:
                 reported = done
                 yield Progress(tensor.name, done, total)
@@ -117,14 +125,15 @@ class _Plan:
                 file.write(bytes(tensor.padding))
         yield Progress("done", done, total)
 
-    def _data(self, tensor: _Tensor, pool: quantize.Pool) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
+    def _data(self, tensor: _Tensor, pool: Pool) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
         if tensor.weight is None:
             factors = self.graph.rope_factors()
             if factors is not None:
                 yield 0, factors.view(np.uint8)
             return
-        # llama.cpp's `llama` rotates neighbouring rows; the checkpoint's halves are interleaved for it.
-        order = self.graph.permutation() if tensor.weight.rotary else None
+        # Where llama.cpp turns neighbouring rows, the checkpoint's halves are interleaved for it.
+        turned = tensor.weight.rotary and self.graph.family.interleaved
+        order = self.graph.permutation() if turned else None
         yield from quantize.packed(self.checkpoint.tensors[tensor.weight.source], tensor.kind, order, pool)
 
 
@@ -149,7 +158,7 @@ def _header(writer: gguf.GGUFWriter, tensors: list[_Tensor]) -> bytes:
 
 
 def _skeleton(path: Path, graph: llama.Llama, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    writer = gguf.GGUFWriter(path, _ARCH)
+    writer = gguf.GGUFWriter(path, graph.family.gguf)
     _add_graph(writer, graph)
     for name, shape in shapes.items():
         writer.add_tensor(name, np.zeros(shape, np.float32))
@@ -161,12 +170,35 @@ def _skeleton(path: Path, graph: llama.Llama, shapes: Mapping[str, tuple[int, ..
 
 def _vocabulary_file(path: Path, words: Vocabulary) -> None:
     """A GGUF with a vocabulary and nothing else, which llama.cpp loads with `vocab_only`."""
-    writer = gguf.GGUFWriter(path, _ARCH)
+    writer = gguf.GGUFWriter(path, "llama")  # any will do
     _add_vocabulary(writer, words)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
     writer.close()
+
+
+@contextmanager
+def _opened(words: Vocabulary) -> Iterator[native.Tokenizer]:
+    """llama.cpp's tokenizer with this vocabulary."""
+    with scratch() as folder:
+        path = folder / "vocabulary.gguf"
+        _vocabulary_file(path, words)
+        with native.Tokenizer(path) as tokenizer:
+            yield tokenizer
+
+
+def _with_ends(words: Vocabulary, ends: Sequence[int]) -> Vocabulary:
+    """llama.cpp stops at eos and at some texts of its own; two more tokens can be named, as eot and eom."""
+    with _opened(words) as tokenizer:
+        missing = [token for token in ends if not tokenizer.ends(token)]
+    if len(missing) > 2:
+        named = [words.tokens[token] for token in missing]
+        raise ConversionError(
+            f"generation_config.json ends a text at {named} beside eos, and GGUF can name two; "
+            "remove those that do not occur from its eos_token_id"
+        )
+    return replace(words, ids={**words.ids, **dict(zip(("eot", "eom"), missing, strict=False))})
 
 
 def _add_origin(writer: gguf.GGUFWriter, checkpoint: Checkpoint, parameters: int) -> None:

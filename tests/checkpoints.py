@@ -119,7 +119,7 @@ def byte_level_json(kind: str, size: int = 700) -> str:
 
 
 @cache
-def sentencepiece_model(size: int = 600, kind: str = "bpe", byte_fallback: bool = True) -> bytes:
+def sentencepiece_model(size: int = 600, kind: str = "bpe", byte_fallback: bool = True, prefix: bool = True) -> bytes:
     """A SentencePiece model as Llama 2's is made: identity normalization, byte fallback, a dummy prefix."""
     written = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -128,6 +128,7 @@ def sentencepiece_model(size: int = 600, kind: str = "bpe", byte_fallback: bool 
         vocab_size=size,
         model_type=kind,
         byte_fallback=byte_fallback,
+        add_dummy_prefix=prefix,
         normalization_rule_name="identity",
         remove_extra_whitespaces=False,
         character_coverage=0.98,
@@ -230,14 +231,15 @@ def llama(
     padding: int = 0,
     config: Json | None = None,
     generation: Json | None = None,
+    family: str = "llama",
 ) -> Path:
-    """A random Llama; `padding` tokens more than the tokenizer has; `config` overrides config.json."""
+    """A random Llama, qwen2 or qwen3; `padding` tokens more than the tokenizer has; `config` overrides config.json."""
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = write_tokenizer(folder, tokenizer) + padding
     width = head_dim or hidden // heads
     described = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+        "architectures": [f"{family.capitalize()}ForCausalLM"],
+        "model_type": family,
         "hidden_act": "silu",
         "vocab_size": vocabulary,
         "hidden_size": hidden,
@@ -264,6 +266,19 @@ def llama(
     tensors = _tensors(
         seed, vocabulary, hidden, ffn, layers, heads * width, kv_heads * width, tied, attention_bias, mlp_bias
     )
+    if family == "qwen2":
+        attention = _tensors(seed, vocabulary, hidden, ffn, layers, heads * width, kv_heads * width, tied, True, False)
+        tensors |= {
+            name: values
+            for name, values in attention.items()
+            if name.endswith(("q_proj.bias", "k_proj.bias", "v_proj.bias"))
+        }
+    if family == "qwen3":
+        draw = np.random.default_rng(seed)
+        for layer in range(layers):
+            for part in "qk":
+                values = 1 + 0.3 * draw.standard_normal(width)
+                tensors[f"model.layers.{layer}.self_attn.{part}_norm.weight"] = values.astype(np.float32)
     _write_shards(folder, {name: stored(values, dtype) for name, values in tensors.items()}, shards)
     return folder
 

@@ -51,6 +51,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "config": {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": None},
         "tied": False,
     },
+    "qwen2": {"family": "qwen2", "config": {"sliding_window": 8, "use_sliding_window": False}, "tied": False},
+    "qwen3": {"family": "qwen3", "head_dim": 32},
 }
 
 
@@ -215,6 +217,15 @@ def test_metadata(tmp_path: Path) -> None:
     assert found["tokenizer.chat_template"] == checkpoints.CHATML
 
 
+@pytest.mark.parametrize(("flag", "context"), [(False, 512), (True, 128), ("absent", 512)])
+def test_a_family_has_its_name_and_its_window(flag: bool | str, context: int, tmp_path: Path) -> None:
+    settings = {"architectures": None, "sliding_window": 128, "use_sliding_window": flag}
+    source = checkpoints.llama(tmp_path / "source", family="qwen2", config=settings)
+    found = fields(run(source, tmp_path / "model.gguf"))
+    assert found["general.architecture"] == "qwen2"
+    assert found["qwen2.context_length"] == context
+
+
 def test_no_sampling_means_temperature_zero(tmp_path: Path) -> None:
     source = checkpoints.llama(tmp_path / "source", generation={"do_sample": False, "temperature": 0.7})
     found = fields(run(source, tmp_path / "model.gguf"))
@@ -245,7 +256,7 @@ def test_every_end_of_turn_ends_a_generation(tmp_path: Path) -> None:
 
 
 def test_formats_and_quantizations() -> None:
-    assert formats() == ("gguf",)
+    assert formats() == ("gguf", "onnx")
     assert {"f32", "f16", "bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q4_0"} <= set(quantizations("gguf"))
     with pytest.raises(OptionError, match="gguf"):
         quantizations("goofy")
