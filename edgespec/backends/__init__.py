@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import importlib
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,14 +47,24 @@ class Device:
             raise OptionError(f"exact is {self.exact}; it must be one of {', '.join(map(str, _EXACT))}")
 
 
+class Stoppable(Protocol):
+    """What an engine has under way."""
+
+    def stop(self) -> None:
+        """Come to an end soon; at once, and from any thread."""
+        ...
+
+
 class Interrupt:
     """One flag that stops a pair of sessions, even in the middle of a pass.
 
-    It is a byte in memory and not an Event because engines poll it from native code many times a pass.
+    It is a byte in memory and not an Event because engines poll it from native code many times a pass; those that
+    cannot are told.
     """
 
     def __init__(self) -> None:
         self._flag = ctypes.create_string_buffer(2)
+        self._told: tuple[weakref.ref[Stoppable], ...] = ()
 
     @property
     def address(self) -> int:
@@ -66,9 +77,16 @@ class Interrupt:
 
     def set(self) -> None:
         self._flag.raw = b"\x01\x00"
+        for reference in self._told:
+            if (told := reference()) is not None:
+                told.stop()
 
     def clear(self) -> None:
         self._flag.raw = b"\x00\x00"
+
+    def tell(self, told: Stoppable) -> None:
+        """Stop `told`, for as long as it lives, whenever the flag is set from now on; on the thread that sets it."""
+        self._told = (*(each for each in self._told if each() is not None), weakref.ref(told))
 
 
 class Pieces(Protocol):

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 import platform
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError
 from ..llamacpp import bindings, captured_errors
 from . import Device, Interrupt
 from .llama_session import LlamaSession, Opened
+from .machine import physical_cores
 
 _CHUNK = 512  # tokens of one prefill pass; llama.cpp's own default
 _STEP = 256  # llama.cpp rounds a context up to it, but only after it has made the batch no longer than was asked
@@ -235,12 +233,6 @@ def _gpu_layers(low: Any, device: Device) -> int:
             'with CMAKE_ARGS="-DGGML_CUDA=on" (or Metal, Vulkan), or leave gpu_layers out'
         )
     return 0
-
-
-def physical_cores() -> int:
-    """Cores this process may use, hyper-threads not counted twice."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(allowed, psutil.cpu_count(logical=False) or allowed))
 
 
 def _load(low: Any, path: Path, params: Any, interrupt: Interrupt) -> Any:

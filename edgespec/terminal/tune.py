@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from ..backends import Device, Interrupt
-from ..backends.llama import physical_cores
+from ..backends.machine import physical_cores
 from ..errors import VocabularyMismatch
 from ..tuning import (
     TYPICAL,
