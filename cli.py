@@ -128,7 +128,8 @@ def convert(source: Path, fmt: str, quant: str, output: Path, force: bool) -> No
                     click.echo(f"Note: {text}", err=True)
                 case converters.Progress(what, done, total):
                     tell(what, done, total)
-    click.echo(f"{output}: {output.stat().st_size / 1e6:.1f} MB, {quant}", err=True)
+    files = [path for path in output.rglob("*") if path.is_file()] or [output]
+    click.echo(f"{output}: {sum(path.stat().st_size for path in files) / 1e6:.1f} MB, {quant}", err=True)
 
 
 @app.command()

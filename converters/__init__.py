@@ -25,7 +25,7 @@ from typing import Any
 
 from edgespec.errors import ConversionError, OptionError
 
-_FORMATS = ("gguf",)  # each is the name of a module here with `quantizations`, `check` and `write`
+_FORMATS = ("gguf", "onnx")  # each is the name of a module here with `quantizations`, `check` and `write`
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,9 @@ def _check_output(output: Path, fmt: str, force: bool) -> None:
 
 
 def _check_path(output: Path, fmt: str, force: bool) -> None:
-    if output.exists() and not output.is_file():
+    if fmt != "onnx" and output.exists() and not output.is_file():
         raise ConversionError(f"the output {output} is a folder or a device; give the name of a file")
-    if output.suffix.lower() != f".{fmt}":
+    if fmt != "onnx" and output.suffix.lower() != f".{fmt}":
         raise ConversionError(f"the output {output} must end in .{fmt}, by which engines know it")
     if output.exists() and not force:
         raise ConversionError(f"the output {output} exists; choose another name, or --force to overwrite it")

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from edgespec.converters import Note, Progress, card, llama, native, proof, quantize, vocabulary
 from edgespec.converters.checkpoint import Checkpoint
+from edgespec.converters.pool import Pool
 from edgespec.converters.vocabulary import Vocabulary
 from edgespec.converters.whole import scratch, whole
 
@@ -104,7 +105,7 @@ class _Plan:
 
     def write(self, file: Any, total: int) -> Iterator[Progress]:
         done = 0
-        with quantize.Pool() as pool:
+        with Pool() as pool:
             for tensor in self.tensors:
                 reported = done
                 yield Progress(tensor.name, done, total)
@@ -117,7 +118,7 @@ class _Plan:
                 file.write(bytes(tensor.padding))
         yield Progress("done", done, total)
 
-    def _data(self, tensor: _Tensor, pool: quantize.Pool) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
+    def _data(self, tensor: _Tensor, pool: Pool) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
         if tensor.weight is None:
             factors = self.graph.rope_factors()
             if factors is not None:

@@ -119,6 +119,13 @@ class Llama:
         factors: npt.NDArray[np.float32] = (1.0 / ((1.0 - blend) / rope.factor + blend)).astype(np.float32)
         return factors
 
+    def frequencies(self) -> npt.NDArray[np.float64]:
+        """How far each pair of a head is turned per position, in radians, float64 [head_dim / 2], scaling included."""
+        plain = self.rope_theta ** (-np.arange(0, self.head_dim, 2) / self.head_dim)
+        factors = self.rope_factors()
+        found: npt.NDArray[np.float64] = plain / (self.rope.factor if factors is None else factors)
+        return found
+
     def permutation(self) -> npt.NDArray[np.int64]:
         """Row order within a head, int64 [head_dim], that turns half-split RoPE into interleaved pairs."""
         order: npt.NDArray[np.int64] = np.arange(self.head_dim).reshape(2, -1).T.ravel()

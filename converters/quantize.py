@@ -9,10 +9,7 @@ names, order, row lengths, head and layer counts, never on the number of rows (l
 
 from __future__ import annotations
 
-import os
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +18,7 @@ import numpy.typing as npt
 
 from edgespec.converters import native
 from edgespec.converters.checkpoint import Stored, float32
+from edgespec.converters.pool import Pool
 from edgespec.converters.whole import scratch
 from edgespec.errors import ConversionError, OptionError
 
@@ -98,27 +96,3 @@ def packed(
             f"{stored.path}: {stored.name} holds numbers that are not finite or too large for this "
             "quantization; fetch the file again, or try f32 or bf16"
         ) from error
-
-
-class Pool:
-    """Threads that work on a stream: results in order, and only a few blocks in memory at any time."""
-
-    def __init__(self) -> None:
-        self._threads = min(8, os.cpu_count() or 1)
-        self._executor = ThreadPoolExecutor(self._threads, "edgespec-quantize")
-
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._executor.shutdown(wait=True, cancel_futures=True)
-
-    def map(self, work: Callable[[Any], Any], stream: Iterator[Any]) -> Iterator[Any]:
-        """`work` of each element of `stream`, in order."""
-        waiting: deque[Future[Any]] = deque()
-        for element in stream:
-            waiting.append(self._executor.submit(work, element))
-            if len(waiting) > self._threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()

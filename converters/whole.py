@@ -38,20 +38,21 @@ def whole(output: Path, size: int, force: bool) -> Iterator[BinaryIO]:
     """
     part = output.with_name(f"{output.name}.{secrets.token_hex(4)}.part")
     try:
-        _check_room(output, size)
+        check_room(output, size)
         with part.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         _settle(part, output, force)
     except OSError as error:
-        raise ConversionError(_reason(error, output, size)) from error
+        raise ConversionError(reason(error, output, size)) from error
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
 
 
-def _check_room(output: Path, size: int) -> None:
+def check_room(output: Path, size: int) -> None:
+    """ConversionError unless the disk has room for `size` bytes where `output` is to be."""
     free = shutil.disk_usage(output.parent).free
     if size > free:
         raise ConversionError(
@@ -75,10 +76,10 @@ def _settle(part: Path, output: Path, force: bool) -> None:
             if output.exists():
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(output)) from None
             part.replace(output)
-    _sync_folder(output.parent)
+    sync_folder(output.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make the new name survive a power cut, where the system lets a folder be synced."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
@@ -88,7 +89,8 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def _reason(error: OSError, output: Path, size: int) -> str:
+def reason(error: OSError, output: Path, size: int) -> str:
+    """What a failure to write `output` is told as."""
     if isinstance(error, FileExistsError):
         return f"the output {output} came into being meanwhile; choose another name or force overwriting"
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:

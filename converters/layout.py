@@ -1,0 +1,90 @@
+"""Where each array lies in the file of weights, reserved before any is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy.typing as npt
+
+from edgespec.converters.checkpoint import Stored, float32
+from edgespec.converters.packing import Packing, Part
+from edgespec.converters.pool import Pool
+from edgespec.errors import ConversionError
+
+_ALIGNMENT = 4096  # a page: the file can be mapped
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The bytes of one part."""
+
+    part: Part
+    offset: int
+
+    def write(self, file: BinaryIO, row: int, data: npt.NDArray[Any]) -> None:
+        """Put `data`, the part's share of the rows from `row` on, where it belongs."""
+        if not self.part.turned:
+            file.seek(self.offset + row * (self.part.nbytes // self.part.shape[0]))
+            file.write(data.data)
+            return
+        width, rows = self.part.dtype.itemsize, self.part.shape[-1]
+        for column, piece in enumerate(data):
+            file.seek(self.offset + (column * rows + row) * width)
+            file.write(piece.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Tensors of a checkpoint, one below the other, packed as one."""
+
+    sources: tuple[Stored, ...]
+    packing: Packing
+    places: tuple[Place, ...]
+
+    def write(self, file: BinaryIO, pool: Pool) -> Iterator[tuple[str, int]]:
+        """Write it all; (the tensor, how many numbers of it) after each block.
+
+        ConversionError for numbers that the packing cannot hold.
+        """
+        row = 0
+        for source in self.sources:
+            for size, rows, arrays in pool.map(self._packed, source.blocks(weights=self.packing.step)):
+                if not arrays:
+                    raise ConversionError(
+                        f"{source.path}: {source.name} holds numbers that are not finite or too large for this "
+                        "quantization; fetch the file again, or try fp32"
+                    )
+                for place, data in zip(self.places, arrays, strict=True):
+                    place.write(file, row, data)
+                row += rows
+                yield source.name, size
+
+    def _packed(self, block: npt.NDArray[Any]) -> tuple[int, int, tuple[npt.NDArray[Any], ...]]:
+        try:
+            return block.size, len(block), self.packing.pack(float32(block))
+        except ValueError:
+            return block.size, len(block), ()
+
+
+class Layout:
+    """The plan of the file: `size` bytes so far."""
+
+    def __init__(self) -> None:
+        self.matrices: list[Matrix] = []
+        self.size = 0
+
+    def matrix(self, sources: tuple[Stored, ...], packing: Packing) -> Matrix:
+        """Reserve room for the tensors `sources` as one matrix; vectors are matrices of one column."""
+        rows = sum(source.shape[0] for source in sources)
+        columns = sources[0].shape[1] if len(sources[0].shape) > 1 else 1
+        made = Matrix(sources, packing, tuple(self.place(part) for part in packing.parts(rows, columns)))
+        self.matrices.append(made)
+        return made
+
+    def place(self, part: Part) -> Place:
+        """Reserve room for one array."""
+        offset = -(-self.size // _ALIGNMENT) * _ALIGNMENT
+        self.size = offset + part.nbytes
+        return Place(part, offset)

@@ -1,0 +1,139 @@
+"""The ONNX writer: a folder with a graph for ONNX Runtime, its weights, and the tokenizer's files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from edgespec.converters import Note, Progress, card, companions, llama
+from edgespec.converters.checkpoint import Checkpoint
+from edgespec.converters.folder import whole_folder
+from edgespec.converters.onnx_graph import DATA, Graph, Scheme
+from edgespec.converters.packing import FLOAT, HALF, Blockwise, Plain, Turned
+from edgespec.converters.pool import Pool
+from edgespec.errors import ConversionError, OptionError
+
+MODEL = "model.onnx"
+_FORMAT = "1"  # of what a reader has to know beside the graph
+_REPORT = 16_000_000  # parameters between two progress reports of one tensor
+
+
+def _blocks(bits: int, block: int) -> Scheme:
+    packing = Blockwise(bits, block, FLOAT)
+    return Scheme(packing, packing)
+
+
+_SCHEMES = {
+    "fp32": Scheme(Plain(FLOAT), Plain(FLOAT)),
+    "fp16": Scheme(Plain(HALF), Plain(HALF), half=True),
+    "int8": _blocks(8, 128),
+    "int4": _blocks(4, 128),
+    "int4-b32": _blocks(4, 32),
+    "int4-b64": _blocks(4, 64),
+    "int4-b128": _blocks(4, 128),
+    "r8": Scheme(Turned(), Turned()),
+}
+
+
+def quantizations() -> tuple[str, ...]:
+    return tuple(_SCHEMES)
+
+
+def check(quantization: str) -> None:
+    """OptionError unless this quantization can be made."""
+    if quantization not in _SCHEMES:
+        raise OptionError(f"unknown quantization {quantization!r}; known: {', '.join(_SCHEMES)}")
+
+
+def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) -> Iterator[Progress | Note]:
+    """Convert `checkpoint` into the folder `output`. See `edgespec.converters.convert`."""
+    graph = llama.read(checkpoint)
+    total = graph.parameters()
+    _check_heads(checkpoint, graph)
+    yield Progress("the tokenizer", 0, total)
+    files = companions.read(checkpoint, graph.vocabulary)
+    yield Progress("the plan", 0, total)
+    scheme = _SCHEMES[quantization]
+    made = Graph(checkpoint, graph, scheme)
+    model = made.model(_metadata(checkpoint, graph, made, quantization)).SerializeToString()
+    size = made.layout.size + len(model) + sum(len(data) for data in files.values())
+    with whole_folder(output, size, force) as folder:
+        (folder / MODEL).write_bytes(model)
+        for name, data in files.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes(data)
+        with (folder / DATA).open("xb") as file:
+            file.truncate(made.layout.size)
+            _write_tables(file, graph, made)
+            yield from _write_matrices(file, made, total)
+    yield Progress("done", total, total)
+
+
+def _check_heads(checkpoint: Checkpoint, graph: llama.Llama) -> None:
+    if graph.head_dim % 16:
+        raise ConversionError(
+            f"{checkpoint.folder}: heads of {graph.head_dim} are not supported by ONNX Runtime's attention, which "
+            "takes multiples of 16; convert to gguf"
+        )
+
+
+def _write_tables(file: BinaryIO, graph: llama.Llama, made: Graph) -> None:
+    """cos and sin of position times frequency, a thousand positions at a time."""
+    frequencies = graph.frequencies()
+    for place, function in zip(made.tables, (np.cos, np.sin), strict=True):
+        for start in range(0, graph.context, 1024):
+            positions = np.arange(start, min(start + 1024, graph.context))
+            angles = np.outer(positions, frequencies)
+            place.write(file, start, function(angles).astype(place.part.dtype))
+
+
+def _write_matrices(file: BinaryIO, made: Graph, total: int) -> Iterator[Progress]:
+    done = reported = 0
+    name = ""
+    with Pool() as pool:
+        for matrix in made.layout.matrices:
+            for source, size in matrix.write(file, pool):
+                done += size
+                if source != name or done - reported >= _REPORT:
+                    name, reported = source, done
+                    yield Progress(name, done, total)
+
+
+def _metadata(checkpoint: Checkpoint, graph: llama.Llama, made: Graph, quantization: str) -> Mapping[str, str]:
+    scheme = _SCHEMES[quantization]
+    even = any(isinstance(p, Blockwise) and p.block > 32 for p in (scheme.matrices, scheme.ends))
+    values = {
+        "version": _version(),
+        "format": _FORMAT,
+        "quantization": quantization,
+        "name": card.read(checkpoint).name,
+        "layers": graph.layers,
+        "kv_heads": graph.kv_heads,
+        "head_dim": graph.head_dim,
+        "hidden": graph.hidden,
+        "vocabulary": graph.vocabulary,
+        "context": graph.context,
+        "parameters": graph.parameters(),
+        "weights": _fingerprint(made),
+        "data_bytes": made.layout.size,
+        "even": int(even),
+    }
+    return {f"edgespec.{key}": str(value) for key, value in values.items()}
+
+
+def _fingerprint(made: Graph) -> str:
+    """What a pass costs depends on this much of the weights: names, types and shapes."""
+    tensors = sorted((name, t.data_type, tuple(t.dims)) for name, t in made.initializers.items())
+    return hashlib.sha256(repr(tensors).encode()).hexdigest()
+
+
+def _version() -> str:
+    try:
+        return version("edgespec")
+    except PackageNotFoundError:  # run from a bare checkout
+        return ""

@@ -1,0 +1,150 @@
+"""How the numbers of a matrix are packed for ONNX Runtime, a block of rows at a time.
+
+A packing says what arrays (`Part`s) stand for a matrix of `rows` x `columns` and turns float32 rows into their
+share of each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+Dtype = np.dtype[Any]
+
+FLOAT, HALF, BYTE, SIGNED = np.dtype("<f4"), np.dtype("<f2"), np.dtype("u1"), np.dtype("i1")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One array of a packed matrix. Its first axis is the matrix's rows; its last, where `turned`."""
+
+    suffix: str
+    dtype: Dtype
+    shape: tuple[int, ...]
+    turned: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * self.dtype.itemsize
+
+
+class Packing(Protocol):
+    """`step` is how many numbers are best packed at a time."""
+
+    @property
+    def step(self) -> int: ...
+
+    def parts(self, rows: int, columns: int) -> tuple[Part, ...]:
+        """The arrays that hold a matrix."""
+        ...
+
+    def pack(self, rows: Floats) -> tuple[npt.NDArray[Any], ...]:
+        """float32 [n, columns] as n rows of each part, in the order of `parts`.
+
+        ValueError if a number is not finite or too large.
+        """
+        ...
+
+
+def number(values: npt.NDArray[Any], dtype: Dtype) -> npt.NDArray[Any]:
+    """`values` as `dtype`. ValueError if one is not finite there."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found: npt.NDArray[Any] = values.astype(dtype)
+    if not np.isfinite(found).all():
+        raise ValueError("not finite")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """The numbers themselves."""
+
+    dtype: Dtype
+    step: int = 1 << 20
+
+    def parts(self, rows: int, columns: int) -> tuple[Part, ...]:
+        return (Part("weight", self.dtype, (rows, columns)),)
+
+    def pack(self, rows: Floats) -> tuple[npt.NDArray[Any], ...]:
+        return (number(rows, self.dtype),)
+
+
+@dataclass(frozen=True, slots=True)
+class Blockwise:
+    """MatMulNBits: `bits` each, a scale and a zero point for every `block` numbers of a row.
+
+    A number is scale * (code - zero point). The range of a block is widened to include 0, which stays exact.
+    Rows are padded with zeros to whole blocks. The layout is that of com.microsoft.MatMulNBits in ONNX Runtime's
+    ContribOperators.md; a row of GatherBlockQuantized is the same bytes.
+    """
+
+    bits: int
+    block: int
+    scales: Dtype
+    step: int = 1 << 17
+
+    def width(self, columns: int) -> int:
+        """The block of a matrix: no larger than the power of two that covers a row, at least 16."""
+        return min(self.block, max(16, 1 << (columns - 1).bit_length()))
+
+    def blocks(self, columns: int) -> int:
+        return -(-columns // self.width(columns))
+
+    def parts(self, rows: int, columns: int) -> tuple[Part, ...]:
+        blocks, width = self.blocks(columns), self.width(columns)
+        return (
+            Part("codes", BYTE, (rows, blocks, width * self.bits // 8)),
+            Part("scales", self.scales, (rows, blocks)),
+            Part("zeros", BYTE, (rows, -(-blocks * self.bits // 8))),
+        )
+
+    def pack(self, rows: Floats) -> tuple[npt.NDArray[Any], ...]:
+        n, columns = rows.shape
+        blocks, top = self.blocks(columns), np.float32((1 << self.bits) - 1)
+        if spare := blocks * self.width(columns) - columns:
+            rows = np.pad(rows, ((0, 0), (0, spare)))
+        values = rows.reshape(n * blocks, -1)
+        low, high = np.minimum(values.min(1), 0), np.maximum(values.max(1), 0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scales = number((high - low) / top, self.scales)
+        scales[scales == 0] = 1  # a block of zeros, or of numbers that float16 has no scale for
+        inverse = 1 / scales.astype(np.float32)
+        zeros = np.minimum(np.rint(-low * inverse), top)
+        codes = values * inverse[:, None]
+        codes += (zeros + np.float32(0.5))[:, None]  # the cast rounds down
+        np.clip(codes, 0, top + np.float32(0.5), out=codes)
+        return (
+            self._packed(codes.astype(np.uint8).reshape(n, -1)),
+            scales.reshape(n, blocks),
+            self._packed(zeros.astype(np.uint8).reshape(n, blocks)),
+        )
+
+    def _packed(self, codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """With 4 bits two to a byte, the first in the lower half."""
+        if self.bits == 8:
+            return codes
+        if codes.shape[1] % 2:
+            codes = np.pad(codes, ((0, 0), (0, 1)))
+        pairs = codes.view("<u2")
+        return (pairs | pairs >> 4).astype(np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """Eight bits each and one scale per row, the matrix turned: what MatMulIntegerToFloat takes."""
+
+    step: int = 1 << 22  # the longer the pieces of its columns, the fewer writes
+
+    def parts(self, rows: int, columns: int) -> tuple[Part, ...]:
+        return (Part("codes", SIGNED, (columns, rows), turned=True), Part("scales", FLOAT, (rows,)))
+
+    def pack(self, rows: Floats) -> tuple[npt.NDArray[Any], ...]:
+        scales = number(np.maximum(rows.max(1), -rows.min(1)) / np.float32(127), FLOAT)
+        scales[scales == 0] = 1
+        codes = rows / scales[:, None]
+        return np.ascontiguousarray(np.rint(codes, out=codes).astype(np.int8).T), scales
