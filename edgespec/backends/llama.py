@@ -115,6 +115,8 @@ class LlamaVocabulary:
 class LlamaModel:
     """The weights of a GGUF file."""
 
+    notices: Sequence[str] = ()
+
     def __init__(self, path: Path, device: Device, interrupt: Interrupt) -> None:
         low = bindings()
         self._low = low

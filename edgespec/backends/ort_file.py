@@ -10,7 +10,6 @@ from typing import BinaryIO
 
 from ..errors import ModelFileError
 
-FILE = "model.onnx"  #: the graph's name in the folder of a converted model
 _FORMAT = "1"
 _METADATA = 14  # ModelProto.metadata_props; its entries are key = 1, value = 2 (onnx.proto)
 _LENGTH, _VARINT, _FIXED = 2, 0, {1: 8, 5: 4}  # wire types of protobuf, and the bytes of those of fixed size

@@ -141,7 +141,7 @@ class Passes:
             ("out_idx", self._all[:rows]),
         ):
             binding.bind_ortvalue_input(name, value(array))
-        binding.bind_ortvalue_output("logits", value(self._rows[:rows].reshape(1, rows, -1)))
+        binding.bind_ortvalue_output("logits", value(self._rows[:rows].reshape(1, rows, self._rows.shape[1])))
         for layer, array in self._hidden.items() if rows == n else ():
             binding.bind_ortvalue_output(f"hidden.{layer}", value(array[:n].reshape(1, n, -1)))
         return binding
