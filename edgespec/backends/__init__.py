@@ -34,7 +34,8 @@ class Device:
         exact: pad every decode to so many tokens, so that a token's logits are the same to the last bit whatever is
             decoded beside it, and greedy output the same whatever is drafted. 0 does not; else 2, or a multiple of 4
             up to 32: engines compute rows by fours, and a remainder by other kernels. It costs what so wide a pass
-            costs, and drafts cannot be longer than one token less.
+            costs, and drafts cannot be longer than one token less. On ONNX Runtime, whose bits do not change from one
+            multiple to another (tried when a session opens), 2 will do and drafts may be as long as ever.
     """
 
     context: int = 0

@@ -64,8 +64,8 @@ class Passes:
         self._options.terminate = True
 
     def widest(self, held: int) -> int:
-        """The tokens that a pass after `held` others may have without much memory for their bias; an even number."""
-        return max(16, min(WIDEST, _MOST_BIAS // (held + WIDEST)) // 2 * 2)
+        """The tokens that a pass after `held` others may have without much memory for their bias."""
+        return max(32, min(WIDEST, _MOST_BIAS // (held + WIDEST)))
 
     def chain(self, tokens: Sequence[int], held: int, *, width: int = 0, logits: bool) -> None:
         """A pass over `tokens` at position `held`, each after the one before; zeros follow up to `width`.

@@ -1,4 +1,4 @@
-"""One sequence of an ONNX model: chains, trees, and passes of constant width."""
+"""One sequence of an ONNX model: chains, trees, and passes of padded width."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OrtSession:
 
     Args:
         context: tokens of text it may hold; the model's positions may not reach so far.
-        exact: the width that every decode is padded to, and prefill to even ones; 0 for their own.
+        exact: every pass is padded to a multiple of so many tokens; 0 does not.
         hidden: layers whose output decodes keep, from 0.
     """
 
@@ -32,7 +32,7 @@ class OrtSession:
         self.vocab = model.vocabulary
         self.identity = identity
         self.context = max(1, min(context, model.context - max(0, exact - 1)))
-        self.widest = exact or WIDEST
+        self.widest = WIDEST // exact * exact if exact else WIDEST
         self._longest = model.context
         self._exact = exact
         # Room for padding; for a token before a tree that begins the text, else.
@@ -63,7 +63,8 @@ class OrtSession:
         start = len(self._held)
         try:
             while (left := tokens[len(self._held) - start :]) and len(left):
-                self._append(left[: self._passes.widest(len(self._held))], logits=False)
+                chunk = self._passes.widest(len(self._held))
+                self._append(left[: chunk // (self._exact or 1) * (self._exact or 1)], logits=False)
         except (EngineError, Interrupted):
             del self._held[start:]
             raise
@@ -94,9 +95,9 @@ class OrtSession:
         self._cache = None
 
     def _append(self, tokens: Sequence[int], *, logits: bool) -> None:
-        """One pass over a chain, as wide as exactness wants: constant for decodes, even for all."""
-        padded = self._exact if logits else len(tokens) + len(tokens) % 2
-        self._passes.chain(tokens, len(self._held), width=padded if self._exact else 0, logits=logits)
+        """One pass over a chain, as wide as exactness wants."""
+        padding = -len(tokens) % self._exact if self._exact else 0
+        self._passes.chain(tokens, len(self._held), width=len(tokens) + padding, logits=logits)
         self._held.extend(tokens)
 
     def _branch(self, tokens: Sequence[int], tree: Sequence[int]) -> None:

@@ -43,7 +43,9 @@ _BAR = 24  # characters of the longest bar
 def measured(machine: Machine, budget: float) -> Iterator[Measured]:
     """Measure with a progress bar; on Ctrl-C raises Interrupted once all is closed."""
     target, draft = files(machine.model, machine.draft)
-    device = Device(machine.ctx, machine.threads, machine.gpu_layers)
+    device = Device(
+        machine.ctx, machine.threads, machine.gpu_layers, provider=machine.provider, backend=machine.backend
+    )
     threads = [machine.threads] if machine.threads else thread_counts(physical_cores())
     with progress("measuring this machine") as tell:
 
