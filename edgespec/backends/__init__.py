@@ -1,7 +1,7 @@
 """What the runtime needs of an engine, as protocols; and `open_model`, which finds the engine for a file.
 
-A new engine is one module here with an `open_model(path, device, interrupt)`, its name in `_MODULES` and `BACKENDS`, and
-its suffix in `_SUFFIXES`.
+A new engine is one module here with an `open_model(path, device, interrupt)`, its name in `_MODULES` and `BACKENDS`,
+and its suffix in `_SUFFIXES`.
 """
 
 from __future__ import annotations

@@ -91,7 +91,12 @@ class OrtModel:
         if strange := [layer for layer in hidden if not 0 <= layer < model.layers]:
             raise OptionError(f"no layer {strange[0]}: {self.description} has layers 0 to {model.layers - 1}")
         session = OrtSession(
-            self._graph, self._interrupt, context, identity=self._identity, exact=self._exact, hidden=hidden
+            self._graph,
+            self._interrupt,
+            context,
+            identity=self._identity(self._graph),
+            exact=self._exact,
+            hidden=hidden,
         )
         if self._exact:
             self._keep_exact(session)
@@ -116,13 +121,11 @@ class OrtModel:
         if not self._steady:
             session.widest = self._exact
 
-    @property
-    def _identity(self) -> str:
+    def _identity(self, graph: Graph) -> str:
         """Names what a pass's price depends on; the values of weights do not matter."""
-        assert self._graph is not None
-        ort, model = bindings(), self._graph.model
-        parts = [model.weights, model.quantization, self._graph.provider, platform.node(), platform.machine()]
-        parts += [f"onnxruntime {ort.__version__}", f"threads={self._threads}"]
+        model = graph.model
+        parts = [model.weights, model.quantization, graph.provider, platform.node(), platform.machine()]
+        parts += [f"onnxruntime {bindings().__version__}", f"threads={self._threads}"]
         return "|".join([*parts, *([f"exact={self._exact}"] if self._exact else [])])
 
     def _fell_back(self, asked: str, device: Device) -> None:

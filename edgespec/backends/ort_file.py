@@ -104,7 +104,9 @@ def _check_weights(described: Described) -> None:
     try:
         size = data.stat().st_size
     except OSError as error:
-        raise ModelFileError(f"{data}, which holds the weights of {described.path}, cannot be read; {_AGAIN}") from error
+        raise ModelFileError(
+            f"{data}, which holds the weights of {described.path}, cannot be read; {_AGAIN}"
+        ) from error
     if size != described.data_bytes:
         raise ModelFileError(
             f"{data} has {size} bytes and not {described.data_bytes}: it is truncated, or of another model; {_AGAIN}"

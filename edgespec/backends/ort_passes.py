@@ -49,6 +49,8 @@ class Passes:
         self._layers = tuple(hidden)
         self._options = bindings().RunOptions()
         self._options.log_severity_level = _QUIET
+        # No capture of GPU graphs, as by default; but where nobody says so, asking costs an exception in every pass.
+        self._options.add_run_config_entry("gpu_graph_id", "-1")
         self._ids = np.zeros(WIDEST, np.int64)
         self._positions = np.zeros(WIDEST, np.int64)
         self._all = np.arange(WIDEST)

@@ -119,7 +119,7 @@ class OrtSession:
         bias[:, first:][~branches.ancestry()] = self._lowest
         if first > len(self._held):
             bias[:, :first] = self._lowest
-        self._passes.tree(tokens, np.add(branches.depths, len(self._held)), bias)
+        self._passes.tree(tokens, [len(self._held) + depth for depth in branches.depths], bias)
         self._pending = branches, list(tokens), first
 
     def _settle(self) -> None:
