@@ -111,15 +111,14 @@ def check(loading: Loading, choosing: Choosing, file: Path | None) -> None:
 @app.command()
 @click.argument("source", type=PATH)
 @click.option("--to", "fmt", default="gguf", show_default=True, metavar="FORMAT", help="Format to write")
-@click.option(
-    "--quant", default="q8_0", show_default=True, metavar="NAME", help="Quantization; a wrong name lists them"
-)
-@click.option("--out", "output", type=PATH, required=True, metavar="FILE", help="File to write")
-@click.option("--force", is_flag=True, help="Overwrite an existing file")
-def convert(source: Path, fmt: str, quant: str, output: Path, force: bool) -> None:
+@click.option("--quant", metavar="NAME", help="Quantization; a wrong name lists them  [default: 8 bits]")
+@click.option("--out", "output", type=PATH, required=True, metavar="PATH", help="File, or for onnx folder, to write")
+@click.option("--force", is_flag=True, help="Overwrite an existing file or converted folder")
+def convert(source: Path, fmt: str, quant: str | None, output: Path, force: bool) -> None:
     """Convert SOURCE, the folder of a Hugging Face checkpoint, to a quantized model."""
     from edgespec import converters  # noqa: PLC0415
 
+    quant = quant or converters.default_quantization(fmt)
     steps = converters.convert(source, output, fmt=fmt, quantization=quant, force=force)
     with progress(f"converting to {quant}") as tell:
         for step in steps:

@@ -1,22 +1,29 @@
-"""Checkpoints in, models out: a Hugging Face folder becomes one file that an engine runs. No torch.
+"""Checkpoints in, models out: a Hugging Face folder becomes what an engine runs. No torch.
 
     __init__.py     the face: formats, quantizations, convert
     checkpoint.py   config, tokenizer files and safetensors, read in row blocks
     llama.py        what the Llama graph is made of, whatever the output format
     vocabulary.py   the tokenizer as llama.cpp wants it; bytelevel.py and spm.py are its two kinds
-    proof.py        that llama.cpp and the original tokenizer agree on the texts of probes.py and its own
+    proof.py        that the engine's tokenizer and the original agree on the texts of probes.py and its own
     card.py         name and licence, chat templates, sampling defaults
-    quantize.py     llama.cpp's own quantizer, block by block
-    native.py       the few calls into llama.cpp that the above need
-    whole.py        a file that is there whole or not at all
+    pool.py         threads that work on a stream
+    whole.py        a file that is there whole or not at all; folder.py is the same of a folder
+
     gguf.py         the GGUF writer
+    quantize.py     llama.cpp's own quantizer, block by block
+    native.py       the few calls into llama.cpp that GGUF needs
+
+    onnx.py         the ONNX writer
+    onnx_graph.py   the nodes
+    packing.py      numbers as ONNX Runtime's operators take them
+    layout.py       where each array lies in the file of weights
+    companions.py   the tokenizer's and other small files; fast.py makes a tokenizer.json where there is none
 
 Importing this package loads none of the converters' dependencies: they come with the first call.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -25,7 +32,8 @@ from typing import Any
 
 from edgespec.errors import ConversionError, OptionError
 
-_FORMATS = ("gguf", "onnx")  # each is the name of a module here with `quantizations`, `check` and `write`
+#: Each is the name of a module here with `DEFAULT`, `quantizations`, `check`, `check_output` and `write`.
+_FORMATS = ("gguf", "onnx")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +62,25 @@ def quantizations(fmt: str) -> tuple[str, ...]:
     return tuple(_writer(fmt).quantizations())
 
 
+def default_quantization(fmt: str) -> str:
+    """What `convert` takes where no quantization is named. OptionError if the format is unknown."""
+    return str(_writer(fmt).DEFAULT)
+
+
 def convert(
-    source: Path, output: Path, *, fmt: str = "gguf", quantization: str = "q8_0", force: bool = False
+    source: Path, output: Path, *, fmt: str = "gguf", quantization: str = "", force: bool = False
 ) -> Iterator[Progress | Note]:
-    """Convert the checkpoint folder `source` into the one file `output`.
+    """Convert the checkpoint folder `source` into `output`: one file for gguf, a folder for onnx.
 
     The call itself checks options and paths and reads the checkpoint's headers: OptionError or
     ConversionError at once. The work is done by iterating. The output appears under its name when the
     iterator ends, and never otherwise: after an error, an interruption or `close()` nothing is left behind.
     """
-    source, output, quantization = Path(source), Path(output), quantization.lower()
+    source, output = Path(source), Path(output)
     writer = _writer(fmt)
+    quantization = quantization.lower() or writer.DEFAULT
     writer.check(quantization)
-    _check_output(output, fmt, force)
+    _check_output(writer, output, force)
     checkpoint = import_module("edgespec.converters.checkpoint").Checkpoint.open(source)
     steps: Iterator[Progress | Note] = writer.write(checkpoint, output, quantization, force)
     return steps
@@ -78,21 +92,8 @@ def _writer(fmt: str) -> Any:
     return import_module(f"edgespec.converters.{fmt}")
 
 
-def _check_output(output: Path, fmt: str, force: bool) -> None:
+def _check_output(writer: Any, output: Path, force: bool) -> None:
     try:
-        _check_path(output, fmt, force)
+        writer.check_output(output, force)
     except OSError as error:  # a name too long, say, or a folder that may not be searched
         raise ConversionError(f"the output {output} cannot be written: {error.strerror}; choose another") from error
-
-
-def _check_path(output: Path, fmt: str, force: bool) -> None:
-    if fmt != "onnx" and output.exists() and not output.is_file():
-        raise ConversionError(f"the output {output} is a folder or a device; give the name of a file")
-    if fmt != "onnx" and output.suffix.lower() != f".{fmt}":
-        raise ConversionError(f"the output {output} must end in .{fmt}, by which engines know it")
-    if output.exists() and not force:
-        raise ConversionError(f"the output {output} exists; choose another name, or --force to overwrite it")
-    if not output.parent.is_dir():
-        raise ConversionError(f"the output folder {output.parent} does not exist; create it first")
-    if not os.access(output.parent, os.W_OK):
-        raise ConversionError(f"the output folder {output.parent} cannot be written; choose another")

@@ -117,7 +117,7 @@ def _merges(description: Json, path: Any) -> list[str]:
 
 
 @cache
-def _bytes() -> dict[str, int]:
+def characters() -> dict[str, int]:
     """The byte behind each character of byte-level BPE: printable ones stay, the rest follow U+0100."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
@@ -126,7 +126,7 @@ def _bytes() -> dict[str, int]:
 
 def _plain(token: str) -> str:
     """The text of a byte-level token; empty where its bytes are no text by themselves."""
-    table = _bytes()
+    table = characters()
     try:
         return bytes(table[character] for character in token).decode()
     except (KeyError, UnicodeDecodeError):

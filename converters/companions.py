@@ -1,24 +1,70 @@
-"""The files that travel beside a graph: tokenizer, templates, configs."""
+"""The small files that travel beside a graph: tokenizer, templates, configs, licence.
+
+They are those of the checkpoint, with what it leaves to be guessed written down: which tokens begin and end a text,
+and which are added to one.
+"""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
-from edgespec.converters import card, vocabulary
+from edgespec.converters import card, fast, proof, vocabulary
 from edgespec.converters.checkpoint import Checkpoint
+from edgespec.converters.vocabulary import Claim, Vocabulary
+from edgespec.errors import ConversionError
 
-_COPIED = ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json", "special_tokens_map.json", "added_tokens.json")
+_TOKENIZER, _SETTINGS, _GENERATION = "tokenizer.json", "tokenizer_config.json", "generation_config.json"
+_TEMPLATE, _TEMPLATES = "chat_template.jinja", "additional_chat_templates"
+_COPIED = (
+    "config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.model", "README.md",
+    "LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE", "NOTICE.txt", "USE_POLICY.md",
+)  # fmt: skip
+NAMES = frozenset({_TOKENIZER, _SETTINGS, _GENERATION, _TEMPLATE, _TEMPLATES, *_COPIED})
 
 
 def read(checkpoint: Checkpoint, size: int) -> dict[str, bytes]:
-    """The contents of the files by name."""
+    """The files' contents by name; `size` is the vocabulary's.
+
+    ConversionError for a tokenizer that is not supported, or that cannot be written as tokenizer.json.
+    """
     claim = vocabulary.read(checkpoint, size)
+    found = {name: data for name in (_TOKENIZER, *_COPIED) if (data := _bytes(checkpoint.folder / name)) is not None}
     words = claim.candidates[0]
-    found = {}
-    for name in _COPIED:
-        text = checkpoint.text(name)
-        if text is not None:
-            found[name] = text.encode()
+    if _TOKENIZER not in found:
+        words = proof.proven(claim, fast.opened, "the tokenizers package")
+        found[_TOKENIZER] = fast.tokenizer_json(words).encode()
+    found[_SETTINGS] = _json(_settings(checkpoint, words))
+    found[_GENERATION] = _json(_generation(checkpoint, claim))
     for name, template in card.templates(checkpoint).items():
-        found["chat_template.jinja" if name == "default" else f"additional_chat_templates/{name}.jinja"] = template.encode()
+        found[_TEMPLATE if name == "default" else f"{_TEMPLATES}/{name}.jinja"] = template.encode()
     return found
+
+
+def _bytes(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConversionError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
+
+
+def _settings(checkpoint: Checkpoint, words: Vocabulary) -> dict[str, Any]:
+    """tokenizer_config.json, which says by itself what is added to a text."""
+    found = dict(checkpoint.json(_SETTINGS) or {})
+    found |= {"add_bos_token": words.add_bos, "add_eos_token": words.add_eos}
+    named = {**(checkpoint.json("special_tokens_map.json") or {}), **found}
+    for name in ("eos", *(["bos"] if words.add_bos else [])):
+        if named.get(f"{name}_token") is None:
+            found[f"{name}_token"] = words.tokens[words.ids[name]]
+    return found
+
+
+def _generation(checkpoint: Checkpoint, claim: Claim) -> dict[str, Any]:
+    return {**checkpoint.generation, "eos_token_id": list(claim.ends)}

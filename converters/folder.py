@@ -5,12 +5,31 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from edgespec.converters.whole import check_room, reason, sync_folder
+from edgespec.converters.whole import check_parent, check_room, reason, sync_folder
 from edgespec.errors import ConversionError
+
+
+def check_folder(output: Path, foreign: Callable[[Path], str], force: bool) -> None:
+    """ConversionError unless `output` can become a folder.
+
+    An empty folder gives way. One that is not empty is replaced only with `force`, and only if `foreign` finds
+    nothing in it: it names what is no work of ours.
+    """
+    if output.is_symlink() or (output.exists() and not output.is_dir()):
+        raise ConversionError(f"the output {output} is a file or a link; give the name of a folder")
+    if output.exists() and any(output.iterdir()):
+        if not force:
+            raise ConversionError(f"the output {output} exists; choose another name, or --force to replace it")
+        if name := foreign(output):
+            raise ConversionError(
+                f"the output {output} holds {name}, which is not of a converted model, so it is not replaced; "
+                "choose another name"
+            )
+    check_parent(output)
 
 
 @contextmanager
@@ -26,7 +45,7 @@ def whole_folder(output: Path, size: int, replace: bool) -> Iterator[Path]:
         check_room(output, size)
         part.mkdir()
         yield part
-        for path in part.iterdir():
+        for path in part.rglob("*"):
             _sync(path)
         sync_folder(part)
         _settle(part, output, replace)
@@ -46,8 +65,8 @@ def _settle(part: Path, output: Path, replace: bool) -> None:
         if output.exists() or output.is_symlink():
             raise FileExistsError
         part.rename(output)
-    except OSError:
-        if old.exists():
+    except BaseException:
+        if old.exists() and not output.exists():
             old.rename(output)
         raise
     shutil.rmtree(old, ignore_errors=True)
@@ -59,5 +78,8 @@ def _beside(output: Path, suffix: str) -> Path:
 
 
 def _sync(path: Path) -> None:
+    if path.is_dir():
+        sync_folder(path)
+        return
     with path.open("rb+") as file:
         os.fsync(file.fileno())

@@ -6,8 +6,9 @@ The layout is https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; the key
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from math import prod
 from pathlib import Path
@@ -21,8 +22,10 @@ from edgespec.converters import Note, Progress, card, llama, native, proof, quan
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.pool import Pool
 from edgespec.converters.vocabulary import Vocabulary
-from edgespec.converters.whole import scratch, whole
+from edgespec.converters.whole import check_file, scratch, whole
+from edgespec.errors import ConversionError
 
+DEFAULT = "q8_0"  # quantization
 _ARCH = "llama"
 _FACTORS = "rope_freqs.weight"
 _ALIGNMENT: int = gguf.GGUF_DEFAULT_ALIGNMENT
@@ -38,13 +41,18 @@ def check(quantization: str) -> None:
     quantize.file_type(quantization)
 
 
+def check_output(output: Path, force: bool) -> None:
+    """ConversionError unless a GGUF can be written there."""
+    check_file(output, ".gguf", force)
+
+
 def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) -> Iterator[Progress | Note]:
     """Convert `checkpoint` into the GGUF `output`. See `edgespec.converters.convert`."""
     graph = llama.read(checkpoint)
     total = graph.parameters()
     yield Progress("the tokenizer", 0, total)
     claim = vocabulary.read(checkpoint, graph.vocabulary)
-    words = proof.proven(claim, _vocabulary_file)
+    words = _with_ends(proof.proven(claim, _opened, "llama.cpp"), claim.ends)
     for note in claim.notes:
         yield Note(note)
     yield Progress("the plan", 0, total)
@@ -168,6 +176,29 @@ def _vocabulary_file(path: Path, words: Vocabulary) -> None:
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
     writer.close()
+
+
+@contextmanager
+def _opened(words: Vocabulary) -> Iterator[native.Tokenizer]:
+    """llama.cpp's tokenizer with this vocabulary."""
+    with scratch() as folder:
+        path = folder / "vocabulary.gguf"
+        _vocabulary_file(path, words)
+        with native.Tokenizer(path) as tokenizer:
+            yield tokenizer
+
+
+def _with_ends(words: Vocabulary, ends: Sequence[int]) -> Vocabulary:
+    """llama.cpp stops at eos and at some texts of its own; two more tokens can be named, as eot and eom."""
+    with _opened(words) as tokenizer:
+        missing = [token for token in ends if not tokenizer.ends(token)]
+    if len(missing) > 2:
+        named = [words.tokens[token] for token in missing]
+        raise ConversionError(
+            f"generation_config.json ends a text at {named} beside eos, and GGUF can name two; "
+            "remove those that do not occur from its eos_token_id"
+        )
+    return replace(words, ids={**words.ids, **dict(zip(("eot", "eom"), missing, strict=False))})
 
 
 def _add_origin(writer: gguf.GGUFWriter, checkpoint: Checkpoint, parameters: int) -> None:

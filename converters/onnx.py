@@ -9,17 +9,21 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
 
 from edgespec.converters import Note, Progress, card, companions, llama
 from edgespec.converters.checkpoint import Checkpoint
-from edgespec.converters.folder import whole_folder
+from edgespec.converters.folder import check_folder, whole_folder
 from edgespec.converters.onnx_graph import DATA, Graph, Scheme
 from edgespec.converters.packing import FLOAT, HALF, Blockwise, Plain, Turned
 from edgespec.converters.pool import Pool
 from edgespec.errors import ConversionError, OptionError
 
+DEFAULT = "int8"  # quantization
 MODEL = "model.onnx"
 _FORMAT = "1"  # of what a reader has to know beside the graph
+_LARGEST_GRAPH = 64_000_000  # bytes; ours are thousands
 _REPORT = 16_000_000  # parameters between two progress reports of one tensor
 
 
@@ -50,6 +54,11 @@ def check(quantization: str) -> None:
         raise OptionError(f"unknown quantization {quantization!r}; known: {', '.join(_SCHEMES)}")
 
 
+def check_output(output: Path, force: bool) -> None:
+    """ConversionError unless the folder `output` can be made, or replaced with `force`."""
+    check_folder(output, _foreign, force)
+
+
 def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) -> Iterator[Progress | Note]:
     """Convert `checkpoint` into the folder `output`. See `edgespec.converters.convert`."""
     graph = llama.read(checkpoint)
@@ -71,7 +80,27 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
             file.truncate(made.layout.size)
             _write_tables(file, graph, made)
             yield from _write_matrices(file, made, total)
-    yield Progress("done", total, total)
+        yield Progress("done", total, total)
+        check_output(output, force)
+
+
+def _foreign(folder: Path) -> str:
+    """What in `folder` no conversion put there; empty if nothing is."""
+    known = {MODEL, DATA, *companions.NAMES}
+    others = sorted(path.name for path in folder.iterdir() if path.name not in known)
+    if others:
+        return others[0]
+    return "" if _is_ours(folder / MODEL) else f"no {MODEL} of edgespec"
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        if path.stat().st_size > _LARGEST_GRAPH:
+            return False
+        model = onnx.load_model(path, load_external_data=False)
+    except (OSError, DecodeError):
+        return False
+    return any(entry.key == "edgespec.format" for entry in model.metadata_props)
 
 
 def _check_heads(checkpoint: Checkpoint, graph: llama.Llama) -> None:

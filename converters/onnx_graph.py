@@ -23,7 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.layout import Layout, Matrix, Place
 from edgespec.converters.llama import Llama
-from edgespec.converters.packing import FLOAT, HALF, Blockwise, Packing, Part, Plain, Turned
+from edgespec.converters.packing import FLOAT, HALF, Blockwise, Packing, Part, Plain
 
 DATA = "model.onnx.data"
 _MS = "com.microsoft"
@@ -63,9 +63,7 @@ class Graph:
 
     def model(self, metadata: Mapping[str, str]) -> onnx.ModelProto:
         """The graph as a file holds it."""
-        graph = helper.make_graph(
-            self._nodes, "decoder", self._inputs, self._outputs, list(self.initializers.values())
-        )
+        graph = helper.make_graph(self._nodes, "decoder", self._inputs, self._outputs, list(self.initializers.values()))
         opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(_MS, 1)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR, producer_name="edgespec")
         helper.set_model_props(model, dict(metadata))
@@ -101,20 +99,18 @@ class Graph:
     def _norm(self, layer: int | None, role: str, stream: str, change: str) -> tuple[str, str]:
         """The normed stream and the stream, `change` added to it before. After a block it is that block's hidden."""
         name, weight = _name(layer, role), self._vector(layer, role)
-        epsilon = {"epsilon": self._llama.epsilon}
+        epsilon = self._llama.epsilon
         if not change:
-            return self._node("SimplifiedLayerNormalization", (stream, weight), name, {"axis": -1, **epsilon}), stream
+            attributes = {"axis": -1, "epsilon": epsilon}
+            return self._node("SimplifiedLayerNormalization", (stream, weight), name, attributes), stream
         blocks = self._llama.layers if layer is None else layer
         total = f"{name}.stream" if role == "ffn_norm" else f"hidden.{blocks - 1}"
-        self._nodes.append(
-            helper.make_node(
-                "SkipSimplifiedLayerNormalization",
-                [stream, change, weight],
-                [name, "", "", total],
-                name=name,
-                domain=_MS,
-                **epsilon,
-            )
+        self._node(
+            "SkipSimplifiedLayerNormalization",
+            (stream, change, weight),
+            (name, "", "", total),
+            {"epsilon": epsilon},
+            _MS,
         )
         return name, total
 
@@ -126,22 +122,15 @@ class Graph:
             shape = (1, llama.kv_heads, "capacity", llama.head_dim)
             self._input(f"past.{part}", self._type, shape)
             self._output(f"present.{part}", self._type, shape)
-        past = [f"past.{part}" for part in cache]
+        past, present = ([f"{when}.{part}" for part in cache] for when in ("past", "present"))
         lengths = ["seqlens_k", "total_sequence_length"]
-        self._nodes.append(
-            helper.make_node(
-                "GroupQueryAttention",
-                [qkv, "", "", *past, *lengths, "rope.cos", "rope.sin", "position_ids", "attention_bias"],
-                [name, *(f"present.{part}" for part in cache)],
-                name=name,
-                domain=_MS,
-                num_heads=llama.heads,
-                kv_num_heads=llama.kv_heads,
-                do_rotary=1,
-                rotary_interleaved=0,
-            )
+        return self._node(
+            "GroupQueryAttention",
+            [qkv, "", "", *past, *lengths, "rope.cos", "rope.sin", "position_ids", "attention_bias"],
+            [name, *present],
+            {"num_heads": llama.heads, "kv_num_heads": llama.kv_heads, "do_rotary": 1, "rotary_interleaved": 0},
+            _MS,
         )
-        return name
 
     def _mlp(self, layer: int, normed: str) -> str:
         gate, up = self._linear(layer, "ffn_gate", normed), self._linear(layer, "ffn_up", normed)
@@ -160,7 +149,7 @@ class Graph:
         """x times the matrices of `roles`, one below the other, and their biases."""
         name = _name(layer, roles)
         product = self._multiplied(name, self._matrix(layer, roles), x, name)
-        if (layer, roles.split()[0], "bias") not in self._weights:
+        if (layer, roles.split(maxsplit=1)[0], "bias") not in self._weights:
             return product
         return self._node("Add", (product, self._vector(layer, roles, "bias")), f"{name}.biased")
 
@@ -204,32 +193,28 @@ class Graph:
         name, hidden = "token_embd", self._llama.hidden
         if isinstance(packing, Plain):
             return self._node("Gather", (self._stored(f"{name}.weight", first), "input_ids"), name)
-        if isinstance(packing, Turned):
-            return self._embedded_turned(first, others[0])
-        # The bytes of the head, seen as rows.
-        codes = self._stored(f"{name}.rows", first, (first.part.shape[0], first.part.nbytes // first.part.shape[0]))
-        scales, zeros = (self._stored(f"{name}.{place.part.suffix}", place) for place in others)
-        width = packing.width(hidden)
-        sizes = {"bits": packing.bits, "block_size": width, "gather_axis": 0, "quantize_axis": 1}
-        whole = self._node("GatherBlockQuantized", (codes, "input_ids", scales, zeros), f"{name}.whole", sizes, _MS)
-        if hidden % width == 0:
-            return whole
-        start, end, axis = (
-            self._constant(label, np.array([value], np.int64))
-            for label, value in (("start", 0), ("hidden", hidden), ("last", -1))
-        )
-        return self._node("Slice", (whole, start, end, axis), name)
+        if isinstance(packing, Blockwise):
+            # The bytes of the head, seen as rows.
+            rows = first.part.shape[0]
+            codes = self._stored(f"{name}.rows", first, (rows, first.part.nbytes // rows))
+            scales, zeros = (self._stored(f"{name}.{place.part.suffix}", place) for place in others)
+            width = packing.width(hidden)
+            sizes = {"bits": packing.bits, "block_size": width, "gather_axis": 0, "quantize_axis": 1}
+            whole = self._node("GatherBlockQuantized", (codes, "input_ids", scales, zeros), f"{name}.whole", sizes, _MS)
+            return whole if hidden % width == 0 else self._cut(whole, hidden, name)
+        codes, scales = self._stored(f"{name}.codes", first), self._stored(f"{name}.scales", others[0])
+        columns = self._node("Gather", (codes, "input_ids"), f"{name}.columns", {"axis": 1})
+        turned = self._node("Transpose", (columns,), f"{name}.rows", {"perm": [1, 2, 0]})
+        numbers = self._node("Cast", (turned,), f"{name}.numbers", {"to": TensorProto.FLOAT})
+        scale = self._node("Gather", (scales, "input_ids"), f"{name}.scale")
+        steps = self._node("Unsqueeze", (scale, self._constant("last", np.array([-1], np.int64))), f"{name}.steps")
+        return self._node("Mul", (numbers, steps), name)
 
-    def _embedded_turned(self, codes: Place, scales: Place) -> str:
-        name = "token_embd"
-        columns = self._node(
-            "Gather", (self._stored(f"{name}.codes", codes), "input_ids"), f"{name}.columns", {"axis": 1}
-        )
-        rows = self._node("Transpose", (columns,), f"{name}.rows", {"perm": [1, 2, 0]})
-        rows = self._node("Cast", (rows,), f"{name}.numbers", {"to": TensorProto.FLOAT})
-        scale = self._node("Gather", (self._stored(f"{name}.scales", scales), "input_ids"), f"{name}.scale")
-        last = self._constant("last", np.array([-1], np.int64))
-        return self._node("Mul", (rows, self._node("Unsqueeze", (scale, last), f"{name}.steps")), name)
+    def _cut(self, x: str, width: int, output: str) -> str:
+        """The first `width` columns of x."""
+        places = {"start": 0, "width": width, "last": -1}
+        start, end, axis = (self._constant(key, np.array([value], np.int64)) for key, value in places.items())
+        return self._node("Slice", (x, start, end, axis), output)
 
     def _matrix(self, layer: int | None, roles: str) -> Matrix:
         packing = self._scheme.ends if layer is None else self._scheme.matrices
@@ -267,14 +252,16 @@ class Graph:
         self,
         kind: str,
         inputs: Sequence[str],
-        output: str,
+        outputs: str | Sequence[str],
         attributes: Mapping[str, Any] | None = None,
         domain: str = "",
     ) -> str:
-        self._nodes.append(
-            helper.make_node(kind, inputs, [output], name=output, domain=domain, **(attributes or {}))
-        )
-        return output
+        """Append a node, named like its first output, which is returned."""
+        outputs = [outputs] if isinstance(outputs, str) else list(outputs)
+        node = helper.make_node(kind, inputs, outputs, name=outputs[0], domain=domain)
+        node.attribute.extend(helper.make_attribute(key, value) for key, value in (attributes or {}).items())
+        self._nodes.append(node)
+        return outputs[0]
 
     def _input(self, name: str, kind: int, shape: _Shape) -> None:
         self._inputs.append(helper.make_tensor_value_info(name, kind, shape))

@@ -1,14 +1,18 @@
 """How the numbers of a matrix are packed for ONNX Runtime, a block of rows at a time.
 
-A packing says what arrays (`Part`s) stand for a matrix of `rows` x `columns` and turns float32 rows into their
-share of each.
+A packing has
+
+    step                    how many numbers are best packed at a time
+    parts(rows, columns)    the arrays that stand for such a matrix
+    pack(rows)              float32 [n, columns] as n rows of each part; ValueError for a number that is not finite or
+                            too large
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,24 +35,6 @@ class Part:
     @property
     def nbytes(self) -> int:
         return prod(self.shape) * self.dtype.itemsize
-
-
-class Packing(Protocol):
-    """`step` is how many numbers are best packed at a time."""
-
-    @property
-    def step(self) -> int: ...
-
-    def parts(self, rows: int, columns: int) -> tuple[Part, ...]:
-        """The arrays that hold a matrix."""
-        ...
-
-    def pack(self, rows: Floats) -> tuple[npt.NDArray[Any], ...]:
-        """float32 [n, columns] as n rows of each part, in the order of `parts`.
-
-        ValueError if a number is not finite or too large.
-        """
-        ...
 
 
 def number(values: npt.NDArray[Any], dtype: Dtype) -> npt.NDArray[Any]:
@@ -131,7 +117,8 @@ class Blockwise:
         if codes.shape[1] % 2:
             codes = np.pad(codes, ((0, 0), (0, 1)))
         pairs = codes.view("<u2")
-        return (pairs | pairs >> 4).astype(np.uint8)
+        packed: npt.NDArray[np.uint8] = (pairs | pairs >> 4).astype(np.uint8)
+        return packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +135,6 @@ class Turned:
         scales[scales == 0] = 1
         codes = rows / scales[:, None]
         return np.ascontiguousarray(np.rint(codes, out=codes).astype(np.int8).T), scales
+
+
+Packing: TypeAlias = Plain | Blockwise | Turned

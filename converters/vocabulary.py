@@ -222,7 +222,7 @@ class TokenizersReference:
     """A tokenizer.json as the `tokenizers` package runs it."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        tokenizers = _package("tokenizers")
+        tokenizers = package("tokenizers")
         self._path = checkpoint.folder / "tokenizer.json"
         with self._checked():
             self.tokenizer = tokenizers.Tokenizer.from_file(str(self._path))
@@ -255,7 +255,8 @@ class TokenizersReference:
             raise ConversionError(f"{self._path} is not a sound tokenizer: {error}; fetch it again") from error
 
 
-def _package(name: str) -> Any:
+def package(name: str) -> Any:
+    """A package that reads tokenizers. MissingPackage without it."""
     try:
         return import_module(name)
     except ImportError as error:

@@ -28,6 +28,25 @@ def scratch() -> Iterator[Path]:
         ) from error
 
 
+def check_parent(output: Path) -> None:
+    """ConversionError unless something can be made in the folder of `output`."""
+    if not output.parent.is_dir():
+        raise ConversionError(f"the output folder {output.parent} does not exist; create it first")
+    if not os.access(output.parent, os.W_OK):
+        raise ConversionError(f"the output folder {output.parent} cannot be written; choose another")
+
+
+def check_file(output: Path, suffix: str, force: bool) -> None:
+    """ConversionError unless `output` can become a file with this suffix, overwritten only with `force`."""
+    if output.exists() and not output.is_file():
+        raise ConversionError(f"the output {output} is a folder or a device; give the name of a file")
+    if output.suffix.lower() != suffix:
+        raise ConversionError(f"the output {output} must end in {suffix}, by which engines know it")
+    if output.exists() and not force:
+        raise ConversionError(f"the output {output} exists; choose another name, or --force to overwrite it")
+    check_parent(output)
+
+
 @contextmanager
 def whole(output: Path, size: int, force: bool) -> Iterator[BinaryIO]:
     """A binary file to write that becomes `output` when the block ends well and vanishes otherwise.

@@ -245,7 +245,7 @@ def test_every_end_of_turn_ends_a_generation(tmp_path: Path) -> None:
 
 
 def test_formats_and_quantizations() -> None:
-    assert formats() == ("gguf",)
+    assert formats() == ("gguf", "onnx")
     assert {"f32", "f16", "bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q4_0"} <= set(quantizations("gguf"))
     with pytest.raises(OptionError, match="gguf"):
         quantizations("goofy")

@@ -1,0 +1,169 @@
+"""What a conversion costs: a random checkpoint of Llama 3.2 1B's shape, written and converted block by block.
+
+The conversion runs in a process of its own, whose CPU time and peak memory are all that is counted.
+
+    python -m benchmarks.conversion [--to onnx] [--quant int4] [--layers 16] [--keep FOLDER]
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+import numpy as np
+
+from edgespec.converters.bytelevel import characters
+from edgespec.converters.llama import Llama, RopeScaling, Weight
+
+_SHARDS, _BLOCK = 3, 1 << 22
+_CONVERT = """
+import resource, sys, time
+from pathlib import Path
+from edgespec.converters import convert
+for _ in convert(Path(sys.argv[1]), Path(sys.argv[2]), fmt=sys.argv[3], quantization=sys.argv[4]):
+    pass
+status = Path("/proc/self/status")
+if status.exists():  # ru_maxrss would begin at what the parent process held
+    peak = next(int(line.split()[1]) * 1024 for line in status.open() if line.startswith("VmHWM"))
+else:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+print(time.process_time(), peak)
+"""
+
+
+def shape(layers: int) -> Llama:
+    """Llama 3.2 1B, or less of it."""
+    return Llama(
+        vocabulary=128256,
+        context=131072,
+        hidden=2048,
+        ffn=8192,
+        layers=layers,
+        heads=32,
+        kv_heads=8,
+        head_dim=64,
+        epsilon=1e-5,
+        rope_theta=500000.0,
+        rope=RopeScaling("llama3", 32.0, 1.0, 4.0, 8192),
+        tied=True,
+        attention_bias=False,
+        mlp_bias=False,
+    )
+
+
+def write_checkpoint(folder: Path, graph: Llama) -> None:
+    """A bf16 checkpoint of random weights in three shards."""
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "vocab_size": graph.vocabulary,
+        "hidden_size": graph.hidden,
+        "intermediate_size": graph.ffn,
+        "num_hidden_layers": graph.layers,
+        "num_attention_heads": graph.heads,
+        "num_key_value_heads": graph.kv_heads,
+        "max_position_embeddings": graph.context,
+        "rms_norm_eps": graph.epsilon,
+        "rope_theta": graph.rope_theta,
+        "rope_scaling": {
+            "rope_type": "llama3",
+            "factor": graph.rope.factor,
+            "low_freq_factor": graph.rope.low,
+            "high_freq_factor": graph.rope.high,
+            "original_max_position_embeddings": graph.rope.original_context,
+        },
+        "tie_word_embeddings": True,
+        "bos_token_id": 128000,
+        "eos_token_id": 128001,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tokenizer.json").write_text(json.dumps(_tokenizer()))
+    weights = graph.weights()
+    third = -(-len(weights) // _SHARDS)
+    places = {}
+    for shard in range(_SHARDS):
+        name = f"model-{shard + 1:05}-of-{_SHARDS:05}.safetensors"
+        part = weights[shard * third : (shard + 1) * third]
+        places |= {weight.source: name for weight in part}
+        with (folder / name).open("wb") as file:
+            _write_shard(file, part, np.random.default_rng(shard))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+
+
+def _write_shard(file: BinaryIO, weights: Sequence[Weight], draw: np.random.Generator) -> None:
+    header, at = {}, 0
+    for weight in weights:
+        end = at + 2 * prod(weight.shape)
+        header[weight.source] = {"dtype": "BF16", "shape": weight.shape, "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header).encode()
+    file.write(len(text).to_bytes(8, "little") + text)
+    for weight in weights:
+        for start in range(0, prod(weight.shape), _BLOCK):
+            values = draw.standard_normal(min(_BLOCK, prod(weight.shape) - start), np.float32) * np.float32(0.02)
+            file.write((values.view(np.uint32) >> 16).astype(np.uint16).data)
+
+
+def _tokenizer() -> dict[str, object]:
+    """Byte-level BPE with as many tokens and merges as Llama 3's: the bytes, their pairs, and some triples."""
+    letters = list(characters())
+    pairs = [(left, right) for left in letters for right in letters]
+    triples = [("".join(pair), letter) for letter in letters[:244] for pair in pairs[:256]]
+    merges = [*pairs, *triples][: 128000 - len(letters)]
+    vocabulary = {text: i for i, text in enumerate([*letters, *("".join(merge) for merge in merges)])}
+    special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    return {
+        "added_tokens": [{"id": 128000 + i, "content": f"<|{i}|>", **special} for i in range(256)],
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": merges},
+    }
+
+
+@contextmanager
+def _folder(kept: Path | None) -> Iterator[Path]:
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+        yield kept
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+@click.command()
+@click.option("--to", "fmt", default="onnx", show_default=True)
+@click.option("--quant", default="int4", show_default=True)
+@click.option("--layers", default=16, show_default=True)
+@click.option("--keep", type=click.Path(path_type=Path), help="Keep checkpoint and output here, and use them again")
+def main(fmt: str, quant: str, layers: int, keep: Path | None) -> None:
+    """Convert a random checkpoint and say what it cost."""
+    graph = shape(layers)
+    with _folder(keep) as folder:
+        source, output = folder / f"checkpoint-{layers}", folder / f"{quant}.{fmt}"
+        if not source.exists():
+            source.mkdir()
+            write_checkpoint(source, graph)
+        began = time.perf_counter()
+        command = [sys.executable, "-I", "-c", _CONVERT, str(source), str(output), fmt, quant]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        wall = time.perf_counter() - began
+        if done.returncode:
+            raise click.ClickException(done.stderr.strip())
+        seconds, peak = map(float, done.stdout.split())
+        files = [path for path in output.rglob("*") if path.is_file()] or [output]
+        size = sum(path.stat().st_size for path in files)
+    million = graph.parameters() / 1e6
+    cost = f"{seconds:.1f} s CPU ({wall:.1f} s wall), {million / seconds:.0f}M/s"
+    print(f"{million:.0f}M parameters to {fmt} {quant}: {cost}")
+    print(f"peak memory {peak / 1e6:.0f} MB, {size / 1e6:.0f} MB written")
+
+
+if __name__ == "__main__":
+    main()
