@@ -44,7 +44,7 @@ class OrtSession:
         self._passes = Passes(graph, self._cache, interrupt, hidden)
         self._held: list[int] = []
         self._last = 0  # where the last decode began
-        self._decoded = 0  # tokens of it
+        self._decoded = 0  # tokens of it, if it was the last call
         self._pending: tuple[Branches, Sequence[int], int] | None = None  # a tree not settled yet, and its first row
 
     @property
@@ -55,11 +55,12 @@ class OrtSession:
     def hidden(self) -> Mapping[int, Floats]:
         """Of the last decode, by layer the residual stream behind it, [n, hidden], float16 or float32, valid until the
         next call. Of the layers asked for when the session was opened."""
-        return self._passes.hidden(self._decoded)
+        return self._passes.hidden(self._decoded) if self._decoded else {}
 
     def prefill(self, tokens: Sequence[int]) -> None:
         self._check(tokens)
         self._settle()
+        self._decoded = 0
         start = len(self._held)
         try:
             while (left := tokens[len(self._held) - start :]) and len(left):
