@@ -263,7 +263,7 @@ def _models_at(path: Path) -> list[tuple[str, Path]]:
 def _chosen(path: Path, found: Sequence[tuple[str, Path]], backend: str) -> tuple[str, Path]:
     if not found:
         raise ModelFileError(
-            f"{path} is not a model that edgespec opens ({', '.join(_SUFFIXES)}); "
+            f"{path} is not a model file that edgespec opens ({', '.join(_SUFFIXES)}); "
             "convert a Hugging Face folder with `edgespec convert`"
         )
     fitting = [each for each in found if backend in ("auto", each[0])]

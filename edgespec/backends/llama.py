@@ -15,9 +15,9 @@ from typing import Any
 
 from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError
 from ..llamacpp import bindings, captured_errors
+from ..machine import physical_cores
 from . import Device, Interrupt
 from .llama_session import LlamaSession, Opened
-from .machine import physical_cores
 
 _CHUNK = 512  # tokens of one prefill pass; llama.cpp's own default
 _STEP = 256  # llama.cpp rounds a context up to it, but only after it has made the batch no longer than was asked

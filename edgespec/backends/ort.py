@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError
+from ..machine import physical_cores
 from . import Device, Interrupt, Session
-from .machine import physical_cores
 from .ort_file import Described, read
 from .ort_package import CPU, CUDA, bindings, chosen, load_cuda, providers
 from .ort_passes import Graph

@@ -60,6 +60,16 @@ class TokenizerFiles:
         return read
 
     @property
+    def guarded(self) -> str:
+        """tokenizer.json, in which tokens that end a turn are special: else a user's text could spell them."""
+        added = [entry for entry in self.tokenizer.get("added_tokens") or [] if isinstance(entry, dict)]
+        loose = [entry for entry in added if entry.get("content") in _ENDS and not entry.get("special")]
+        if not loose:
+            return (self.folder / "tokenizer.json").read_text("utf-8")
+        guarded = [{**entry, "special": True} if entry in loose else entry for entry in added]
+        return json.dumps({**self.tokenizer, "added_tokens": guarded})
+
+    @property
     def template(self) -> str | None:
         """The chat template: newer checkpoints have it in a file of its own, and that counts."""
         path = self.folder / "chat_template.jinja"
@@ -202,20 +212,11 @@ def _tokenizer(files: TokenizerFiles) -> Any:
     except ImportError as error:
         raise MissingPackage("reading tokenizer.json needs tokenizers; pip install tokenizers") from error
     with _sound(files.folder / "tokenizer.json"):
-        tokenizer = Tokenizer.from_str(json.dumps(_guarded(files.tokenizer)))
+        tokenizer = Tokenizer.from_str(files.guarded)
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode("a")
     return tokenizer
-
-
-def _guarded(description: Json) -> Json:
-    """Tokens that end a turn are special, though the file may not say so: else a user's text could spell them."""
-    added = [
-        {**entry, "special": True} if entry.get("content") in _ENDS else entry
-        for entry in description.get("added_tokens") or []
-    ]
-    return {**description, "added_tokens": added}
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from ..backends import Device, Interrupt
-from ..backends.machine import physical_cores
 from ..errors import VocabularyMismatch
+from ..machine import physical_cores
 from ..tuning import (
     TYPICAL,
     Measured,

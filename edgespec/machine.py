@@ -1,4 +1,4 @@
-"""What engines ask of the machine."""
+"""What is asked of the machine."""
 
 from __future__ import annotations
 
