@@ -22,7 +22,7 @@ import click
 import numpy as np
 
 from edgespec.converters.bytelevel import characters
-from edgespec.converters.llama import Llama, RopeScaling, Weight
+from edgespec.converters.llama import FAMILIES, Llama, RopeScaling, Weight
 
 _SHARDS, _BLOCK = 3, 1 << 22
 _CONVERT = """
@@ -43,6 +43,7 @@ print(time.process_time(), peak)
 def shape(layers: int) -> Llama:
     """Llama 3.2 1B, or less of it."""
     return Llama(
+        family=FAMILIES["LlamaForCausalLM"],
         vocabulary=128256,
         context=131072,
         hidden=2048,
@@ -55,8 +56,6 @@ def shape(layers: int) -> Llama:
         rope_theta=500000.0,
         rope=RopeScaling("llama3", 32.0, 1.0, 4.0, 8192),
         tied=True,
-        attention_bias=False,
-        mlp_bias=False,
     )
 
 
@@ -88,7 +87,7 @@ def write_checkpoint(folder: Path, graph: Llama) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(_tokenizer()))
     weights = graph.weights()
     third = -(-len(weights) // _SHARDS)
-    places = {}
+    places: dict[str, str] = {}
     for shard in range(_SHARDS):
         name = f"model-{shard + 1:05}-of-{_SHARDS:05}.safetensors"
         part = weights[shard * third : (shard + 1) * third]

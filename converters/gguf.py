@@ -26,7 +26,6 @@ from edgespec.converters.whole import check_file, scratch, whole
 from edgespec.errors import ConversionError
 
 DEFAULT = "q8_0"  # quantization
-_ARCH = "llama"
 _FACTORS = "rope_freqs.weight"
 _ALIGNMENT: int = gguf.GGUF_DEFAULT_ALIGNMENT
 _REPORT = 16_000_000  # parameters between two progress reports of one tensor
@@ -99,7 +98,7 @@ class _Plan:
         kinds = quantize.tensor_types(lambda path, few: _skeleton(path, graph, few), shapes, file_type)
         tensors = [_Tensor(name, shape, kinds[name], weights.get(name)) for name, shape in shapes.items()]
 
-        writer = gguf.GGUFWriter(None, _ARCH)
+        writer = gguf.GGUFWriter(None, graph.family.gguf)
         _add_origin(writer, checkpoint, graph.parameters())
         _add_graph(writer, graph)
         writer.add_file_type(file_type)
@@ -132,8 +131,9 @@ class _Plan:
             if factors is not None:
                 yield 0, factors.view(np.uint8)
             return
-        # llama.cpp's `llama` rotates neighbouring rows; the checkpoint's halves are interleaved for it.
-        order = self.graph.permutation() if tensor.weight.rotary else None
+        # Where llama.cpp turns neighbouring rows, the checkpoint's halves are interleaved for it.
+        turned = tensor.weight.rotary and self.graph.family.interleaved
+        order = self.graph.permutation() if turned else None
         yield from quantize.packed(self.checkpoint.tensors[tensor.weight.source], tensor.kind, order, pool)
 
 
@@ -158,7 +158,7 @@ def _header(writer: gguf.GGUFWriter, tensors: list[_Tensor]) -> bytes:
 
 
 def _skeleton(path: Path, graph: llama.Llama, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    writer = gguf.GGUFWriter(path, _ARCH)
+    writer = gguf.GGUFWriter(path, graph.family.gguf)
     _add_graph(writer, graph)
     for name, shape in shapes.items():
         writer.add_tensor(name, np.zeros(shape, np.float32))
@@ -170,7 +170,7 @@ def _skeleton(path: Path, graph: llama.Llama, shapes: Mapping[str, tuple[int, ..
 
 def _vocabulary_file(path: Path, words: Vocabulary) -> None:
     """A GGUF with a vocabulary and nothing else, which llama.cpp loads with `vocab_only`."""
-    writer = gguf.GGUFWriter(path, _ARCH)
+    writer = gguf.GGUFWriter(path, "llama")  # any will do
     _add_vocabulary(writer, words)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

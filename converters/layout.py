@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+import numpy as np
 import numpy.typing as npt
 
 from edgespec.converters.checkpoint import Stored, float32
@@ -13,6 +14,7 @@ from edgespec.converters.packing import Packing, Part
 from edgespec.converters.pool import Pool
 from edgespec.errors import ConversionError
 
+_Arrays = tuple[npt.NDArray[Any], ...]
 _ALIGNMENT = 4096  # a page: the file can be mapped
 
 
@@ -30,7 +32,8 @@ class Place:
             file.write(data.data)
             return
         width, rows = self.part.dtype.itemsize, self.part.shape[-1]
-        for column, piece in enumerate(data):
+        pieces = [data] if data.shape[-1] == rows else data
+        for column, piece in enumerate(pieces):
             file.seek(self.offset + (column * rows + row) * width)
             file.write(piece.data)
 
@@ -48,24 +51,36 @@ class Matrix:
 
         ConversionError for numbers that the packing cannot hold.
         """
-        row = 0
+        row, waiting, held = 0, list[_Arrays](), 0
         for source in self.sources:
-            for size, rows, arrays in pool.map(self._packed, source.blocks(weights=self.packing.step)):
+            for size, arrays in pool.map(self._packed, source.blocks(weights=self.packing.step)):
                 if not arrays:
                     raise ConversionError(
                         f"{source.path}: {source.name} holds numbers that are not finite or too large for this "
                         "quantization; fetch the file again, or try fp32"
                     )
-                for place, data in zip(self.places, arrays, strict=True):
-                    place.write(file, row, data)
-                row += rows
+                waiting.append(arrays)
+                held += size
+                if held >= self.packing.gathered:
+                    row += self._put(file, row, waiting)
+                    waiting, held = [], 0
                 yield source.name, size
+        if waiting:
+            self._put(file, row, waiting)
 
-    def _packed(self, block: npt.NDArray[Any]) -> tuple[int, int, tuple[npt.NDArray[Any], ...]]:
+    def _put(self, file: BinaryIO, row: int, waiting: list[_Arrays]) -> int:
+        """Write these blocks, one below the other, from `row` on; how many rows they are."""
+        for place, blocks in zip(self.places, zip(*waiting, strict=True), strict=True):
+            axis = -1 if place.part.turned else 0
+            data = blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis)
+            place.write(file, row, data)
+        return int(data.shape[axis])
+
+    def _packed(self, block: npt.NDArray[Any]) -> tuple[int, _Arrays]:
         try:
-            return block.size, len(block), self.packing.pack(float32(block))
+            return block.size, self.packing.pack(float32(block))
         except ValueError:
-            return block.size, len(block), ()
+            return block.size, ()
 
 
 class Layout:

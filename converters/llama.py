@@ -1,9 +1,9 @@
-"""What the Llama graph is made of, whatever the output format.
+"""What the graphs of Llama's kind are made of, whatever the output format.
 
 `read` turns a config into a `Llama`, which knows its weights by role. A role is a word of our own
-("attn_q", "ffn_down", ...), not a name of either side: a writer spells it its way, and another family can
-bring its own table of roles. The graph is that of `LlamaForCausalLM` in Hugging Face transformers;
-`MistralForCausalLM` computes the same as long as the context fits its sliding window.
+("attn_q", "ffn_down", ...), not a name of either side: a writer spells it its way. A family is a line of `FAMILIES`:
+where it departs from `LlamaForCausalLM` in Hugging Face transformers. `MistralForCausalLM` computes the same as long
+as the context fits its sliding window; Qwen2 has biases, Qwen3 normalizes the heads of queries and keys.
 """
 
 from __future__ import annotations
@@ -19,8 +19,55 @@ import numpy.typing as npt
 from edgespec.converters.checkpoint import DTYPES, Checkpoint, Json, Stored
 from edgespec.errors import ConversionError
 
-ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM")
-_MODEL_TYPES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM"}
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One architecture of transformers.
+
+    Args:
+        model_type: its name in config.json where that lists no architectures.
+        gguf: llama.cpp's name for it.
+        interleaved: whether llama.cpp turns neighbouring rows of a head against each other, and not its halves.
+        flags: whether config.json says what has biases.
+        biased: roles that have one whatever it says.
+        head_norms: whether the heads of queries and keys are normalized before they are turned.
+        window: the flag of config.json without which its sliding window does not count; empty if it always does.
+    """
+
+    model_type: str
+    gguf: str
+    interleaved: bool = False
+    flags: bool = False
+    biased: frozenset[str] = frozenset()
+    head_norms: bool = False
+    window: str = ""
+
+
+FAMILIES = {
+    "LlamaForCausalLM": Family("llama", "llama", interleaved=True, flags=True),
+    "MistralForCausalLM": Family("mistral", "llama", interleaved=True, flags=True),
+    "Qwen2ForCausalLM": Family(
+        "qwen2", "qwen2", biased=frozenset({"attn_q", "attn_k", "attn_v"}), window="use_sliding_window"
+    ),
+    "Qwen3ForCausalLM": Family("qwen3", "qwen3", head_norms=True, window="use_sliding_window"),
+}
+
+_BLOCK = (  # role, its name in the checkpoint, rows and columns, whether its rows are turned by position
+    ("attn_norm", "input_layernorm", ("hidden",), False),
+    ("attn_q", "self_attn.q_proj", ("queries", "hidden"), True),
+    ("attn_q_norm", "self_attn.q_norm", ("head",), False),
+    ("attn_k", "self_attn.k_proj", ("keys", "hidden"), True),
+    ("attn_k_norm", "self_attn.k_norm", ("head",), False),
+    ("attn_v", "self_attn.v_proj", ("keys", "hidden"), False),
+    ("attn_output", "self_attn.o_proj", ("hidden", "queries"), False),
+    ("ffn_norm", "post_attention_layernorm", ("hidden",), False),
+    ("ffn_gate", "mlp.gate_proj", ("ffn", "hidden"), False),
+    ("ffn_up", "mlp.up_proj", ("ffn", "hidden"), False),
+    ("ffn_down", "mlp.down_proj", ("hidden", "ffn"), False),
+)
+_HEAD_NORMS = {"attn_q_norm", "attn_k_norm"}
+_ATTENTION = {"attn_q", "attn_k", "attn_v", "attn_output"}
+_MLP = {"ffn_gate", "ffn_up", "ffn_down"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +99,12 @@ class RopeScaling:
 
 @dataclass(frozen=True, slots=True)
 class Llama:
-    """The hyperparameters, in our words. `context` is the longest context that is exact."""
+    """The hyperparameters, in our words.
 
+    `context` is the longest context that is exact; `biased` are the roles with a bias.
+    """
+
+    family: Family
     vocabulary: int
     context: int
     hidden: int
@@ -66,8 +117,7 @@ class Llama:
     rope_theta: float
     rope: RopeScaling
     tied: bool
-    attention_bias: bool
-    mlp_bias: bool
+    biased: frozenset[str] = frozenset()
 
     def weights(self) -> list[Weight]:
         """Every tensor that the graph needs, in the order of the computation."""
@@ -81,23 +131,15 @@ class Llama:
         return found
 
     def _block(self, layer: int) -> list[Weight]:
-        h, q, kv = self.hidden, self.heads * self.head_dim, self.kv_heads * self.head_dim
-        table = (  # role, its name in the checkpoint, shape, has a bias, is rotated
-            ("attn_norm", "input_layernorm", (h,), False, False),
-            ("attn_q", "self_attn.q_proj", (q, h), self.attention_bias, True),
-            ("attn_k", "self_attn.k_proj", (kv, h), self.attention_bias, True),
-            ("attn_v", "self_attn.v_proj", (kv, h), self.attention_bias, False),
-            ("attn_output", "self_attn.o_proj", (h, q), self.attention_bias, False),
-            ("ffn_norm", "post_attention_layernorm", (h,), False, False),
-            ("ffn_gate", "mlp.gate_proj", (self.ffn, h), self.mlp_bias, False),
-            ("ffn_up", "mlp.up_proj", (self.ffn, h), self.mlp_bias, False),
-            ("ffn_down", "mlp.down_proj", (h, self.ffn), self.mlp_bias, False),
-        )
+        heads, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        sizes = {"hidden": self.hidden, "ffn": self.ffn, "queries": heads, "keys": keys, "head": self.head_dim}
         found = []
-        for role, name, shape, biased, rotary in table:
-            source = f"model.layers.{layer}.{name}"
+        for role, name, axes, rotary in _BLOCK:
+            if role in _HEAD_NORMS and not self.family.head_norms:
+                continue
+            source, shape = f"model.layers.{layer}.{name}", tuple(sizes[axis] for axis in axes)
             found.append(Weight(role, "weight", layer, f"{source}.weight", shape, rotary))
-            if biased:
+            if role in self.biased:
                 found.append(Weight(role, "bias", layer, f"{source}.bias", shape[:1], rotary))
         return found
 
@@ -135,10 +177,10 @@ class Llama:
 def read(checkpoint: Checkpoint) -> Llama:
     """The graph of a checkpoint, whose tensors were seen to fit. ConversionError if it is not supported."""
     config = _Config(checkpoint)
-    config.check_family()
     heads, hidden = config.count("num_attention_heads"), config.count("hidden_size")
     tied = bool(config.get("tie_word_embeddings", False)) or "lm_head.weight" not in checkpoint.tensors
     llama = Llama(
+        family=config.family,
         vocabulary=config.count("vocab_size"),
         context=config.context(),
         hidden=hidden,
@@ -151,8 +193,7 @@ def read(checkpoint: Checkpoint) -> Llama:
         rope_theta=config.rope_theta(),
         rope=config.rope(),
         tied=tied,
-        attention_bias=bool(config.get("attention_bias", False)),
-        mlp_bias=bool(config.get("mlp_bias", False)),
+        biased=config.biased(),
     )
     if llama.heads % llama.kv_heads or llama.head_dim % 2:
         raise ConversionError(
@@ -169,6 +210,7 @@ class _Config:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.path = checkpoint.folder / "config.json"
         self._values = checkpoint.config
+        self.family = self._family()
 
     def get(self, key: str, default: Any = None) -> Any:
         value = self._values.get(key)
@@ -187,22 +229,27 @@ class _Config:
             raise ConversionError(f"{self.path}: {key} is {value!r}; expected a positive number")
         return float(value)
 
-    def check_family(self) -> None:
+    def _family(self) -> Family:
         names = self.get("architectures")
         kind = str(self.get("model_type"))
-        name = names[0] if isinstance(names, list) and names else _MODEL_TYPES.get(kind, kind)
-        if name not in ARCHITECTURES:
-            raise ConversionError(
-                f"{self.path}: the architecture {name} is not supported; {', '.join(ARCHITECTURES)} are"
-            )
+        types = {family.model_type: name for name, family in FAMILIES.items()}
+        name = str(names[0]) if isinstance(names, list) and names else types.get(kind, kind)
+        if name not in FAMILIES:
+            raise ConversionError(f"{self.path}: the architecture {name} is not supported; {', '.join(FAMILIES)} are")
         if (activation := self.get("hidden_act", "silu")) not in ("silu", "swish"):
             raise ConversionError(f"{self.path}: hidden_act is {activation!r}; only silu is supported")
+        return FAMILIES[name]
+
+    def biased(self) -> frozenset[str]:
+        flags = {"attention_bias": _ATTENTION, "mlp_bias": _MLP} if self.family.flags else {}
+        return self.family.biased.union(*(roles for flag, roles in flags.items() if self.get(flag, False)))
 
     def context(self) -> int:
-        """Beyond its sliding window a Mistral masks what this graph attends to: the window is the limit."""
+        """Beyond its sliding window a model masks what this graph attends to: the window is the limit."""
         longest = self.count("max_position_embeddings", 2048)
-        window = self.get("sliding_window")
-        return min(longest, self.count("sliding_window")) if window is not None else longest
+        counts = not self.family.window or self.get(self.family.window, False)
+        windowed = counts and self.get("sliding_window") is not None
+        return min(longest, self.count("sliding_window")) if windowed else longest
 
     def _scaling(self) -> Json:
         """`rope_scaling`, or the `rope_parameters` that transformers 5 writes in its place."""
@@ -251,7 +298,7 @@ def _check_tensors(checkpoint: Checkpoint, llama: Llama) -> None:
         if name not in used and name != "lm_head.weight" and not name.endswith("rotary_emb.inv_freq"):
             raise ConversionError(
                 f"{checkpoint.folder} has the tensor {name}, for which config.json leaves no place; "
-                "expected a plain Llama graph"
+                "expected the plain graph of its family"
             )
 
 

@@ -27,19 +27,21 @@ _LARGEST_GRAPH = 64_000_000  # bytes; ours are thousands
 _REPORT = 16_000_000  # parameters between two progress reports of one tensor
 
 
-def _blocks(bits: int, block: int) -> Scheme:
-    packing = Blockwise(bits, block, FLOAT)
-    return Scheme(packing, packing)
+def _blocks(bits: int, block: int, half: bool = False) -> Scheme:
+    packing = Blockwise(bits, block, HALF if half else FLOAT)
+    return Scheme(packing, packing, half)
 
 
 _SCHEMES = {
     "fp32": Scheme(Plain(FLOAT), Plain(FLOAT)),
     "fp16": Scheme(Plain(HALF), Plain(HALF), half=True),
     "int8": _blocks(8, 128),
+    "int8-fp16": _blocks(8, 128, half=True),
     "int4": _blocks(4, 128),
     "int4-b32": _blocks(4, 32),
     "int4-b64": _blocks(4, 64),
     "int4-b128": _blocks(4, 128),
+    "int4-fp16": _blocks(4, 128, half=True),
     "r8": Scheme(Turned(), Turned()),
 }
 

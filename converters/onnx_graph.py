@@ -116,7 +116,9 @@ class Graph:
 
     def _attention(self, layer: int, normed: str) -> str:
         llama, name = self._llama, _name(layer, "attn")
-        qkv = self._linear(layer, "attn_q attn_k attn_v", normed)
+        parts = [self._linear(layer, "attn_q attn_k attn_v", normed), "", ""]
+        if llama.family.head_norms:
+            parts = self._normed_heads(layer, parts[0])
         cache = [f"{layer}.key", f"{layer}.value"]
         for part in cache:
             shape = (1, llama.kv_heads, "capacity", llama.head_dim)
@@ -126,11 +128,29 @@ class Graph:
         lengths = ["seqlens_k", "total_sequence_length"]
         return self._node(
             "GroupQueryAttention",
-            [qkv, "", "", *past, *lengths, "rope.cos", "rope.sin", "position_ids", "attention_bias"],
+            [*parts, *past, *lengths, "rope.cos", "rope.sin", "position_ids", "attention_bias"],
             [name, *present],
             {"num_heads": llama.heads, "kv_num_heads": llama.kv_heads, "do_rotary": 1, "rotary_interleaved": 0},
             _MS,
         )
+
+    def _normed_heads(self, layer: int, qkv: str) -> list[str]:
+        """Queries, keys and values apart, the first two normalized head by head."""
+        llama, width = self._llama, self._llama.head_dim
+        sizes = [heads * width for heads in (llama.heads, llama.kv_heads, llama.kv_heads)]
+        parts = [f"{qkv}.{part}" for part in "qkv"]
+        self._node("Split", (qkv, self._constant("heads", np.array(sizes, np.int64))), parts, {"axis": -1})
+        apart = self._constant("apart", np.array([1, -1, width], np.int64))
+        found = []
+        for part, size in zip("qk", sizes, strict=False):
+            name = f"{_name(layer, f'attn_{part}_norm')}"
+            heads = self._node("Reshape", (f"{qkv}.{part}", apart), f"{name}.heads")
+            weight = self._vector(layer, f"attn_{part}_norm")
+            attributes = {"axis": -1, "epsilon": llama.epsilon}
+            normed = self._node("SimplifiedLayerNormalization", (heads, weight), f"{name}.normed", attributes)
+            joined = self._constant(f"joined.{part}", np.array([1, -1, size], np.int64))
+            found.append(self._node("Reshape", (normed, joined), name))
+        return [*found, parts[2]]
 
     def _mlp(self, layer: int, normed: str) -> str:
         gate, up = self._linear(layer, "ffn_gate", normed), self._linear(layer, "ffn_up", normed)

@@ -3,6 +3,7 @@
 A packing has
 
     step                    how many numbers are best packed at a time
+    gathered                how many are best written at a time
     parts(rows, columns)    the arrays that stand for such a matrix
     pack(rows)              float32 [n, columns] as n rows of each part; ValueError for a number that is not finite or
                             too large
@@ -52,6 +53,7 @@ class Plain:
 
     dtype: Dtype
     step: int = 1 << 20
+    gathered: int = 0
 
     def parts(self, rows: int, columns: int) -> tuple[Part, ...]:
         return (Part("weight", self.dtype, (rows, columns)),)
@@ -73,6 +75,7 @@ class Blockwise:
     block: int
     scales: Dtype
     step: int = 1 << 17
+    gathered: int = 0
 
     def width(self, columns: int) -> int:
         """The block of a matrix: no larger than the power of two that covers a row, at least 16."""
@@ -125,7 +128,8 @@ class Blockwise:
 class Turned:
     """Eight bits each and one scale per row, the matrix turned: what MatMulIntegerToFloat takes."""
 
-    step: int = 1 << 22  # the longer the pieces of its columns, the fewer writes
+    step: int = 1 << 20
+    gathered: int = 1 << 25  # the longer the pieces of its columns, the fewer writes
 
     def parts(self, rows: int, columns: int) -> tuple[Part, ...]:
         return (Part("codes", SIGNED, (columns, rows), turned=True), Part("scales", FLOAT, (rows,)))

@@ -230,14 +230,15 @@ def llama(
     padding: int = 0,
     config: Json | None = None,
     generation: Json | None = None,
+    family: str = "llama",
 ) -> Path:
-    """A random Llama; `padding` tokens more than the tokenizer has; `config` overrides config.json."""
+    """A random Llama, qwen2 or qwen3; `padding` tokens more than the tokenizer has; `config` overrides config.json."""
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = write_tokenizer(folder, tokenizer) + padding
     width = head_dim or hidden // heads
     described = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+        "architectures": [f"{family.capitalize()}ForCausalLM"],
+        "model_type": family,
         "hidden_act": "silu",
         "vocab_size": vocabulary,
         "hidden_size": hidden,
@@ -264,6 +265,19 @@ def llama(
     tensors = _tensors(
         seed, vocabulary, hidden, ffn, layers, heads * width, kv_heads * width, tied, attention_bias, mlp_bias
     )
+    if family == "qwen2":
+        attention = _tensors(seed, vocabulary, hidden, ffn, layers, heads * width, kv_heads * width, tied, True, False)
+        tensors |= {
+            name: values
+            for name, values in attention.items()
+            if name.endswith(("q_proj.bias", "k_proj.bias", "v_proj.bias"))
+        }
+    if family == "qwen3":
+        draw = np.random.default_rng(seed)
+        for layer in range(layers):
+            for part in "qk":
+                values = 1 + 0.3 * draw.standard_normal(width)
+                tensors[f"model.layers.{layer}.self_attn.{part}_norm.weight"] = values.astype(np.float32)
     _write_shards(folder, {name: stored(values, dtype) for name, values in tensors.items()}, shards)
     return folder
 

@@ -86,8 +86,11 @@ class Reference:
             turned = y * cos + np.concatenate([-second, first], -1) * sin
             return turned.astype(np.float32, copy=False)
 
-        q = rotate(split("q_proj", heads))
-        k = rotate(split("k_proj", kv_heads)).repeat(heads // kv_heads, 0)
+        def normed(part: str, y: Floats) -> Floats:
+            return self._norm(f"{name}.{part}", y) if f"{name}.{part}.weight" in self._tensors else y
+
+        q = rotate(normed("q_norm", split("q_proj", heads)))
+        k = rotate(normed("k_norm", split("k_proj", kv_heads))).repeat(heads // kv_heads, 0)
         v = split("v_proj", kv_heads).repeat(heads // kv_heads, 0)
         scores = q @ k.transpose(0, 2, 1) / np.float32(q.shape[-1] ** 0.5)
         scores = np.where(np.tril(np.ones((n, n), bool)), scores, np.float32(-np.inf))

@@ -146,7 +146,8 @@ CONFIGS: dict[str, tuple[str, Json]] = {
     "architectures is a word": ("llamas is not supported", {"architectures": "x", "model_type": "llamas"}),
     "activation is an object": ("hidden_act is {}", {"hidden_act": {}}),
     "scaling is of no kind": ("the rope scaling \\[\\]", {"rope_scaling": {"type": []}}),
-    "architecture": ("Qwen3ForCausalLM is not supported; Llama", {"architectures": ["Qwen3ForCausalLM"]}),
+    "architecture": ("GemmaForCausalLM is not supported; Llama", {"architectures": ["GemmaForCausalLM"]}),
+    "architectures are lists": ("is not supported; Llama", {"architectures": [["LlamaForCausalLM"]]}),
     "model type": ("bert is not supported", {"architectures": None, "model_type": "bert"}),
     "activation": ("hidden_act is 'gelu'", {"hidden_act": "gelu"}),
     "yarn": (

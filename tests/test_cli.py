@@ -308,6 +308,17 @@ def test_without_a_command_the_help_is_shown() -> None:
     assert "Commands:\n" in done.stdout + done.stderr
 
 
+def test_convert_to_a_folder(tmp_path: Path) -> None:
+    source, out = checkpoints.llama(tmp_path / "source"), tmp_path / "model"
+    done = run("convert", source, "--to", "onnx", "--out", out)
+    assert done.returncode == 0, done.stderr
+    size = sum(path.stat().st_size for path in out.iterdir())
+    assert done.stderr.splitlines()[-1] == f"{out}: {size / 1e6:.1f} MB, int8"
+    assert "exists" in refused(run("convert", source, "--to", "onnx", "--out", out))
+    assert run("convert", source, "--to", "onnx", "--quant", "int4", "--out", out, "--force").returncode == 0
+    assert "known: fp32" in refused(run("convert", source, "--to", "onnx", "--quant", "q9", "--out", out))
+
+
 def test_convert_refuses_in_one_line(tmp_path: Path) -> None:
     out = tmp_path / "out.gguf"
     assert "must end in .gguf" in refused(run("convert", tmp_path, "--out", tmp_path / "out.bin"))

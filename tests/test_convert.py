@@ -51,6 +51,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "config": {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": None},
         "tied": False,
     },
+    "qwen2": {"family": "qwen2", "config": {"sliding_window": 8, "use_sliding_window": False}, "tied": False},
+    "qwen3": {"family": "qwen3", "head_dim": 32},
 }
 
 
@@ -213,6 +215,15 @@ def test_metadata(tmp_path: Path) -> None:
         assert found[f"general.sampling.{key}"] == pytest.approx(value)
     assert (found["tokenizer.ggml.bos_token_id"], found["tokenizer.ggml.eos_token_id"]) == (0, 2)
     assert found["tokenizer.chat_template"] == checkpoints.CHATML
+
+
+@pytest.mark.parametrize(("flag", "context"), [(False, 512), (True, 128), ("absent", 512)])
+def test_a_family_has_its_name_and_its_window(flag: bool | str, context: int, tmp_path: Path) -> None:
+    settings = {"architectures": None, "sliding_window": 128, "use_sliding_window": flag}
+    source = checkpoints.llama(tmp_path / "source", family="qwen2", config=settings)
+    found = fields(run(source, tmp_path / "model.gguf"))
+    assert found["general.architecture"] == "qwen2"
+    assert found["qwen2.context_length"] == context
 
 
 def test_no_sampling_means_temperature_zero(tmp_path: Path) -> None:

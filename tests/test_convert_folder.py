@@ -140,7 +140,7 @@ def test_an_output_that_comes_into_being_meanwhile(force: bool, folder: bool, so
         output.mkdir()
         theirs = output / "theirs"
     theirs.write_text("theirs")
-    with pytest.raises(ConversionError, match="meanwhile|exists|file or a link|holds theirs"):
+    with pytest.raises(ConversionError, match=r"meanwhile|exists|file or a link|holds theirs"):
         next(work)
     assert theirs.read_text() == "theirs"
     assert names(output.parent) == ["model"]
@@ -259,9 +259,9 @@ def test_what_travels(source: Path, output: Path, tmp_path: Path) -> None:
 
 
 def described(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    return tuple(  # type: ignore[return-value]
-        json.loads((folder / f"{name}.json").read_text()) for name in ("tokenizer_config", "generation_config")
-    )
+    names = ("tokenizer_config", "generation_config")
+    settings, generation = (json.loads((folder / f"{name}.json").read_text()) for name in names)
+    return settings, generation
 
 
 BOS: list[tuple[str, Callable[[dict[str, Any]], None], bool]] = [
