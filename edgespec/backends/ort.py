@@ -25,7 +25,6 @@ from .ort_session import OrtSession
 from .ort_vocabulary import OrtVocabulary, TokenizerFiles
 
 _QUIET = 4
-_HALF = "fp16"
 
 
 def open_model(path: Path, device: Device, interrupt: Interrupt) -> OrtModel:
@@ -57,7 +56,7 @@ class OrtModel:
         self.sampling = files.sampling
         self.vocabulary = OrtVocabulary(files, described.vocabulary)
         provider = CPU if device.provider == "auto" and not device.gpu_layers else device.provider
-        asked = chosen(provider, half=described.quantization == _HALF)
+        asked = chosen(provider, half=described.half)
         if device.exact and asked != CPU:
             raise OptionError(
                 f"exact is {device.exact}, but off the CPU passes of one width may still differ in their last bits; "

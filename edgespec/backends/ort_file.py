@@ -39,6 +39,16 @@ class Described:
     data_bytes: int
 
     @property
+    def half(self) -> bool:
+        """Whether activations, cache and bias are float16, and not float32."""
+        return self.quantization.endswith("fp16")
+
+    @property
+    def least_rows(self) -> int:
+        """The fewest rows of logits a pass can give: quantized in the graph, activations must be some."""
+        return int(self.quantization == "r8")
+
+    @property
     def summary(self) -> str:
         """Name, parameters and quantization: Qwen (7.6B, int4)."""
         size = f"{self.parameters / 1e9:.1f}B" if self.parameters >= 1e9 else f"{self.parameters / 1e6:.1f}M"

@@ -32,7 +32,7 @@ class Graph:
     @property
     def dtype(self) -> npt.DTypeLike:
         """What activations, cache and bias are computed in."""
-        return np.float16 if self.model.quantization == "fp16" else np.float32
+        return np.float16 if self.model.half else np.float32
 
 
 class Passes:
@@ -109,8 +109,7 @@ class Passes:
 
     def _run(self, n: int, total: int, bias: npt.NDArray[Any], rows: int) -> None:
         self._last[0], self._total[0] = total - 1, total
-        # r8 cannot take no rows at all.
-        binding = self._binding(n, rows or int(self._graph.model.quantization == "r8"))
+        binding = self._binding(n, max(rows, self._graph.model.least_rows))
         value = bindings().OrtValue.ortvalue_from_numpy(bias.reshape(1, 1, n, total))
         binding.bind_ortvalue_input("attention_bias", value)
         self._options.terminate = False
