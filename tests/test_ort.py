@@ -404,7 +404,12 @@ def test_a_long_text_is_prefilled_in_narrower_passes(onnx_target: Model, monkeyp
     passes = session._passes  # type: ignore[attr-defined]
     sizes: list[int] = []
     run = passes._run
-    monkeypatch.setattr(passes, "_run", lambda n, total, bias, rows: (sizes.append(n), run(n, total, bias, rows)))
+
+    def noted(n: int, total: int, bias: Any, rows: int) -> None:
+        sizes.append(n)
+        run(n, total, bias, rows)
+
+    monkeypatch.setattr(passes, "_run", noted)
     assert passes.widest(0) == WIDEST
     monkeypatch.setattr("edgespec.backends.ort_passes._MOST_BIAS", 100_000)
     session.prefill(tokens)
@@ -584,6 +589,12 @@ def test_the_command_line_takes_onnx_models(onnx_folders: Folders, tmp_path: Pat
     done = edgespec("check", *asked, "--backend", "llama")
     assert done.returncode == 1
     assert "is a model for the backend onnx, not for llama" in done.stderr
+
+
+def test_what_is_not_as_asked_for_is_told(onnx_folders: Folders) -> None:
+    done = edgespec("chat", onnx_folders("int4"), "--ctx", "5000", "-p", "one", "--max-tokens", "2", "--draft", "none")
+    assert done.returncode == 0, done.stderr
+    assert "holds 2048 tokens and not 5000: it has positions for no more" in done.stderr
 
 
 def test_tune_takes_onnx_models(onnx_folders: Folders) -> None:

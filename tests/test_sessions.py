@@ -254,3 +254,24 @@ def test_a_tree_that_nobody_settles_is_forgotten(engine: Engine) -> None:
         same(session, engine.model, [*text, 1], engine.rounding)
         session.rollback(20)
     session.close()
+
+
+def test_a_chain_after_a_tree_that_nobody_settles(engine: Engine, session: Session) -> None:
+    """What is kept then are the chain's nodes and not the tree's."""
+    session.prefill(PROMPT)
+    session.decode([7, 8, 9], (-1, 0, 0))
+    session.decode([10, 11, 12])
+    session.rollback(len(PROMPT), [0, 1])
+    same(session, engine.model, [*PROMPT, 10, 11], engine.rounding)
+
+
+def test_a_tree_may_begin_the_text_and_fill_the_context(engine: Engine) -> None:
+    session, alone = engine.model.session(256), engine.model.session(256)
+    tokens = words(dice(3), session.context)
+    parents = [-1, *range(len(tokens) - 2), 0]
+    rows = session.decode(tokens, parents).copy()
+    np.testing.assert_allclose(rows[:-1], alone.decode(tokens[:-1]), atol=engine.rounding)
+    session.rollback(0, range(len(tokens) - 1))
+    assert list(session.tokens) == tokens[:-1]
+    session.close()
+    alone.close()

@@ -63,7 +63,7 @@ class OrtSession:
         self._decoded = 0
         start = len(self._held)
         try:
-            while (left := tokens[len(self._held) - start :]) and len(left):
+            while left := tokens[len(self._held) - start :]:
                 chunk = self._passes.widest(len(self._held))
                 self._append(left[: chunk // (self._exact or 1) * (self._exact or 1)], logits=False)
         except (EngineError, Interrupted):
