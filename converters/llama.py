@@ -152,20 +152,24 @@ class Llama:
         llama3 scaling: long wavelengths are stretched by the factor, short ones kept, those between blended.
         Linear scaling divides all alike and needs no table.
         """
-        if self.rope.kind != "llama3":
-            return None
-        rope = self.rope
-        wavelengths = 2 * pi * self.rope_theta ** (np.arange(0, self.head_dim, 2) / self.head_dim)
-        turns = rope.original_context / wavelengths
-        blend = np.clip((turns - rope.low) / (rope.high - rope.low), 0.0, 1.0)
-        factors: npt.NDArray[np.float32] = (1.0 / ((1.0 - blend) / rope.factor + blend)).astype(np.float32)
-        return factors
+        return self._divisors().astype(np.float32) if self.rope.kind == "llama3" else None
 
     def frequencies(self) -> npt.NDArray[np.float64]:
         """How far each pair of a head is turned per position, in radians, float64 [head_dim / 2], scaling included."""
-        plain = self.rope_theta ** (-np.arange(0, self.head_dim, 2) / self.head_dim)
-        factors = self.rope_factors()
-        found: npt.NDArray[np.float64] = plain / (self.rope.factor if factors is None else factors)
+        found: npt.NDArray[np.float64] = self._frequencies() / self._divisors()
+        return found
+
+    def _frequencies(self) -> npt.NDArray[np.float64]:
+        found: npt.NDArray[np.float64] = self.rope_theta ** (-np.arange(0, self.head_dim, 2) / self.head_dim)
+        return found
+
+    def _divisors(self) -> npt.NDArray[np.float64]:
+        rope = self.rope
+        if rope.kind != "llama3":
+            return np.full(self.head_dim // 2, rope.factor)
+        turns = rope.original_context * self._frequencies() / (2 * pi)
+        blend = np.clip((turns - rope.low) / (rope.high - rope.low), 0.0, 1.0)
+        found: npt.NDArray[np.float64] = 1.0 / ((1.0 - blend) / rope.factor + blend)
         return found
 
     def permutation(self) -> npt.NDArray[np.int64]:

@@ -25,6 +25,10 @@ MODEL = "model.onnx"
 _FORMAT = "1"  # of what a reader has to know beside the graph
 _LARGEST_GRAPH = 64_000_000  # bytes; ours are thousands
 _REPORT = 16_000_000  # parameters between two progress reports of one tensor
+# https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html, "When and why do I need to try U8U8?"
+_SATURATES = (
+    "r8 wants a CPU with VNNI or ARM's dot product: on older ones ONNX Runtime's sums of 8-bit products saturate"
+)
 
 
 def _blocks(bits: int, block: int, half: bool = False) -> Scheme:
@@ -68,6 +72,8 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
     _check_heads(checkpoint, graph)
     yield Progress("the tokenizer", 0, total)
     files = companions.read(checkpoint, graph.vocabulary)
+    if quantization == "r8":
+        yield Note(_SATURATES)
     yield Progress("the plan", 0, total)
     scheme = _SCHEMES[quantization]
     made = Graph(checkpoint, graph, scheme)

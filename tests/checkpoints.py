@@ -119,7 +119,7 @@ def byte_level_json(kind: str, size: int = 700) -> str:
 
 
 @cache
-def sentencepiece_model(size: int = 600, kind: str = "bpe", byte_fallback: bool = True) -> bytes:
+def sentencepiece_model(size: int = 600, kind: str = "bpe", byte_fallback: bool = True, prefix: bool = True) -> bytes:
     """A SentencePiece model as Llama 2's is made: identity normalization, byte fallback, a dummy prefix."""
     written = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -128,6 +128,7 @@ def sentencepiece_model(size: int = 600, kind: str = "bpe", byte_fallback: bool 
         vocab_size=size,
         model_type=kind,
         byte_fallback=byte_fallback,
+        add_dummy_prefix=prefix,
         normalization_rule_name="identity",
         remove_extra_whitespaces=False,
         character_coverage=0.98,

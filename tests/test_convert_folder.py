@@ -314,6 +314,17 @@ def test_a_sentencepiece_model_becomes_a_tokenizer_json(output: Path, tmp_path: 
     assert (output / "tokenizer.model").read_bytes() == checkpoints.sentencepiece_model()
 
 
+def test_a_sentencepiece_model_without_a_prefix(output: Path, tmp_path: Path) -> None:
+    source = checkpoints.llama(tmp_path / "source", tokenizer="spm-model", config={"bos_token_id": 1})
+    (source / "tokenizer.model").write_bytes(checkpoints.sentencepiece_model(prefix=False))
+    judge = sentencepiece.SentencePieceProcessor(model_file=str(source / "tokenizer.model"))
+    ours = Tokenizer.from_file(str(exhaust(source, output) / "tokenizer.json"))
+    for text in ("Hello", " Hello", "I'll book a table"):
+        tokens = ours.encode(text, add_special_tokens=False).ids
+        assert tokens == judge.encode(text)
+        assert ours.decode(tokens) == text
+
+
 def test_a_sentencepiece_model_that_tokenizers_cannot_do(
     output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

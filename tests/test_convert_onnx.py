@@ -12,7 +12,7 @@ import onnx
 import pytest
 from tokenizers import Tokenizer
 
-from edgespec.converters import Progress, convert, default_quantization, quantizations
+from edgespec.converters import Note, Progress, convert, default_quantization, quantizations
 from edgespec.converters import onnx as onnx_writer
 from edgespec.converters.checkpoint import Stored
 from edgespec.converters.onnx_graph import Scheme
@@ -161,6 +161,16 @@ def test_hidden_states_are_the_stream_after_each_layer(tmp_path: Path) -> None:
     near(ours.hidden["hidden.0"], first.hidden["hidden.0"])
 
 
+@pytest.mark.parametrize("rope", [None, LLAMA3])
+def test_every_position_has_its_rotation(rope: Any, tmp_path: Path) -> None:
+    """More positions than are computed at a time, and not a multiple of them."""
+    source = checkpoints.llama(tmp_path / "source", rope=rope, config={"max_position_embeddings": 2500})
+    model = onnx.load_model(run(source, tmp_path / "out") / "model.onnx")
+    stored = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    for name, expected in zip(("rope.cos", "rope.sin"), Reference(source)._rotation(2500), strict=True):
+        np.testing.assert_allclose(stored[name], expected[:, : expected.shape[1] // 2], atol=1e-6)
+
+
 PACKINGS: tuple[Packing, ...] = (
     *(Blockwise(bits, block, scales) for bits in (4, 8) for block in (32, 128) for scales in (FLOAT, HALF)),
     Turned(),
@@ -296,6 +306,15 @@ def test_a_second_conversion_gives_the_same_bytes(odd: Path, tmp_path: Path) -> 
     assert {path.name: path.read_bytes() for path in first.iterdir()} == {
         path.name: path.read_bytes() for path in second.iterdir()
     }
+
+
+@pytest.mark.parametrize(("name", "notes"), [("int8", 0), ("r8", 1)])
+def test_what_needs_a_newer_cpu_says_so(name: str, notes: int, tmp_path: Path) -> None:
+    source = checkpoints.llama(
+        tmp_path / "source", tokenizer="qwen2"
+    )  # NFC is no matter here: the tokenizer is its own
+    steps = convert(source, tmp_path / "out", fmt="onnx", quantization=name)
+    assert ["VNNI" in step.text for step in steps if isinstance(step, Note)] == [True] * notes
 
 
 def test_names() -> None:

@@ -60,7 +60,17 @@ def test_data_files_are_found_where_the_package_is() -> None:
     assert (resources.files("edgespec.models") / "demo" / "target.gguf").is_file()
 
 
-HEAVY = {"llama_cpp", "onnxruntime", "gguf", "tokenizers", "sentencepiece", "huggingface_hub", "prompt_toolkit", "rich"}
+HEAVY = {
+    "llama_cpp",
+    "onnxruntime",
+    "onnx",
+    "gguf",
+    "tokenizers",
+    "sentencepiece",
+    "huggingface_hub",
+    "prompt_toolkit",
+    "rich",
+}
 
 
 def test_import_loads_no_engine() -> None:
