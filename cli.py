@@ -49,7 +49,7 @@ def chat(
     stats: bool,
     as_json: bool,
 ) -> None:
-    """Chat with MODEL, a GGUF file; without one, with the bundled demo pair."""
+    """Chat with MODEL, a GGUF file or the folder of an ONNX model; without one, with the bundled demo pair."""
     from edgespec.terminal import chat as terminal  # noqa: PLC0415
     from edgespec.terminal.show import Drafts  # noqa: PLC0415
 

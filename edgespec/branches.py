@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from .errors import EngineError
 
 
@@ -68,6 +71,14 @@ class Branches:
                 return False
             above = node
         return True
+
+    def ancestry(self) -> npt.NDArray[np.bool_]:
+        """Of each node (row), which nodes lie on the path down to it, itself among them."""
+        on_path = np.eye(len(self), dtype=np.bool_)
+        for node, parent in enumerate(self.parents):
+            if parent >= 0:
+                on_path[node] |= on_path[parent]
+        return on_path
 
     def shared(self, path: Sequence[int]) -> list[int]:
         """Of each leaf, how many nodes of `path` lie above it (or are it): they are the first so many."""

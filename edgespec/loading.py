@@ -44,8 +44,8 @@ def load(
     """Load a target, and a draft model if one is given, and measure what passes cost unless that is known.
 
     Args:
-        model: a GGUF file.
-        draft: a small GGUF file.
+        model: a GGUF file, or the folder of an ONNX model that edgespec converted.
+        draft: a small one, of either kind.
         interrupt: set it from another thread to give up loading.
         on_progress: told how far measuring is; it runs once for each model and machine.
 

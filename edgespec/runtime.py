@@ -65,6 +65,11 @@ class Runtime:
         return " with draft ".join(model.description for model in self._pair.models)
 
     @property
+    def notices(self) -> Sequence[str]:
+        """What the user should know of how the models were loaded: where that is not as asked for."""
+        return [notice for model in self._pair.models for notice in model.notices]
+
+    @property
     def step_prices(self) -> dict[str, float]:
         """By drafter, the seconds that a guess takes; 0 for those that cost nothing to speak of."""
         return {drafter.name: drafter.step_price for drafter in self._pair.drafters}

@@ -132,7 +132,7 @@ def opener(target: Path, draft: Path | None, device: Device, interrupt: Interrup
 
     @contextmanager
     def opened(threads: int) -> Iterator[tuple[Session, Session | None]]:
-        asked = Device(device.context, threads, device.gpu_layers)
+        asked = replace(device, threads=threads, exact=0)
         with closing(open_model(target, asked, interrupt)) as model:
             context = context_length(asked, model)
             with closing(model.session(context)) as session:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,15 +23,21 @@ def demo() -> Pair:
 
 def with_draft(target: Path) -> Pair:
     """`target` and the draft model beside it: a file of its name with `.draft` before the suffix (`qwen.gguf`,
-    `qwen.draft.gguf`), or one called `draft.gguf`, where there is one."""
+    `qwen.draft.gguf`), or one called `draft.gguf`, where there is one. Of a folder, the folders `NAME.draft` or
+    `draft` beside it that hold a model.onnx."""
     if not target.name:
         return Pair(target, None)
-    beside = (target.with_name(f"{target.stem}.draft{target.suffix}"), target.with_name(f"draft{target.suffix}"))
-    return Pair(target, next((path for path in beside if _is_file(path) and path != target), None))
+    stem, suffix = (target.name, "") if _is(Path.is_dir, target) else (target.stem, target.suffix)
+    beside = (target.with_name(f"{stem}.draft{suffix}"), target.with_name(f"draft{suffix}"))
+    return Pair(target, next((path for path in beside if _is_model(path) and path != target), None))
 
 
-def _is_file(path: Path) -> bool:
+def _is_model(path: Path) -> bool:
+    return (_is(Path.is_file, path) and bool(path.suffix)) or _is(Path.is_file, path / "model.onnx")
+
+
+def _is(kind: Callable[[Path], bool], path: Path) -> bool:
     try:
-        return path.is_file()
+        return kind(path)
     except OSError:  # what is wrong with the folder is told when the target is opened
         return False

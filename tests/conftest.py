@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from edgespec.backends import Device, Interrupt, Model, open_model
+from edgespec.converters import convert
+
+from . import checkpoints
 
 
 def _find_benchmarks() -> None:
@@ -54,5 +57,34 @@ def demo() -> dict[str, Path]:
 def demo_target(demo: dict[str, Path]) -> Iterator[Model]:
     """The demo's target, loaded once. Tests open sessions of their own."""
     model = open_model(demo["target"], Device(threads=2), Interrupt())
+    yield model
+    model.close()
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small random checkpoint with the tokenizer of a chat model, and with tokens enough for any test's numbers."""
+    folder = tmp_path_factory.mktemp("checkpoint") / "small"
+    config = {"max_position_embeddings": 2048}
+    return checkpoints.llama(folder, tokenizer="qwen2", padding=4096, dtype="F32", config=config)
+
+
+@pytest.fixture(scope="session")
+def onnx_folders(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of that checkpoint as an ONNX model, by quantization; converted when first asked for."""
+    folder = tmp_path_factory.mktemp("onnx")
+
+    def converted(quantization: str) -> Path:
+        if not (output := folder / quantization).exists():
+            list(convert(checkpoint, output, fmt="onnx", quantization=quantization))
+        return output
+
+    return converted
+
+
+@pytest.fixture(scope="session")
+def onnx_target(onnx_folders: Callable[[str], Path]) -> Iterator[Model]:
+    """The same in fp32, loaded once. Tests open sessions of their own."""
+    model = open_model(onnx_folders("fp32"), Device(threads=1), Interrupt())
     yield model
     model.close()

@@ -258,7 +258,9 @@ def test_bad_model_files_are_one_line(tmp_path: Path) -> None:
     text.write_text("hello")
     assert "half.gguf cannot be loaded" in refused(run("chat", half, "-p", "x"))
     assert "not a GGUF file" in refused(run("chat", text, "-p", "x"))
-    assert "not a model file" in refused(run("chat", tmp_path, "-p", "x"))
+    assert "holds several models (half.gguf, text.gguf)" in refused(run("chat", tmp_path, "-p", "x"))
+    (tmp_path / "empty").mkdir()
+    assert "not a model file" in refused(run("chat", tmp_path / "empty", "-p", "x"))
 
 
 def test_a_prompt_longer_than_the_context_is_one_line() -> None:

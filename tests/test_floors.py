@@ -17,7 +17,7 @@ HOUSE = Path(edgespec.__file__).parent
 #: From the ground up. Modules of one floor do not import each other.
 FLOORS = [
     {"errors", "types", "automaton"},
-    {"sampling", "llamacpp", "cache", "branches"},
+    {"sampling", "llamacpp", "cache", "branches", "machine"},
     {"verify", "backends", "text", "stats"},
     {"spelling"},
     {"prices", "calibration", "template", "drafters"},

@@ -18,10 +18,8 @@ from edgespec import Device, Finished, Interrupt, Runtime, Sampling, Speculation
 from edgespec.backends import Model, Session, open_model
 from edgespec.errors import (
     ContextOverflow,
-    EngineError,
     Interrupted,
     ModelFileError,
-    RollbackError,
     VocabularyMismatch,
 )
 from edgespec.sampling import SHARED, distribution, gumbel
@@ -53,99 +51,6 @@ def fresh(model: Model, tokens: Sequence[int]) -> Floats:
         return np.concatenate([session.decode([token]).copy() for token in tokens])
     finally:
         session.close()
-
-
-def test_one_pass_many_passes_and_a_prefill_agree(demo_target: Model, session: Session, prompt: list[int]) -> None:
-    one_by_one = fresh(demo_target, prompt)
-    assert one_by_one.shape == (len(prompt), demo_target.vocabulary.size)
-    assert one_by_one.dtype == np.float32
-    assert one_by_one.std(axis=1).min() > 1, "these are no logits"
-    np.testing.assert_allclose(session.decode(prompt), one_by_one, atol=ROUNDING)
-    for cut in (1, 7, len(prompt) - 1):
-        session.rollback(0)
-        session.prefill(prompt[:cut])
-        assert list(session.tokens) == prompt[:cut]
-        np.testing.assert_allclose(session.decode(prompt[cut:]), one_by_one[cut:], atol=ROUNDING)
-    assert list(session.tokens) == prompt
-
-
-def test_a_prefill_longer_than_a_chunk(demo_target: Model) -> None:
-    """Chunks of 512: the positions must go on from one to the next."""
-    tokens = [5 + n % 700 for n in range(700)]
-    rows = []
-    for cut in (0, 100, 512, 699):
-        session = demo_target.session(1024)
-        session.prefill(tokens[:cut])
-        session.prefill(tokens[cut:-1])
-        rows.append(session.decode(tokens[-1:]).copy())
-        assert list(session.tokens) == tokens
-        session.close()
-    for row in rows[1:]:
-        np.testing.assert_allclose(row, rows[0], atol=ROUNDING)
-
-
-def test_rollback_is_exact(demo_target: Model, session: Session, prompt: list[int]) -> None:
-    """What was rolled back must leave no trace: the same pass gives the very same numbers."""
-    session.prefill(prompt)
-    first = session.decode([7, 8, 9]).copy()
-    for rubbish in ([100, 101], [7, 8, 9], [1] * 50, [7]):
-        session.rollback(len(prompt))
-        session.decode(rubbish)
-        session.rollback(len(prompt))
-        assert list(session.tokens) == prompt
-        assert (session.decode([7, 8, 9]) == first).all()
-
-
-def test_rollback_keeps_accepted_tokens(demo_target: Model, session: Session, prompt: list[int]) -> None:
-    session.prefill(prompt)
-    for keep in ([], [0], [0, 1], [0, 1, 2]):
-        session.rollback(len(prompt))
-        session.decode([7, 8, 9])
-        session.rollback(len(prompt), keep)
-        kept = [*prompt, *[7, 8, 9][: len(keep)]]
-        assert list(session.tokens) == kept
-        right = fresh(demo_target, [*kept, 11])[-1:]
-        np.testing.assert_allclose(session.decode([11]), right, atol=ROUNDING)
-
-
-def test_rollback_that_cannot_be_is_an_error_and_changes_nothing(session: Session, prompt: list[int]) -> None:
-    session.prefill(prompt)
-    session.decode([7, 8, 9])
-    held, n = list(session.tokens), len(prompt)
-    for length, keep in [
-        (n + 4, []),
-        (-1, []),
-        (n, [1]),
-        (n, [0, 2]),
-        (n, [0, 1, 2, 3]),
-        (n - 1, [0]),
-        (n + 1, [0]),
-    ]:
-        with pytest.raises(RollbackError):
-            session.rollback(length, keep)
-        assert list(session.tokens) == held
-    session.rollback(n + 3)
-    session.rollback(n, [0])
-    assert list(session.tokens) == held[: n + 1]
-
-
-def test_what_does_not_fit_is_refused_and_changes_nothing(demo_target: Model) -> None:
-    session = demo_target.session(40)
-    session.prefill([5] * 38)
-    for call in (session.decode, session.prefill):
-        with pytest.raises(ContextOverflow, match="38 \\+ 3 tokens do not fit the context of 40"):
-            call([1, 2, 3])
-    assert len(session.tokens) == 38
-    assert len(session.decode([1, 2])) == 2
-    session.close()
-
-
-def test_a_pass_too_wide_for_the_batch_is_an_error(demo_target: Model) -> None:
-    session = demo_target.session(2048)
-    assert session.widest == 512
-    with pytest.raises(EngineError, match="at most 512"):
-        session.decode([5] * 513)
-    session.close()
 
 
 def test_the_price_depends_on_file_and_threads(demo: dict[str, Path]) -> None:

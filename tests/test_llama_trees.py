@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,10 @@ import pytest
 from edgespec import Device, Interrupt
 from edgespec.backends import Model, Session, open_model
 from edgespec.backends.llama import LlamaModel
-from edgespec.errors import ClosedError, ContextOverflow, EngineError, Interrupted, RollbackError
+from edgespec.errors import ClosedError, EngineError, Interrupted
 from edgespec.llamacpp import bindings
 
+from .branching import dice, paths, same, words
 from .requantize import requantize
 
 #: By how much a logit may differ where the cells of a text are in another order: attention sums in half precision,
@@ -64,38 +64,6 @@ def sharp(demo: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> It
     model.close()
 
 
-def paths(parents: Sequence[int]) -> list[list[int]]:
-    """The nodes from a root down to each leaf."""
-    found = []
-    for leaf in range(len(parents)):
-        if leaf not in parents:
-            path = [leaf]
-            while parents[path[0]] >= 0:
-                path.insert(0, parents[path[0]])
-            found.append(path)
-    return found
-
-
-def dice(seed: int) -> random.Random:
-    return random.Random(seed)  # noqa: S311 - no secret
-
-
-def words(rng: random.Random, n: int) -> list[int]:
-    return [rng.randrange(5, 4000) for _ in range(n)]
-
-
-def grown(rng: random.Random, n: int) -> list[int]:
-    """A tree of `n` nodes that is no chain: bushy, slender, or several."""
-    kind = rng.choice(["wide", "slender", "any", "forest"])
-    if kind == "forest" or n < 3:
-        return [-1, *(rng.randrange(-1, node) for node in range(1, n - 1)), -1]
-    parents = [-1, 0]
-    for node in range(2, n - 1):
-        choices = {"wide": rng.choice([0, 0, 1]), "slender": node - 1, "any": rng.randrange(node)}
-        parents.append(choices[kind])
-    return [*parents, 0]
-
-
 # --- each branch as if it were alone
 
 
@@ -135,77 +103,6 @@ def test_a_chain_given_as_a_tree_is_a_chain(demo: dict[str, Path]) -> None:
     model.close()
 
 
-# --- many rounds
-
-
-def rounds(model: Model, rng: random.Random, context: int, begin: int) -> int:
-    """Rounds of trees and chains, most of which is wrong, against a session that is told right away what is right.
-
-    Returns how often the context was full.
-    """
-    session, plain = model.session(context), model.session(context)
-    text = words(rng, begin)
-    session.prefill(text)
-    plain.prefill(text)
-    full = 0
-    for _ in range(60):
-        start = len(plain.tokens)
-        tokens = words(rng, rng.choice([2, 3, 4, 8, 12, 24, 48, 64]))
-        parents = grown(rng, len(tokens))
-        if start + len(tokens) > context:
-            with pytest.raises(ContextOverflow):
-                session.decode(tokens, parents)
-            tokens, parents = tokens[: context - start], parents[: context - start]
-            full += 1
-        if len(tokens) < 2:
-            session.rollback(begin)
-            plain.rollback(begin)
-            continue
-        rows = session.decode(tokens, parents).copy()
-        path = rng.choice(paths(parents))
-        np.testing.assert_allclose(rows[path], plain.decode([tokens[i] for i in path]), atol=ROUNDING)
-        kept = path[: rng.choice([0, 1, 1, 2, 3, len(path)])]
-        session.rollback(start, kept)
-        plain.rollback(start + len(kept))
-        assert list(session.tokens) == list(plain.tokens)
-        if rng.random() < 0.3 and len(plain.tokens) + 3 <= context:
-            chain = words(rng, 3)
-            np.testing.assert_allclose(session.decode(chain), plain.decode(chain), atol=ROUNDING)
-            if rng.random() < 0.5:
-                session.rollback(len(plain.tokens) - 3, [0])
-                plain.rollback(len(plain.tokens) - 2)
-        if rng.random() < 0.05:
-            length = rng.randrange(begin // 2, len(plain.tokens) + 1)
-            session.rollback(length)
-            plain.rollback(length)
-    session.close()
-    plain.close()
-    return full
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_many_rounds_of_trees_leave_no_trace(sharp: Model, seed: int) -> None:
-    rounds(sharp, dice(seed), 1024, 0)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_trees_at_the_end_of_the_context(sharp: Model, seed: int) -> None:
-    """No room but what rejected branches gave back: 256 cells are all there are."""
-    assert rounds(sharp, dice(seed), 256, 225) > 3
-
-
-def test_a_tree_may_fill_the_context(sharp: Model) -> None:
-    session = sharp.session(256)
-    session.prefill([5] * 200)
-    for _ in range(3):
-        session.decode(words(dice(0), 56), [-1, *[0] * 55])
-        session.rollback(200)
-    with pytest.raises(ContextOverflow):
-        session.decode([5] * 57, [-1, *[0] * 56])
-    assert len(session.tokens) == 200
-    session.close()
-
-
 def test_a_tree_costs_no_copy_of_the_text(demo: dict[str, Path]) -> None:
     """A sequence keeps the text from tree to tree: else a round would cost the more, the longer the text."""
     low = Calls()
@@ -228,52 +125,6 @@ def test_a_tree_costs_no_copy_of_the_text(demo: dict[str, Path]) -> None:
 # --- what is refused, and what goes wrong
 
 
-def same(session: Session, model: Model, text: list[int]) -> None:
-    """`session` holds `text` and nothing else: what follows is what follows in a session of its own."""
-    assert list(session.tokens) == text
-    other = model.session(256)
-    other.prefill(text)
-    for tokens, tree in (([8, 9], None), ([8, 9, 10, 11], (-1, 0, 0, -1)), ([9], None)):
-        np.testing.assert_allclose(session.decode(tokens, tree), other.decode(tokens, tree), atol=ROUNDING)
-        for each in (session, other):
-            each.rollback(len(text))
-    other.close()
-
-
-def test_only_paths_are_kept(sharp: Model) -> None:
-    session, text = sharp.session(256), words(dice(1), 20)
-    session.prefill(text)
-    session.decode([7, 8, 9, 10, 11], (-1, 0, 0, 1, 2))
-    for length, keep in [(20, [1]), (20, [0, 3]), (20, [0, 1, 2]), (19, [0]), (21, []), (-1, []), (20, [5])]:
-        with pytest.raises(RollbackError):
-            session.rollback(length, keep)
-    session.rollback(20, [0, 2, 4])
-    with pytest.raises(RollbackError):
-        session.rollback(20, [0])
-    same(session, sharp, [*text, 7, 9, 11])
-    session.close()
-
-
-def test_a_tree_that_nobody_settles_is_forgotten(sharp: Model) -> None:
-    session, text = sharp.session(256), words(dice(1), 20)
-    session.prefill(text)
-    for length in (20, 15, 0):
-        session.decode([7, 8, 9], (-1, 0, 0))
-        assert list(session.tokens) == text
-        if length < 20:
-            session.rollback(length)
-        held = text[:length]
-        session.prefill([3, 4])
-        same(session, sharp, [*held, 3, 4])
-        session.rollback(len(held))
-        session.prefill(text[len(held) :])
-        session.decode([7, 8, 9], (-1, 0, 0))
-        session.decode([1])
-        same(session, sharp, [*text, 1])
-        session.rollback(20)
-    session.close()
-
-
 def test_trees_that_cannot_be(sharp: Model) -> None:
     session, text = sharp.session(256), words(dice(1), 20)
     session.prefill(text)
@@ -288,12 +139,12 @@ def test_trees_that_cannot_be(sharp: Model) -> None:
     ]:
         with pytest.raises(EngineError):
             session.decode([5] * n, tree)
-        same(session, sharp, text)
+        same(session, sharp, text, ROUNDING)
     assert len(session.decode([5] * (leaves + 1), [-1, *[0] * leaves])) == leaves + 1
     session.rollback(20)
     with pytest.raises(EngineError, match="could not decode"):
         session.decode([5, 10**6, 7], (-1, 0, 0))
-    same(session, sharp, text)
+    same(session, sharp, text, ROUNDING)
     session.close()
     with pytest.raises(ClosedError):
         session.decode([5, 6, 7], (-1, 0, 0))
@@ -317,10 +168,10 @@ def test_a_tree_is_cancelled_in_the_middle(sharp: Model, polls: int) -> None:
     with pytest.raises(Interrupted):
         session.decode([7, 8, 9, 10, 11], (-1, 0, 0, 1, 1))
     left[0] = 10**9
-    same(session, sharp, text)
+    same(session, sharp, text, ROUNDING)
     session.decode([7, 8, 9, 10], (-1, 0, 0, 1))
     session.rollback(20, [0, 1, 3])
-    same(session, sharp, [*text, 7, 8, 10])
+    same(session, sharp, [*text, 7, 8, 10], ROUNDING)
     session.close()
 
 

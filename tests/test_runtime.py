@@ -509,8 +509,9 @@ def test_unknown_names_list_the_known() -> None:
         ("gpu_layers", -2),
         ("context", 1 << 33),
     ):
+        given: dict[str, Any] = {name: value}
         with pytest.raises(OptionError, match=f"{name} is {value}; it must be from"):
-            Device(**{name: value})
+            Device(**given)
 
 
 def test_the_model_drafter_needs_a_draft_model() -> None:

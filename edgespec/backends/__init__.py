@@ -1,6 +1,7 @@
 """What the runtime needs of an engine, as protocols; and `open_model`, which finds the engine for a file.
 
-A new engine is one module here with an `open_model(path, device, interrupt)`, and its suffix in `_BACKENDS`.
+A new engine is one module here with an `open_model(path, device, interrupt)`, its name in `_MODULES` and `BACKENDS`,
+and its suffix in `_SUFFIXES`.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import importlib
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ from ..errors import ModelFileError, OptionError, VocabularyMismatch
 from ..types import Floats
 
 _EXACT = (0, 2, *range(4, 33, 4))
+BACKENDS = ("auto", "llama", "onnx")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +29,21 @@ class Device:
     Args:
         context: tokens of prompt and answer together; 0 takes the model's own limit, at most 4096.
         threads: CPU threads; 0 takes one per physical core.
-        gpu_layers: layers to keep on the GPU; -1 takes as many as the engine can, 0 none.
+        gpu_layers: layers to keep on the GPU; -1 takes as many as the engine can, 0 none. ONNX Runtime takes all or
+            none.
         exact: pad every decode to so many tokens, so that a token's logits are the same to the last bit whatever is
             decoded beside it, and greedy output the same whatever is drafted. 0 does not; else 2, or a multiple of 4
             up to 32: engines compute rows by fours, and a remainder by other kernels. It costs what so wide a pass
-            costs, and drafts cannot be longer than one token less.
+            costs, and drafts cannot be longer than one token less. On ONNX Runtime, whose bits do not change from one
+            multiple to another (tried when a session opens), 2 will do and drafts may be as long as ever.
     """
 
     context: int = 0
     threads: int = 0
     gpu_layers: int = -1
     exact: int = 0
+    provider: str = "auto"
+    backend: str = "auto"
 
     def __post_init__(self) -> None:
         for name, low, high in (("context", 0, 1 << 24), ("threads", 0, 512), ("gpu_layers", -1, 1 << 16)):
@@ -44,16 +51,28 @@ class Device:
                 raise OptionError(f"{name} is {value}; it must be from {low} to {high}")
         if self.exact not in _EXACT:
             raise OptionError(f"exact is {self.exact}; it must be one of {', '.join(map(str, _EXACT))}")
+        if self.backend not in BACKENDS:
+            raise OptionError(f"no backend {self.backend!r}; there are {', '.join(BACKENDS)}")
+
+
+class Stoppable(Protocol):
+    """What an engine has under way."""
+
+    def stop(self) -> None:
+        """Come to an end soon; at once, and from any thread."""
+        ...
 
 
 class Interrupt:
     """One flag that stops a pair of sessions, even in the middle of a pass.
 
-    It is a byte in memory and not an Event because engines poll it from native code many times a pass.
+    It is a byte in memory and not an Event because engines poll it from native code many times a pass; those that
+    cannot are told.
     """
 
     def __init__(self) -> None:
         self._flag = ctypes.create_string_buffer(2)
+        self._told: tuple[weakref.ref[Stoppable], ...] = ()
 
     @property
     def address(self) -> int:
@@ -66,9 +85,16 @@ class Interrupt:
 
     def set(self) -> None:
         self._flag.raw = b"\x01\x00"
+        for reference in self._told:
+            if (told := reference()) is not None:
+                told.stop()
 
     def clear(self) -> None:
         self._flag.raw = b"\x00\x00"
+
+    def tell(self, told: Stoppable) -> None:
+        """Stop `told`, for as long as it lives, whenever the flag is set from now on; on the thread that sets it."""
+        self._told = (*(each for each in self._told if each() is not None), weakref.ref(told))
 
 
 class Pieces(Protocol):
@@ -177,6 +203,11 @@ class Model(Protocol):
     sampling: dict[str, float]
 
     @property
+    def notices(self) -> Sequence[str]:
+        """What the user should know: where it is not as asked for."""
+        ...
+
+    @property
     def vocabulary(self) -> Vocabulary:
         """Its tokens."""
         ...
@@ -190,7 +221,8 @@ class Model(Protocol):
         ...
 
 
-_BACKENDS = {".gguf": "llama"}
+_MODULES = {"llama": "llama", "onnx": "ort"}
+_SUFFIXES = {".gguf": "llama", ".onnx": "onnx"}
 _DEFAULT_CONTEXT = 4096
 _PADDING = 1024  # unused tokens by which members of one family differ in size; Qwen2's differ by 384
 
@@ -201,26 +233,49 @@ _WAYS_OUT = (
 
 
 def open_model(path: Path, device: Device, interrupt: Interrupt) -> Model:
-    """Load the model at `path` with the engine for its suffix.
+    """Load the model at `path` with the engine for its suffix; of a folder, the model in it.
 
     Raises:
-        ModelFileError: missing, truncated, or in no format that an engine reads.
+        ModelFileError: missing, truncated, in no format that an engine reads, or not of the backend asked for.
         MissingPackage: that engine is not installed.
     """
     try:
-        exists, is_file = path.exists(), path.is_file()
+        found = _models_at(path)
     except OSError as error:  # a name too long, a folder that may not be searched
         raise ModelFileError(f"{path} cannot be opened: {error.strerror}; give a file that can be read") from error
-    if not exists:
-        raise ModelFileError(f"no model at {path}; give the path of a {' or '.join(_BACKENDS)} file")
-    backend = _BACKENDS.get(path.suffix.lower())
-    if not is_file or backend is None:
+    backend, file = _chosen(path, found, device.backend)
+    model: Model = importlib.import_module(f".{_MODULES[backend]}", __name__).open_model(file, device, interrupt)
+    return model
+
+
+def _models_at(path: Path) -> list[tuple[str, Path]]:
+    """The models that `path` names, each with its backend: one of a file, those in it of a folder."""
+    if not path.exists():
+        raise ModelFileError(f"no model at {path}; give the path of a {' or '.join(_SUFFIXES)} file")
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    return [
+        (backend, file)
+        for file in files
+        if (backend := _SUFFIXES.get(file.suffix.lower())) is not None and file.is_file()
+    ]
+
+
+def _chosen(path: Path, found: Sequence[tuple[str, Path]], backend: str) -> tuple[str, Path]:
+    if not found:
         raise ModelFileError(
-            f"{path} is not a model file that edgespec opens ({', '.join(_BACKENDS)}); "
+            f"{path} is not a model file that edgespec opens ({', '.join(_SUFFIXES)}); "
             "convert a Hugging Face folder with `edgespec convert`"
         )
-    model: Model = importlib.import_module(f".{backend}", __name__).open_model(path, device, interrupt)
-    return model
+    fitting = [each for each in found if backend in ("auto", each[0])]
+    if not fitting:
+        raise ModelFileError(
+            f"{path} is a model for the backend {found[0][0]}, not for {backend}; leave --backend out, or convert the "
+            "checkpoint into the other format"
+        )
+    if len(fitting) > 1:
+        names = ", ".join(file.name for _, file in fitting)
+        raise ModelFileError(f"{path} holds several models ({names}); give the path of one, or --backend")
+    return fitting[0]
 
 
 def context_length(device: Device, model: Model) -> int:

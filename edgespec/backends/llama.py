@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 import platform
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError
 from ..llamacpp import bindings, captured_errors
+from ..machine import physical_cores
 from . import Device, Interrupt
 from .llama_session import LlamaSession, Opened
 
@@ -116,6 +114,8 @@ class LlamaVocabulary:
 
 class LlamaModel:
     """The weights of a GGUF file."""
+
+    notices: Sequence[str] = ()
 
     def __init__(self, path: Path, device: Device, interrupt: Interrupt) -> None:
         low = bindings()
@@ -235,12 +235,6 @@ def _gpu_layers(low: Any, device: Device) -> int:
             'with CMAKE_ARGS="-DGGML_CUDA=on" (or Metal, Vulkan), or leave gpu_layers out'
         )
     return 0
-
-
-def physical_cores() -> int:
-    """Cores this process may use, hyper-threads not counted twice."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(allowed, psutil.cpu_count(logical=False) or allowed))
 
 
 def _load(low: Any, path: Path, params: Any, interrupt: Interrupt) -> Any:

@@ -32,6 +32,8 @@ class Loading:
     threads: int
     gpu_layers: int
     exact: int
+    provider: str
+    backend: str
     remember: bool
 
     def open(self) -> Runtime:
@@ -45,7 +47,7 @@ class Loading:
         target, draft = files(self.model, self.draft)
         names = tuple(name.strip() for name in self.drafter.split(",")) if self.drafter is not None else None
         speculation = Speculation(names, self._k(), self.verifier, self.draft != "auto", self.remember)
-        device = Device(self.ctx, self.threads, self.gpu_layers, self.exact)
+        device = Device(self.ctx, self.threads, self.gpu_layers, self.exact, self.provider, self.backend)
         interrupt = Interrupt()
 
         def opened(draft: Path | None) -> Runtime:
@@ -66,6 +68,8 @@ class Loading:
                     raise
                 click.echo(f"{draft}, found beside the model, is left out: {error}", err=True)
                 runtime = background.call(lambda: opened(None), interrupt.set)
+        for notice in runtime.notices:
+            click.echo(notice, err=True)
         if "words" in runtime.drafters:
             click.echo("The draft model has a vocabulary of its own, so it drafts through text.", err=True)
         return runtime
@@ -90,6 +94,8 @@ class Machine:
     ctx: int
     threads: int
     gpu_layers: int
+    provider: str
+    backend: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +169,17 @@ _draft = click.option(
     "--draft",
     default="auto",
     metavar="PATH|auto|none",
-    help="Draft model [default: auto, a .draft.gguf beside MODEL]",
+    help="Draft model [default: auto, one called .draft beside MODEL]",
 )
 _ctx = click.option("--ctx", default=0, metavar="N", help="Context in tokens [default: the model's, at most 4096]")
 _gpu_layers = click.option(
     "--gpu-layers", default=-1, metavar="N", help="Layers on the GPU [default: all, where there is one]"
+)
+_provider = click.option(
+    "--provider", default="auto", metavar="NAME", help="What ONNX Runtime runs on: cpu, cuda ... [default: auto]"
+)
+_backend = click.option(
+    "--backend", default="auto", metavar="NAME", help="Engine: llama or onnx [default: auto, by the file]"
 )
 machine = gathered(
     Machine,
@@ -177,6 +189,8 @@ machine = gathered(
     _ctx,
     click.option("--threads", default=0, metavar="N", help="Measure with so many CPU threads only [default: several]"),
     _gpu_layers,
+    _provider,
+    _backend,
 )
 loading = gathered(
     Loading,
@@ -195,6 +209,8 @@ loading = gathered(
         metavar="N",
         help="Compute every pass as if for N tokens, so that drafts change no bit: 2, 4, 8, 12 ... 32; 0 is off",
     ),
+    _provider,
+    _backend,
     click.option(
         "--remember", is_flag=True, help="Keep what is said and look it up in later chats; `edgespec forget` deletes it"
     ),

@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from ..backends import Device, Interrupt
-from ..backends.llama import physical_cores
 from ..errors import VocabularyMismatch
+from ..machine import physical_cores
 from ..tuning import (
     TYPICAL,
     Measured,
@@ -44,7 +44,9 @@ _MARK = "~"  # before what was not timed
 def measured(machine: Machine, budget: float) -> Iterator[Measured]:
     """Measure with a progress bar; on Ctrl-C raises Interrupted once all is closed."""
     target, draft = files(machine.model, machine.draft)
-    device = Device(machine.ctx, machine.threads, machine.gpu_layers)
+    device = Device(
+        machine.ctx, machine.threads, machine.gpu_layers, provider=machine.provider, backend=machine.backend
+    )
     threads = [machine.threads] if machine.threads else thread_counts(physical_cores())
     with progress("measuring this machine") as tell:
 

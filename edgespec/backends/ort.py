@@ -1,0 +1,192 @@
+"""ONNX Runtime, for models that `edgespec convert --to onnx` wrote.
+
+Every session has a thread pool of its own whose threads stop spinning when a pass ends, so that a target and its draft
+(or llama.cpp beside it) do not take each other's cores; measured, that is as good as one pool for all. And one pool
+for all would be the whole process's for good: ONNX Runtime then refuses pools of another size, and any session of the
+app's own that asks for threads of its own.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError
+from ..machine import physical_cores
+from . import Device, Interrupt, Session
+from .ort_file import Described, read
+from .ort_package import CPU, CUDA, bindings, chosen, load_cuda, providers
+from .ort_passes import Graph
+from .ort_session import OrtSession
+from .ort_vocabulary import OrtVocabulary, TokenizerFiles
+
+_QUIET = 4
+
+
+def open_model(path: Path, device: Device, interrupt: Interrupt) -> OrtModel:
+    """Load a converted model, an .onnx file with its weights and its tokenizer beside it.
+
+    Raises:
+        MissingPackage: onnxruntime (or tokenizers) is not installed, or too old.
+        ModelFileError: a file of the model is missing, truncated, or of another converter.
+        OptionError: this onnxruntime, or this model, cannot run on the provider asked for.
+        EngineError: the provider asked for did not load.
+        Interrupted: `interrupt` was set.
+    """
+    bindings()
+    described = read(path)
+    files = TokenizerFiles(described.path.parent)
+    return OrtModel(described, files, device, interrupt)
+
+
+class OrtModel:
+    """The weights of a converted model."""
+
+    def __init__(self, described: Described, files: TokenizerFiles, device: Device, interrupt: Interrupt) -> None:
+        self._interrupt = interrupt
+        self._threads = device.threads or physical_cores()
+        self._exact = device.exact
+        self._steady: bool | None = None  # whether bits do not change with the width; None while not tried
+        self.trained_context = described.context
+        self.description = described.summary
+        self.sampling = files.sampling
+        self.vocabulary = OrtVocabulary(files, described.vocabulary)
+        provider = CPU if device.provider == "auto" and not device.gpu_layers else device.provider
+        asked = chosen(provider, half=described.half)
+        if device.exact and asked != CPU:
+            raise OptionError(
+                f"exact is {device.exact}, but off the CPU passes of one width may still differ in their last bits; "
+                "give provider cpu"
+            )
+        session = _load(described, asked, self._threads, interrupt)
+        self._notices: list[str] = []
+        if asked != CPU and providers()[asked] not in session.get_providers():
+            self._fell_back(asked, device)
+            asked = CPU
+        self._graph: Graph | None = Graph(session, described, asked)
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """What is not as asked for."""
+        return tuple(self._notices)
+
+    def session(self, context: int, hidden: Sequence[int] = ()) -> OrtSession:
+        """A new sequence. Its context is no longer than the model has positions for.
+
+        Args:
+            hidden: layers, from 0, whose output is wanted with every decode: `OrtSession.hidden`.
+
+        Raises:
+            OptionError: a layer that the model lacks.
+            ClosedError: the model is closed.
+        """
+        if self._graph is None:
+            raise ClosedError(f"{self.description} is closed; load it again")
+        model = self._graph.model
+        if strange := [layer for layer in hidden if not 0 <= layer < model.layers]:
+            raise OptionError(f"no layer {strange[0]}: {self.description} has layers 0 to {model.layers - 1}")
+        session = OrtSession(
+            self._graph,
+            self._interrupt,
+            context,
+            identity=self._identity(self._graph),
+            exact=self._exact,
+            hidden=hidden,
+        )
+        if self._exact:
+            self._keep_exact(session)
+        if session.context < context:
+            self._notices.append(
+                f"{self.description} holds {session.context} tokens and not {context}: it has positions for no more"
+            )
+        return session
+
+    def close(self) -> None:
+        self._graph = None
+
+    def _keep_exact(self, session: OrtSession) -> None:
+        """Where bits change with the width all the same, every decode has but one."""
+        if self._steady is None:
+            self._steady = is_steady(session, self._exact)
+            if not self._steady:
+                self._notices.append(
+                    f"on this machine bits change with the width of passes, so all are {self._exact} tokens wide and "
+                    f"drafts at most {self._exact - 1} long"
+                )
+        if not self._steady:
+            session.widest = self._exact
+
+    def _identity(self, graph: Graph) -> str:
+        """Names what a pass's price depends on; the values of weights do not matter."""
+        model = graph.model
+        parts = [model.weights, model.quantization, graph.provider, platform.node(), platform.machine()]
+        parts += [f"onnxruntime {bindings().__version__}", f"threads={self._threads}"]
+        return "|".join([*parts, *([f"exact={self._exact}"] if self._exact else [])])
+
+    def _fell_back(self, asked: str, device: Device) -> None:
+        hint = "; its libraries come with `pip install onnxruntime-gpu[cuda,cudnn]`" if asked == CUDA else ""
+        if device.provider != "auto":
+            raise EngineError(f"{asked} could not be loaded by ONNX Runtime{hint}; provider cpu always works")
+        self._notices.append(f"{self.description} runs on the CPU: {asked} could not be loaded{hint}")
+
+
+def is_steady(session: Session, exact: int) -> bool:
+    """Whether a token's logits in passes of 1, 2, 3, 4 and 8 times `exact` tokens are the same to the last bit.
+
+    The session must be empty, and is so afterwards. What differs are the kernels, which the engine chooses by width
+    and processor; on x86-64 with VNNI any even width was as good as another.
+    """
+    for held in (0, 67):
+        tokens = [1 + i % (session.vocab - 1) for i in range(held + 8 * exact)]
+        if len(tokens) > session.context:
+            continue
+        session.prefill(tokens[:held])
+        first = session.decode(tokens[held : held + exact]).copy()
+        for times in (2, 3, 4, 8):
+            session.rollback(held)
+            rows = session.decode(tokens[held : held + times * exact])[:exact]
+            if not np.array_equal(rows, first):
+                session.rollback(0)
+                return False
+        session.rollback(0)
+    return True
+
+
+class _Options:
+    """How a model is loaded, as onnxruntime wants to be told."""
+
+    def __init__(self, threads: int) -> None:
+        self.native = bindings().SessionOptions()
+        self.native.log_severity_level = _QUIET
+        self.native.intra_op_num_threads = threads
+        self.native.inter_op_num_threads = 1
+        self.native.add_session_config_entry("session.force_spinning_stop", "1")
+
+    def stop(self) -> None:
+        """Give up loading."""
+        self.native.set_load_cancellation_flag(True)
+
+
+def _load(described: Described, provider: str, threads: int, interrupt: Interrupt) -> Any:
+    options = _Options(threads)
+    interrupt.tell(options)
+    if interrupt.is_set:
+        raise Interrupted
+    if provider == CUDA:
+        load_cuda()
+    wanted = list(dict.fromkeys([providers()[provider], providers()[CPU]]))
+    try:
+        # Without its own fallback: that prints to stdout.
+        session = bindings().InferenceSession(str(described.path), options.native, wanted, enable_fallback=0)
+    except Exception as error:
+        if interrupt.is_set:
+            raise Interrupted from None
+        reason = " ".join(str(error).split())
+        raise ModelFileError(f"{described.path} cannot be loaded: {reason}; convert it again") from error
+    if interrupt.is_set:
+        raise Interrupted
+    return session

@@ -1,0 +1,171 @@
+"""What a converted model's file says of itself, read without an engine and before its weights are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO
+
+from ..errors import ModelFileError
+
+_FORMAT = "1"
+_METADATA = 14  # ModelProto.metadata_props; its entries are key = 1, value = 2 (onnx.proto)
+_LENGTH, _VARINT, _FIXED = 2, 0, {1: 8, 5: 4}  # wire types of protobuf, and the bytes of those of fixed size
+_AGAIN = "convert it again, or copy it again"
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A converted model, by its `metadata_props`.
+
+    Args:
+        weights: a hash of the names, shapes and types of its weights: what the price of a pass depends on.
+        data_bytes: how large the file of its weights is.
+    """
+
+    path: Path
+    name: str
+    quantization: str
+    layers: int
+    kv_heads: int
+    head_dim: int
+    hidden: int
+    vocabulary: int
+    context: int
+    parameters: int
+    weights: str
+    data_bytes: int
+
+    @property
+    def half(self) -> bool:
+        """Whether activations, cache and bias are float16, and not float32."""
+        return self.quantization.endswith("fp16")
+
+    @property
+    def least_rows(self) -> int:
+        """The fewest rows of logits a pass can give: quantized in the graph, activations must be some."""
+        return int(self.quantization == "r8")
+
+    @property
+    def summary(self) -> str:
+        """Name, parameters and quantization: Qwen (7.6B, int4)."""
+        size = f"{self.parameters / 1e9:.1f}B" if self.parameters >= 1e9 else f"{self.parameters / 1e6:.1f}M"
+        return f"{self.name or self.path.parent.name} ({size}, {self.quantization})"
+
+
+def read(path: Path) -> Described:
+    """What the file at `path` says.
+
+    Raises:
+        ModelFileError: it cannot be read, is no ONNX model or not one that edgespec converted, or its weights are
+            missing or not whole.
+    """
+    try:
+        with path.open("rb") as file:
+            props = dict(_metadata(file))
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be opened: {error.strerror}; give a file that can be read") from error
+    except ValueError as error:
+        raise ModelFileError(f"{path} is not an ONNX model, or it is truncated ({error}); {_AGAIN}") from error
+    described = _described(path, props)
+    _check_weights(described)
+    return described
+
+
+def _described(path: Path, props: dict[str, str]) -> Described:
+    form = props.get("edgespec.format")
+    if form is None:
+        raise ModelFileError(
+            f"{path} is an ONNX model of another converter, whose inputs and outputs edgespec does not know; convert "
+            "the checkpoint it was made from with `edgespec convert --to onnx`"
+        )
+    if form != _FORMAT:
+        raise ModelFileError(
+            f"{path} has format {form!r} of edgespec's ONNX models; this edgespec reads {_FORMAT!r}: update it, or "
+            "convert the checkpoint again"
+        )
+
+    def number(key: str) -> int:
+        return int(props[f"edgespec.{key}"])
+
+    try:
+        return Described(
+            path,
+            props["edgespec.name"],
+            props["edgespec.quantization"],
+            number("layers"),
+            number("kv_heads"),
+            number("head_dim"),
+            number("hidden"),
+            number("vocabulary"),
+            number("context"),
+            number("parameters"),
+            props["edgespec.weights"],
+            number("data_bytes"),
+        )
+    except (KeyError, ValueError) as error:
+        raise ModelFileError(f"{path} does not say what it holds ({error}); convert the checkpoint again") from error
+
+
+def _check_weights(described: Described) -> None:
+    data = described.path.with_name(f"{described.path.name}.data")
+    try:
+        size = data.stat().st_size
+    except OSError as error:
+        raise ModelFileError(
+            f"{data}, which holds the weights of {described.path}, cannot be read; {_AGAIN}"
+        ) from error
+    if size != described.data_bytes:
+        raise ModelFileError(
+            f"{data} has {size} bytes and not {described.data_bytes}: it is truncated, or of another model; {_AGAIN}"
+        )
+
+
+def _metadata(file: BinaryIO) -> Iterator[tuple[str, str]]:
+    """The key-value pairs of a ModelProto; its graph is stepped over. ValueError where this is none."""
+    for field, start, length in _fields(file):
+        if field == _METADATA:
+            file.seek(start)
+            entry = BytesIO(file.read(length))
+            texts = {}
+            for inner, at, size in _fields(entry):
+                entry.seek(at)
+                texts[inner] = entry.read(size).decode()
+            yield texts.get(1, ""), texts.get(2, "")
+
+
+def _fields(file: BinaryIO) -> Iterator[tuple[int, int, int]]:
+    """Of each field of a protobuf message that has a length: its number, and where its value lies."""
+    end = file.seek(0, 2)
+    place = 0
+    while place < end:
+        file.seek(place)
+        key = _varint(file)
+        kind = key & 7
+        if kind == _VARINT:
+            _varint(file)
+            place = file.tell()
+            continue
+        if kind != _LENGTH and kind not in _FIXED:
+            raise ValueError(f"byte {place} begins no field")
+        length = _varint(file) if kind == _LENGTH else _FIXED[kind]
+        start = file.tell()
+        place = start + length
+        if place > end:
+            raise ValueError(f"a field of {length} bytes goes beyond its end")
+        if kind == _LENGTH:
+            yield key >> 3, start, length
+
+
+def _varint(file: BinaryIO) -> int:
+    value = shift = 0
+    while shift < 64:
+        if not (byte := file.read(1)):
+            raise ValueError("it ends inside a number")
+        value |= (byte[0] & 0x7F) << shift
+        if byte[0] < 0x80:
+            return value
+        shift += 7
+    raise ValueError("a number has no end")

@@ -1,0 +1,156 @@
+"""Passes of an ONNX graph: its inputs in buffers that are filled in place, bound once for each width."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import EngineError, Interrupted
+from ..types import Floats
+from . import Interrupt
+from .ort_cache import Cache
+from .ort_file import Described
+from .ort_package import CPU, bindings
+
+WIDEST = 512  #: tokens that one pass takes
+_QUIET = 4  # what fails is told by an exception
+_MOST_BIAS = 1 << 23  # elements of one pass's bias: the wider the cache, the narrower a pass of prefill
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A loaded model: onnxruntime's session of it, what its file says, and where it runs."""
+
+    session: Any
+    model: Described
+    provider: str
+
+    @property
+    def dtype(self) -> npt.DTypeLike:
+        """What activations, cache and bias are computed in."""
+        return np.float16 if self.model.half else np.float32
+
+
+class Passes:
+    """Passes over one cache.
+
+    Args:
+        hidden: layers whose output is wanted with the logits: the residual stream behind them.
+    """
+
+    def __init__(self, graph: Graph, cache: Cache, interrupt: Interrupt, hidden: Sequence[int] = ()) -> None:
+        self._graph = graph
+        self._cache = cache
+        self._interrupt = interrupt
+        self._layers = tuple(hidden)
+        self._options = bindings().RunOptions()
+        self._options.log_severity_level = _QUIET
+        # No capture of GPU graphs, as by default; but where nobody says so, asking costs an exception in every pass.
+        self._options.add_run_config_entry("gpu_graph_id", "-1")
+        self._ids = np.zeros(WIDEST, np.int64)
+        self._positions = np.zeros(WIDEST, np.int64)
+        self._all = np.arange(WIDEST)
+        self._last, self._total = np.zeros(1, np.int32), np.zeros(1, np.int32)
+        self._none = np.zeros(0, graph.dtype)  # a bias that changes nothing: nobody writes to it, so it is never real
+        self._rows: Floats = np.zeros((0, graph.model.vocabulary), np.float32)
+        self._hidden: dict[int, npt.NDArray[Any]] = {}
+        self._bound: dict[tuple[int, int], Any] = {}
+        interrupt.tell(self)
+
+    def stop(self) -> None:
+        """End the pass under way, between two of its graph's nodes."""
+        self._options.terminate = True
+
+    def widest(self, held: int) -> int:
+        """The tokens that a pass after `held` others may have without much memory for their bias."""
+        return max(32, min(WIDEST, _MOST_BIAS // (held + WIDEST)))
+
+    def chain(self, tokens: Sequence[int], held: int, *, width: int = 0, logits: bool) -> None:
+        """A pass over `tokens` at position `held`, each after the one before; zeros follow up to `width`.
+
+        Raises:
+            Interrupted, EngineError: nothing of the cache before `held` has changed.
+        """
+        n = max(len(tokens), width)
+        self._ids[:n] = 0
+        self._ids[: len(tokens)] = tokens
+        self._positions[:n] = self._all[:n] + held
+        size = n * (held + n)
+        if len(self._none) < size:
+            self._none = np.zeros(2 * size, self._graph.dtype)
+        self._run(n, held + n, self._none[:size], rows=n if logits else 0)
+
+    def tree(self, tokens: Sequence[int], positions: Sequence[int], bias: npt.NDArray[Any]) -> None:
+        """A pass over `tokens` at `positions`, in rows of the cache that end with the columns of `bias` [n, total].
+
+        Raises as `chain` does.
+        """
+        n, total = bias.shape
+        self._ids[:n] = tokens
+        self._positions[:n] = positions
+        self._run(n, total, bias, rows=n)
+
+    def logits(self, n: int) -> Floats:
+        """Of the last pass with logits, the first `n` rows; not copied."""
+        return self._rows[:n]
+
+    def hidden(self, n: int) -> Mapping[int, Floats]:
+        """Of the last pass with logits, the residual stream [n, hidden] behind each layer asked for; not copied."""
+        return {layer: rows[:n] for layer, rows in self._hidden.items()}
+
+    def close(self) -> None:
+        """Let go of all memory."""
+        self._bound.clear()
+        self._hidden.clear()
+
+    def _run(self, n: int, total: int, bias: npt.NDArray[Any], rows: int) -> None:
+        self._last[0], self._total[0] = total - 1, total
+        binding = self._binding(n, max(rows, self._graph.model.least_rows))
+        value = bindings().OrtValue.ortvalue_from_numpy(bias.reshape(1, 1, n, total))
+        binding.bind_ortvalue_input("attention_bias", value)
+        self._options.terminate = False
+        if self._interrupt.is_set:  # looked at after that: one set since then has stopped this pass already
+            raise Interrupted
+        try:
+            self._graph.session.run_with_iobinding(binding, self._options)
+        except Exception as error:  # pybind's own kinds, of no common base
+            if self._interrupt.is_set:
+                raise Interrupted from None
+            raise EngineError(f"ONNX Runtime could not decode {n} tokens after {total - n} ({error})") from error
+
+    def _binding(self, n: int, rows: int) -> Any:
+        if len(self._rows) < rows:
+            self._grow(rows)
+        if (found := self._bound.get((n, rows))) is None or self._graph.provider != CPU:
+            found = self._bound[n, rows] = self._bind(n, rows)
+        return found
+
+    def _bind(self, n: int, rows: int) -> Any:
+        """Buffers by name. On other devices it copies what the buffers hold now, so there it is made anew each time."""
+        value = bindings().OrtValue.ortvalue_from_numpy
+        binding = self._graph.session.io_binding()
+        self._cache.bind(binding)
+        for name, array in (
+            ("input_ids", self._ids[:n].reshape(1, n)),
+            ("position_ids", self._positions[:n].reshape(1, n)),
+            ("seqlens_k", self._last),
+            ("total_sequence_length", self._total),
+            ("out_idx", self._all[:rows]),
+        ):
+            binding.bind_ortvalue_input(name, value(array))
+        binding.bind_ortvalue_output("logits", value(self._rows[:rows].reshape(1, rows, self._rows.shape[1])))
+        for layer, array in self._hidden.items() if rows == n else ():
+            binding.bind_ortvalue_output(f"hidden.{layer}", value(array[:n].reshape(1, n, -1)))
+        return binding
+
+    def _grow(self, rows: int) -> None:
+        """Room for so many rows of logits, and more; what is bound to the old ones goes."""
+        model = self._graph.model
+        room = min(WIDEST, max(16, 2 * rows))
+        self._bound.clear()
+        self._rows = np.zeros((room, model.vocabulary), np.float32)
+        self._hidden = {layer: np.zeros((room, model.hidden), self._graph.dtype) for layer in self._layers}

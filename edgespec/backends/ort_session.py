@@ -1,0 +1,169 @@
+"""One sequence of an ONNX model: chains, trees, and passes of padded width."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..branches import Branches, is_chain
+from ..errors import ClosedError, ContextOverflow, EngineError, Interrupted, RollbackError
+from ..types import Floats
+from . import Interrupt
+from .ort_cache import Cache
+from .ort_passes import WIDEST, Graph, Passes
+
+
+class OrtSession:
+    """One sequence of an ONNX model.
+
+    Args:
+        context: tokens of text it may hold; the model's positions may not reach so far.
+        exact: every pass is padded to a multiple of so many tokens; 0 does not.
+        hidden: layers whose output decodes keep, from 0.
+    """
+
+    can_rollback = True
+
+    def __init__(
+        self, graph: Graph, interrupt: Interrupt, context: int, *, identity: str, exact: int, hidden: Sequence[int] = ()
+    ) -> None:
+        model = graph.model
+        self.vocab = model.vocabulary
+        self.identity = identity
+        self.context = max(1, min(context, model.context - max(0, exact - 1)))
+        self.widest = WIDEST // exact * exact if exact else WIDEST
+        self._longest = model.context
+        self._exact = exact
+        # Room for padding; for a token before a tree that begins the text, else.
+        self._cache: Cache | None = Cache(model, self.context + max(1, exact - 1), graph.dtype, graph.provider)
+        self.can_tree = self._cache.movable and not exact
+        self.leaves = WIDEST if self.can_tree else 0
+        self._lowest = np.finfo(graph.dtype).min
+        self._dtype = graph.dtype
+        self._passes = Passes(graph, self._cache, interrupt, hidden)
+        self._held: list[int] = []
+        self._last = 0  # where the last decode began
+        self._decoded = 0  # tokens of it, if it was the last call
+        self._pending: tuple[Branches, Sequence[int], int] | None = None  # a tree not settled yet, and its first row
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        return self._held
+
+    @property
+    def hidden(self) -> Mapping[int, Floats]:
+        """Of the last decode, by layer the residual stream behind it, [n, hidden], float16 or float32, valid until the
+        next call. Of the layers asked for when the session was opened."""
+        return self._passes.hidden(self._decoded) if self._decoded else {}
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        self._check(tokens)
+        self._settle()
+        self._decoded = 0
+        start = len(self._held)
+        try:
+            while left := tokens[len(self._held) - start :]:
+                chunk = self._passes.widest(len(self._held))
+                self._append(left[: chunk // (self._exact or 1) * (self._exact or 1)], logits=False)
+        except (EngineError, Interrupted):
+            del self._held[start:]
+            raise
+        self._last = len(self._held)
+
+    def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
+        if len(tokens) > self.widest:
+            raise EngineError(f"one decode takes at most {self.widest} tokens, not {len(tokens)}; prefill the rest")
+        self._check(tokens)
+        self._settle()
+        self._last = len(self._held)
+        if tree is None or (is_chain(tree) and len(tree) == len(tokens)):
+            self._append(tokens, logits=True)
+        else:
+            self._branch(tokens, tree)
+        self._decoded = len(tokens)
+        return self._passes.logits(len(tokens))
+
+    def rollback(self, length: int, keep: Sequence[int] = ()) -> None:
+        self._check_open()
+        if self._pending is not None:
+            self._keep(length, keep, *self._pending)
+            return
+        del self._held[self._kept_length(length, keep) :]
+
+    def close(self) -> None:
+        self._passes.close()
+        self._cache = None
+
+    def _append(self, tokens: Sequence[int], *, logits: bool) -> None:
+        """One pass over a chain, as wide as exactness wants."""
+        padding = -len(tokens) % self._exact if self._exact else 0
+        self._passes.chain(tokens, len(self._held), width=len(tokens) + padding, logits=logits)
+        self._held.extend(tokens)
+
+    def _branch(self, tokens: Sequence[int], tree: Sequence[int]) -> None:
+        """One pass over a tree; its nodes wait beside the text until a rollback says which of them are kept."""
+        if not self.can_tree:
+            raise EngineError("this ONNX session decodes chains only; ask can_tree before giving it a tree")
+        if len(tree) != len(tokens):
+            raise EngineError(f"a tree of {len(tokens)} tokens has {len(tree)} parents; give each token one")
+        branches = Branches(tree)
+        first = len(self._held)
+        if not first:
+            # GroupQueryAttention takes a pass over an empty cache for a prompt and numbers its tokens itself. So a row
+            # that no node sees stands before them.
+            if len(tokens) >= self._longest:
+                raise ContextOverflow(f"a tree of {len(tokens)} tokens does not fit the context of {self.context}")
+            self._passes.chain(tokens[:1], 0, logits=False)
+            first = 1
+        bias = np.zeros((len(tokens), first + len(tokens)), self._dtype)
+        bias[:, first:][~branches.ancestry()] = self._lowest
+        if first > len(self._held):
+            bias[:, :first] = self._lowest
+        self._passes.tree(tokens, [len(self._held) + depth for depth in branches.depths], bias)
+        self._pending = branches, list(tokens), first
+
+    def _settle(self) -> None:
+        """Forget a tree that no rollback asked anything of."""
+        if self._pending is not None:
+            self.rollback(len(self._held))
+
+    def _keep(self, length: int, keep: Sequence[int], branches: Branches, tokens: Sequence[int], first: int) -> None:
+        if not 0 <= length <= self._last or (keep and not (length == self._last and branches.is_path(keep))):
+            raise RollbackError(
+                f"cannot keep nodes {list(keep)} after {length} tokens: not a path from the root of the tree decoded "
+                f"after {self._last}"
+            )
+        if keep and self._cache is not None:
+            self._cache.move([first + node for node in keep], length)
+        del self._held[length:]
+        self._held.extend(tokens[node] for node in keep)
+        self._pending = None
+        self._last = len(self._held)
+
+    def _kept_length(self, length: int, keep: Sequence[int]) -> int:
+        """A chain keeps its first nodes; then keeping nodes is only a later place to cut."""
+        if not 0 <= length <= len(self._held):
+            raise RollbackError(f"cannot go back to {length} tokens: {len(self._held)} are held")
+        if not keep:
+            return length
+        if length != self._last or list(keep) != list(range(len(keep))) or length + len(keep) > len(self._held):
+            raise RollbackError(
+                f"cannot keep nodes {list(keep)} after {length} tokens: not a prefix of the last decode"
+            )
+        return length + len(keep)
+
+    def _check(self, tokens: Sequence[int]) -> None:
+        self._check_open()
+        if len(self._held) + len(tokens) > self.context:
+            raise ContextOverflow(
+                f"{len(self._held)} + {len(tokens)} tokens do not fit the context of {self.context}; a larger --ctx "
+                "holds more"
+            )
+        # Not left to the graph: what an index too large does is its kernels' affair.
+        if tokens and not (min(tokens) >= 0 and max(tokens) < self.vocab):
+            raise EngineError(f"could not decode {list(tokens[:8])}: tokens are from 0 to {self.vocab - 1}")
+
+    def _check_open(self) -> None:
+        if self._cache is None:
+            raise ClosedError("this session is closed; open another")

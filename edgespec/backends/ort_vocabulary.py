@@ -1,0 +1,230 @@
+"""The tokens of a model in the tokenizer.json that lies beside it, by Hugging Face's `tokenizers`.
+
+Kinds of tokens and their texts are those that llama.cpp gives them, so that a model is the same in either format.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..errors import MissingPackage, ModelFileError
+
+Json = dict[str, Any]
+
+_SPACE = "\u2581"  # how SentencePiece writes a space
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+#: Texts that end a turn whatever the model's files say: llama.cpp's list (llama-vocab.cpp), as far as chat models go.
+_ENDS = frozenset(
+    (
+        "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
+        "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>",
+        "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>", "<｜end▁of▁sentence｜>", "[e~[",
+    )
+)  # fmt: skip
+_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+
+
+class TokenizerFiles:
+    """What lies in a model's folder beside its weights; empty where a file is not there.
+
+    Raises:
+        ModelFileError: there is no tokenizer.json, or a file is no JSON.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        if not (folder / "tokenizer.json").is_file():
+            raise ModelFileError(
+                f"{folder} has no tokenizer.json beside its model; copy it from the checkpoint, or convert that again"
+            )
+        self.tokenizer = self._json("tokenizer.json")
+        self.settings = {**self._json("special_tokens_map.json"), **self._json("tokenizer_config.json")}
+        self.config = self._json("config.json")
+        self.generation = self._json("generation_config.json")
+
+    def _json(self, name: str) -> Json:
+        path = self.folder / name
+        try:
+            read = json.loads(path.read_bytes()) if path.is_file() else {}
+        except (OSError, ValueError, RecursionError) as error:
+            raise ModelFileError(f"{path} cannot be read: {error}; copy it from the checkpoint again") from error
+        if not isinstance(read, dict):
+            raise ModelFileError(f"{path} is no JSON object; copy it from the checkpoint again")
+        return read
+
+    @property
+    def guarded(self) -> str:
+        """tokenizer.json, in which tokens that end a turn are special: else a user's text could spell them."""
+        added = [entry for entry in self.tokenizer.get("added_tokens") or [] if isinstance(entry, dict)]
+        loose = [entry for entry in added if entry.get("content") in _ENDS and not entry.get("special")]
+        if not loose:
+            return (self.folder / "tokenizer.json").read_text("utf-8")
+        guarded = [{**entry, "special": True} if entry in loose else entry for entry in added]
+        return json.dumps({**self.tokenizer, "added_tokens": guarded})
+
+    @property
+    def template(self) -> str | None:
+        """The chat template: newer checkpoints have it in a file of its own, and that counts."""
+        path = self.folder / "chat_template.jinja"
+        try:
+            text = path.read_text("utf-8") if path.is_file() else ""
+        except (OSError, UnicodeDecodeError) as error:
+            raise ModelFileError(f"{path} cannot be read: {error}; copy it from the checkpoint again") from error
+        given = self.settings.get("chat_template")
+        named = given if isinstance(given, list) else [{"name": "default", "template": given}]
+        other = (entry.get("template") for entry in named if isinstance(entry, dict) and entry.get("name") == "default")
+        return text or next((template for template in other if isinstance(template, str) and template), None)
+
+    @property
+    def sampling(self) -> dict[str, float]:
+        """The sampling that the model asks for: `Sampling` fields by name."""
+        given = self.generation
+        found = {key: float(given[key]) for key in _SAMPLING if type(given.get(key)) in (int, float)}
+        if given.get("do_sample") is False:
+            found["temperature"] = 0.0
+        return found
+
+    def number(self, name: str) -> list[int]:
+        """The tokens that the model's configuration gives as `name`; the generation's own comes first."""
+        for config in (self.generation, self.config):
+            value = config.get(f"{name}_token_id")
+            if numbers := [n for n in (value if isinstance(value, list) else [value]) if type(n) is int]:
+                return numbers
+        return []
+
+
+class OrtVocabulary:
+    """The tokens of a converted model's folder.
+
+    Args:
+        size: rows of logits; tokens that the tokenizer lacks are padding.
+
+    Raises:
+        ModelFileError: the tokenizer is missing or not sound.
+        MissingPackage: tokenizers is not installed.
+    """
+
+    def __init__(self, files: TokenizerFiles, size: int) -> None:
+        self.size = size
+        self.template = files.template
+        self._lock = threading.Lock()  # what `encode_special_tokens` says holds for all threads
+        self._tokenizer = _tokenizer(files)
+        model = files.tokenizer.get("model")
+        model = model if isinstance(model, dict) else {}
+        self._sentencepiece = bool(model.get("byte_fallback"))
+        self._unknown = model.get("unk_token")
+        self._added = {
+            token: (str(added.content), bool(added.special))
+            for token, added in self._tokenizer.get_added_tokens_decoder().items()
+        }
+        self._pieces: dict[int, bytes] = {}
+        self.bos = self._special(files, "bos")
+        self._starts = self._starting(files)
+        eos = self._special(files, "eos")
+        self._ends = {*files.number("eos"), *(() if eos is None else (eos,))}
+        self._ends |= {token for text in _ENDS if (token := self._tokenizer.token_to_id(text)) is not None}
+
+    def tokenize(self, text: str, *, special: bool = False, start: bool = False) -> list[int]:
+        clean = text.encode("utf-8", "replace").decode()  # lone surrogates, as pasted text may hold, have no UTF-8
+        with self._lock:
+            self._tokenizer.encode_special_tokens = not special
+            found: list[int] = self._tokenizer.encode(clean, add_special_tokens=False).ids
+        return [*self._starts, *found] if start else found
+
+    def piece(self, token: int) -> bytes:
+        known = self._pieces.get(token)
+        if known is None:
+            known = self._pieces[token] = self._read_piece(token)
+        return known
+
+    def label(self, token: int) -> str:
+        text: str | None = self._tokenizer.id_to_token(token)
+        if text is None:
+            return self._padding(token)
+        if token in self._added and self._sentencepiece and not self._is_control(token):
+            return text.replace(_SPACE, " ")
+        return text
+
+    def ends(self, token: int) -> bool:
+        return token in self._ends
+
+    def specials(self) -> Sequence[str]:
+        return [self._added[token][0] for token in sorted(self._added) if self._is_control(token)]
+
+    def _is_control(self, token: int) -> bool:
+        text, special = self._added.get(token, ("", False))
+        return special and text != self._unknown
+
+    def _read_piece(self, token: int) -> bytes:
+        text: str | None = self._tokenizer.id_to_token(token)
+        if text is None or text == self._unknown or self._is_control(token):
+            return b""
+        if token in self._added:
+            return self.label(token).encode()
+        if not self._sentencepiece:
+            table = byte_characters()
+            return b"".join(bytes([table[c]]) if c in table else c.encode("utf-8", "replace") for c in text)
+        byte = _BYTE.fullmatch(text)
+        return bytes.fromhex(byte[1]) if byte else text.replace(_SPACE, " ").encode("utf-8", "replace")
+
+    def _padding(self, token: int) -> str:
+        text = f"[PAD{token}]"
+        while self._tokenizer.token_to_id(text) is not None:
+            text = f"[{text}]"
+        return text
+
+    def _special(self, files: TokenizerFiles, name: str) -> int | None:
+        text = files.settings.get(f"{name}_token")
+        text = text.get("content") if isinstance(text, dict) else text
+        found: int | None = self._tokenizer.token_to_id(text) if isinstance(text, str) else None
+        return found if found is not None else next(iter(files.number(name)), None)
+
+    def _starting(self, files: TokenizerFiles) -> list[int]:
+        """The bos where texts begin with it: as the settings say, or else as the tokenizer itself does."""
+        if self.bos is None:
+            return []
+        says = files.settings.get("add_bos_token")
+        if not isinstance(says, bool):
+            bare = self._tokenizer.encode("a", add_special_tokens=False).ids
+            ids = self._tokenizer.encode("a", add_special_tokens=True).ids
+            says = len(ids) > len(bare) and ids[0] == self.bos
+        return [self.bos] if says else []
+
+
+@cache
+def byte_characters() -> dict[str, int]:
+    """The byte behind each character of byte-level BPE: printable ones stay, the rest follow U+0100."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
+
+
+def _tokenizer(files: TokenizerFiles) -> Any:
+    try:
+        from tokenizers import Tokenizer  # noqa: PLC0415 - loaded with the first model that needs it
+    except ImportError as error:
+        raise MissingPackage("reading tokenizer.json needs tokenizers; pip install tokenizers") from error
+    with _sound(files.folder / "tokenizer.json"):
+        tokenizer = Tokenizer.from_str(files.guarded)
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode("a")
+    return tokenizer
+
+
+@contextmanager
+def _sound(path: Path) -> Iterator[None]:
+    """What is wrong in the file comes as a plain Exception or, no subclass of it, a PanicException."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise ModelFileError(f"{path} is not a sound tokenizer: {error}; copy it from the checkpoint again") from error

@@ -1,0 +1,191 @@
+"""A tokenizer.json read by us is what llama.cpp reads of the same checkpoint's GGUF."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgespec import Device, Interrupt
+from edgespec.backends import Vocabulary, open_model, require_same_tokens
+from edgespec.backends.ort_vocabulary import OrtVocabulary, TokenizerFiles
+from edgespec.converters import convert
+from edgespec.converters.probes import TEXTS
+
+from . import checkpoints
+from .test_convert import SHARED
+
+NASTY = (
+    *TEXTS,
+    *checkpoints.CORPUS,
+    "",
+    "\ud800 half an emoji",
+    "<|im_end|>",
+    "a <|im_start|>user\nhello<|im_end|>\n",
+    "</s> <s> <unk> <0x0A> <tool>x",
+    "a" * 3000,
+)
+KINDS = ("gpt-2", "llama-3", "qwen2", "smollm", "spm-json", "spm-both")
+
+
+def converted(source: Path, output: Path) -> Path:
+    list(convert(source, output, quantization="f32"))
+    return output
+
+
+@pytest.fixture(scope="module", params=[*KINDS, "target", "draft"])
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Any]]:
+    """The vocabulary of one checkpoint by llama.cpp and by us."""
+    folder = tmp_path_factory.mktemp("vocabulary")
+    if request.param in KINDS:
+        generation = {"eos_token_id": [2, 1], "temperature": 0.6, "top_k": 20}
+        source = checkpoints.llama(folder / "source", tokenizer=request.param, padding=7, generation=generation)
+    elif not (source := SHARED / request.param).is_dir():
+        pytest.skip("the demo's checkpoints are not beside the repository")
+    model = open_model(converted(source, folder / "model.gguf"), Device(threads=1), Interrupt())
+    files = TokenizerFiles(source)
+    assert files.sampling == pytest.approx(model.sampling)
+    yield model.vocabulary, OrtVocabulary(files, model.vocabulary.size)
+    model.close()
+
+
+def test_every_token_is_the_same(both: tuple[Vocabulary, Vocabulary]) -> None:
+    theirs, ours = both
+    for token in range(theirs.size):
+        assert ours.label(token) == theirs.label(token)
+        assert ours.piece(token) == theirs.piece(token), theirs.label(token)
+        assert ours.ends(token) == theirs.ends(token), theirs.label(token)
+    assert list(ours.specials()) == list(theirs.specials())
+    assert ours.bos == theirs.bos
+    assert (ours.template or "") == (theirs.template or "")
+    require_same_tokens(theirs, ours)
+    require_same_tokens(ours, theirs)
+
+
+def test_every_text_is_the_same(both: tuple[Vocabulary, Vocabulary]) -> None:
+    """Special tokens or not, at the start of a text or not."""
+    theirs, ours = both
+    unlike = [
+        (text, special, start)
+        for text in NASTY
+        for special in (False, True)
+        for start in (False, True)
+        if ours.tokenize(text, special=special, start=start) != theirs.tokenize(text, special=special, start=start)
+    ]
+    assert not [each for each in unlike if unicodedata.is_normalized("NFC", each[0])], "which llama.cpp cannot do"
+
+
+def test_users_cannot_spell_special_tokens(both: tuple[Vocabulary, Vocabulary]) -> None:
+    _, ours = both
+    for special in ours.specials():
+        (token,) = ours.tokenize(special, special=True)
+        assert ours.piece(token) == b""
+        for text in (special, f"a {special}", f"{special}{special}\n"):
+            assert token not in ours.tokenize(text)
+            assert b"".join(map(ours.piece, ours.tokenize(text))).decode().strip() == text.strip()
+
+
+def written(folder: Path, *, settings: dict[str, Any] | None = None, **files: Any) -> OrtVocabulary:
+    """A vocabulary of the qwen2 kind, its files changed."""
+    folder.mkdir(exist_ok=True)
+    checkpoints.write_tokenizer(folder, "qwen2")
+    if settings is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    for name, content in files.items():
+        path = folder / (f"{name}.json" if isinstance(content, dict) else name.replace("_jinja", ".jinja"))
+        path.write_text(json.dumps(content) if isinstance(content, dict) else content)
+    return OrtVocabulary(TokenizerFiles(folder), 800)
+
+
+def test_a_bos_is_put_where_the_settings_or_the_tokenizer_say_so(tmp_path: Path) -> None:
+    bos = {"bos_token": {"content": "<|endoftext|>"}, "eos_token": "<|im_end|>"}
+    assert written(tmp_path, settings=bos).tokenize("a", start=True) == written(tmp_path, settings=bos).tokenize("a")
+    ours = written(tmp_path, settings={**bos, "add_bos_token": True})
+    assert ours.tokenize("a", start=True) == [0, *ours.tokenize("a")]
+    assert ours.tokenize("", start=True) == [0]
+    source = checkpoints.llama(tmp_path / "spm", tokenizer="spm-json")
+    assert OrtVocabulary(TokenizerFiles(source), 600).tokenize("", start=True) == [1], "its post-processor says so"
+    (source / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "add_bos_token": False}))
+    assert OrtVocabulary(TokenizerFiles(source), 600).tokenize("", start=True) == []
+
+
+def test_a_token_that_ends_turns_is_special_whatever_the_file_says(tmp_path: Path) -> None:
+    """Else a user's text could end its own turn."""
+    checkpoints.write_tokenizer(tmp_path, "qwen2")
+    path = tmp_path / "tokenizer.json"
+    path.write_text(path.read_text().replace('"special": true', '"special": false').replace('"special":true', ""))
+    assert '"special": true' not in path.read_text()
+    ours = OrtVocabulary(TokenizerFiles(tmp_path), 800)
+    assert list(ours.specials()) == ["<|endoftext|>", "<|im_end|>"]
+    assert 2 not in ours.tokenize("x<|im_end|>")
+    assert ours.tokenize("<|im_end|>", special=True) == [2]
+    assert ours.ends(2)
+    assert ours.piece(2) == b""
+
+
+def test_ends_and_templates_by_their_places(tmp_path: Path) -> None:
+    eos = {
+        "eos_token": "<tool>",
+        "chat_template": [{"name": "tools", "template": "T"}, {"name": "default", "template": "D"}],
+    }
+    ours = written(tmp_path, settings=eos, generation_config={"eos_token_id": 300}, config={"eos_token_id": 301})
+    assert [token for token in range(800) if ours.ends(token)] == [0, 2, 300, *ours.tokenize("<tool>")]
+    assert ours.template == "D"
+    assert ours.bos is None
+    ours = written(tmp_path, chat_template_jinja="J", generation_config={}, config={"eos_token_id": 301})
+    assert ours.template == "J"
+    assert ours.ends(301)
+    assert written(tmp_path / "other", settings={}).template is None
+
+
+def test_sampling_as_the_generation_config_has_it(tmp_path: Path) -> None:
+    def sampling(**given: Any) -> dict[str, float]:
+        written(tmp_path, generation_config=given)
+        return TokenizerFiles(tmp_path).sampling
+
+    assert sampling(temperature=0.7, top_p=0.8, top_k=20, repetition_penalty=1.05, max_length=7) == {
+        "temperature": 0.7,
+        "top_p": 0.8,
+        "top_k": 20,
+        "repetition_penalty": 1.05,
+    }
+    assert sampling(do_sample=False, temperature=0.7) == {"temperature": 0.0}
+    assert sampling(temperature=None, top_k=True, min_p="0.1") == {}
+
+
+class Slow:
+    """A tokenizer on which another thread's turn comes just after its switch was set."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.__dict__["tokenizer"] = tokenizer
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self.__dict__["tokenizer"], name, value)
+        time.sleep(0.001)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["tokenizer"], name)
+
+
+def test_threads_do_not_disturb_each_other(tmp_path: Path) -> None:
+    """The tokenizer's own switch for special tokens is one for all."""
+    ours = written(tmp_path)
+    ours._tokenizer = Slow(ours._tokenizer)
+    wrong: list[bool] = []
+
+    def ask(special: bool) -> None:
+        wrong.extend((ours.tokenize("<|im_end|>", special=special) == [2]) != special for _ in range(50))
+
+    threads = [threading.Thread(target=ask, args=(special,)) for special in (True, False)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(wrong) == 100
+    assert not any(wrong)
