@@ -28,6 +28,7 @@ _PLAIN_EVERY = 64  # rounds after which a plain step is measured, if none was bo
 _INTRODUCTION = 3  # tokens of a drafter's first draft
 _MEMORY = 0.98  # of the rate, a round
 _SURCHARGE = 0.01  # of a tree, in plain steps, until one was timed
+_HICCUP = 3.0  # times the price of a pass, for which what it took counts at most
 _SURE = 0.9  # the confidence of one who says what mostly follows
 
 
@@ -155,7 +156,9 @@ class Adaptive:
 
     def observe(self, round: Round) -> None:  # noqa: A002
         self._tokens = _MEMORY * self._tokens + len(round.tokens)
-        steps = (round.verify_seconds + round.draft_seconds) / self.prices.plain(round.held)
+        # One hiccup of the machine can take as long as a hundred rounds, and says nothing of drafts.
+        verifying = min(round.verify_seconds, _HICCUP * self.prices.price(round.width, round.held))
+        steps = (verifying + round.draft_seconds) / self.prices.plain(round.held)
         self._steps = _MEMORY * self._steps + steps
         self._guard.observe(len(round.tokens), steps)
         if round.draft and self._hopeful:

@@ -551,6 +551,18 @@ def test_what_costs_more_than_it_brings_pauses_until_the_text_repeats_itself() -
     assert [a_round() for _ in range(6)] == [0, 0, 0, 0, 4, 4]
 
 
+def test_a_hiccup_of_the_machine_is_no_loss_by_drafts() -> None:
+    """A pass that took as long as two hundred: no reason to pause, nor to think less of the time."""
+    controller = Adaptive([book((1, 0.9), (2, 0.9), (3, 0.9))], Prices(Q8_0))
+    lengths = []
+    for n in range(100):
+        draft = controller.choose(drawing(), 15)
+        lengths.append(len(draft))
+        seconds = 200.0 if n == 20 else Q8_0[len(draft)]
+        controller.observe(bought(draft, range(len(draft)), *draft.tokens, 63, seconds=seconds))
+    assert lengths == [3] * 100
+
+
 @pytest.mark.parametrize("verify", RULES)
 def test_a_silent_drafter_wakes_when_it_becomes_right(monkeypatch: pytest.MonkeyPatch, verify: str) -> None:
     wrong, good = right(0.0), right(1.0)
