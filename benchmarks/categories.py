@@ -11,21 +11,19 @@ far figures can be trusted.
 
 from __future__ import annotations
 
-import random
 import statistics
-import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import click
 
 from edgespec.backends import Session
 from edgespec.drafters.lookup import Lookup
-from edgespec.engine import Engine, Request, Started, Text
+from edgespec.engine import Request, Text
 from edgespec.types import Floats
 
-from .bench import Bench, bench
+from .bench import Bench, bench, race
 from .report import table
 from .simulator.trace import Trace
 
@@ -80,23 +78,6 @@ class Replayed:
         self._session.close()
 
 
-def race(engines: Mapping[str, Engine], request: Request) -> Iterator[tuple[str, Timed]]:
-    """All answer at once, by the round: it is the turn of whoever has said the least."""
-    running = {name: engine.generate(request) for name, engine in engines.items()}
-    said = dict.fromkeys(running, 0)
-    while running:
-        least = min(said[name] for name in running)
-        name = random.choice([name for name in running if said[name] == least])  # noqa: S311 - no secret
-        started = time.perf_counter()
-        event = next(running[name])
-        seconds = time.perf_counter() - started
-        if isinstance(event, Text):
-            said[name] += len(event.tokens)
-            yield name, Timed(event.round.width, len(event.tokens), seconds)
-        elif not isinstance(event, Started):
-            del running[name]
-
-
 class Times:
     """What rounds took, by configuration and kind of text."""
 
@@ -143,7 +124,7 @@ def main(bench: Bench, tokens: int, kinds: tuple[str, ...], fixed: tuple[int, ..
     """Measure TARGET with DRAFT."""
     click.echo(bench.describe())
     bench.add_usual()
-    bench.add("plain, again", [], 0)
+    bench.add("plain, again", [], 0)  # shows how far figures can be trusted
     for k in fixed:
         bench.add(f"model K={k}", [bench.model()], k)
         bench.add(f"look-up K={k}", [Lookup()], k)
@@ -155,8 +136,9 @@ def main(bench: Bench, tokens: int, kinds: tuple[str, ...], fixed: tuple[int, ..
         for item in Trace.load(kind).items:
             for session in sessions.values():
                 session.text = (*item.prompt, *item.answer)
-            for name, timed in race(engines, Request(item.prompt, max_tokens=len(item.answer))):
-                times.add(name, kind, timed)
+            for name, event, seconds in race(engines, Request(item.prompt, max_tokens=len(item.answer))):
+                if isinstance(event, Text):
+                    times.add(name, kind, Timed(event.round.width, len(event.tokens), seconds))
             said += len(item.answer)
             if said >= tokens:
                 break

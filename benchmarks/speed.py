@@ -2,26 +2,27 @@
 
     python -m benchmarks.speed TARGET.gguf DRAFT.gguf DIALOGUES.jsonl [--dialogues 20] [--k 1 --k 3 --k 7]
 
-The model answers each user turn of a dialogue, its history being the true one. Configurations take turns on every
-dialogue. `always wrong` is adaptive speculation with a drafter that costs what the draft model costs and is never
-right: what speculation may cost where it cannot gain.
+The model answers each user turn of a dialogue, its history being the true one. Configurations take turns by the round,
+each in a session of its own. `always wrong` is adaptive speculation with a drafter that costs what the draft model
+costs and is never right: what speculation may cost where it cannot gain. `plain, again` is plain decoding once more,
+and shows how far figures can be trusted.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
 import click
 
-from edgespec.engine import Request
+from edgespec.engine import Engine, Finished, Request, Text
 from edgespec.sampling import Sampling
 from edgespec.stats import Stats
 
-from .bench import CONTEXT, Bench, answer, bench
+from .bench import CONTEXT, Bench, bench, race
 from .dialogues import Dialogues, dialogues
 from .report import table
 
@@ -51,6 +52,18 @@ class Result:
     def lengths(self) -> Counter[int]:
         """Rounds by the number of tokens drafted."""
         return sum((Counter(stats.k_histogram) for answers in self.stats for stats in answers), Counter[int]())
+
+
+def answers(engines: Mapping[str, Engine], request: Request) -> dict[str, tuple[tuple[int, ...], Stats]]:
+    """What each says to one prompt, and its figures."""
+    texts: dict[str, tuple[int, ...]] = dict.fromkeys(engines, ())
+    found = {}
+    for name, event, _ in race(engines, request):
+        if isinstance(event, Text):
+            texts[name] += event.tokens
+        elif isinstance(event, Finished):
+            found[name] = (texts[name], event.stats)
+    return found
 
 
 _seconds = attrgetter("seconds")
@@ -92,14 +105,18 @@ def main(
     bench.add_usual()
     for k in fixed:
         bench.add(f"model K={k}", [bench.model()], k)
-    results = {name: Result() for name in bench.configurations}
+    bench.add("plain, again", [], 0)
+    sessions = {name: bench.another() for name in bench.configurations}
+    engines = {name: bench.engine(name, rule, endless=endless, session=session) for name, session in sessions.items()}
+    results = {name: Result() for name in engines}
     prompts = dialogues.turns(bench.vocabulary, CONTEXT - max_tokens)
     for i, turns in enumerate(prompts):
         requests = [Request(prompt, Sampling(temp, seed=i), max_tokens) for prompt in (turns[:1] if endless else turns)]
-        for name in bench.order(i):
-            bench.session.rollback(0)  # each reads the prompt anew: `+prompt` compares that too
-            engine = bench.engine(name, rule, endless=endless)
-            results[name].add([answer(engine, request) for request in requests])
+        for session in sessions.values():
+            session.rollback(0)  # each reads the prompt anew: `+prompt` compares that too
+        said = [answers(engines, request) for request in requests]
+        for name, result in results.items():
+            result.add([each[name] for each in said])
     plain = results["plain"]
     kind = "answers past their end" if endless else "answers"
     size = f"{len(prompts)} dialogues, {len(plain.texts)} {kind}, {plain.total(lambda s: s.tokens):.0f} tokens"
