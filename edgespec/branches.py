@@ -10,12 +10,28 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from .errors import EngineError
+from .errors import EngineError, RollbackError
 
 
 def is_chain(parents: Sequence[int]) -> bool:
     """Whether each node follows the one before, the first the cache."""
     return all(parent == node - 1 for node, parent in enumerate(parents))
+
+
+def kept_length(held: int, start: int, length: int, keep: Sequence[int]) -> int:
+    """What is left of `held` tokens where a rollback asks for the first `length` and, of a chain decoded after `start`,
+    the nodes `keep`: a chain keeps its first nodes, and that is only a later place to cut.
+
+    Raises:
+        RollbackError: there are no such tokens.
+    """
+    if not 0 <= length <= held:
+        raise RollbackError(f"cannot go back to {length} tokens: {held} are held")
+    if not keep:
+        return length
+    if length != start or list(keep) != list(range(len(keep))) or length + len(keep) > held:
+        raise RollbackError(f"cannot keep nodes {list(keep)} after {length} tokens: not a prefix of the last decode")
+    return length + len(keep)
 
 
 class Branches:
@@ -71,6 +87,18 @@ class Branches:
                 return False
             above = node
         return True
+
+    def check_kept(self, start: int, length: int, keep: Sequence[int]) -> None:
+        """That a rollback to `length` may keep the nodes `keep` of this tree, decoded after `start` tokens.
+
+        Raises:
+            RollbackError: they are no path, or begin elsewhere.
+        """
+        if not 0 <= length <= start or (keep and not (length == start and self.is_path(keep))):
+            raise RollbackError(
+                f"cannot keep nodes {list(keep)} after {length} tokens: not a path from the root of the tree decoded "
+                f"after {start}"
+            )
 
     def ancestry(self) -> npt.NDArray[np.bool_]:
         """Of each node (row), which nodes lie on the path down to it, itself among them."""

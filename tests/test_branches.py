@@ -30,6 +30,10 @@ def test_a_forest_is_laid_out(parents: list[int]) -> None:
     leaves = [node for node in nodes if node not in parents]
     assert branches.depths == [len(ancestry(parents, node)) - 1 for node in nodes]
     assert branches.leaves == len(leaves)
+    on_path = branches.ancestry()
+    assert [[int(other) for other in on_path[node].nonzero()[0]] for node in nodes] == [
+        sorted(ancestry(parents, node)) for node in nodes
+    ]
     numbers = {leaf: branches.below[leaf].start for leaf in leaves}
     assert sorted(numbers.values()) == list(range(len(leaves))), "each leaf has a number of its own"
     for node in nodes:

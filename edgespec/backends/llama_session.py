@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..branches import Branches, is_chain
+from ..branches import Branches, is_chain, kept_length
 from ..errors import ClosedError, ContextOverflow, EngineError, Interrupted, RollbackError
 from ..types import Floats
 from . import Interrupt
@@ -96,7 +96,7 @@ class LlamaSession:
         if self._pending is not None:
             self._keep(length, keep, *self._pending)
             return
-        length = self._kept_length(length, keep)
+        length = kept_length(len(self._held), self._last, length, keep)
         if length == len(self._held):
             return
         if length and not self.can_rollback:
@@ -139,11 +139,7 @@ class LlamaSession:
             self.rollback(len(self._held))
 
     def _keep(self, length: int, keep: Sequence[int], branches: Branches, tokens: Sequence[int]) -> None:
-        if not 0 <= length <= self._last or (keep and not (length == self._last and branches.is_path(keep))):
-            raise RollbackError(
-                f"cannot keep nodes {list(keep)} after {length} tokens: not a path from the root of the tree decoded "
-                f"after {self._last}"
-            )
+        branches.check_kept(self._last, length, keep)
         if keep:
             self._cache.keep(branches, keep, length)
             self._held.extend(tokens[node] for node in keep)
@@ -151,18 +147,6 @@ class LlamaSession:
             self._cut(length)
         self._pending = None
         self._last = len(self._held)
-
-    def _kept_length(self, length: int, keep: Sequence[int]) -> int:
-        """A chain keeps its first nodes; then keeping nodes is only a later place to cut."""
-        if not 0 <= length <= len(self._held):
-            raise RollbackError(f"cannot go back to {length} tokens: {len(self._held)} are held")
-        if not keep:
-            return length
-        if length != self._last or list(keep) != list(range(len(keep))) or length + len(keep) > len(self._held):
-            raise RollbackError(
-                f"cannot keep nodes {list(keep)} after {length} tokens: not a prefix of the last decode"
-            )
-        return length + len(keep)
 
     def _cut(self, length: int) -> None:
         if not self._cache.cut(length):

@@ -55,15 +55,15 @@ class OrtModel:
         self.description = described.summary
         self.sampling = files.sampling
         self.vocabulary = OrtVocabulary(files, described.vocabulary)
-        provider = CPU if device.provider == "auto" and not device.gpu_layers else device.provider
-        asked = chosen(provider, half=described.half)
+        on_cpu = device.provider == "auto" and (device.exact or not device.gpu_layers)
+        asked = chosen(CPU if on_cpu else device.provider, half=described.half)
         if device.exact and asked != CPU:
             raise OptionError(
                 f"exact is {device.exact}, but off the CPU passes of one width may still differ in their last bits; "
                 "give provider cpu"
             )
         session = _load(described, asked, self._threads, interrupt)
-        self._notices: list[str] = []
+        self._notices: dict[str, None] = {}  # each once, in order
         if asked != CPU and providers()[asked] not in session.get_providers():
             self._fell_back(asked, device)
             asked = CPU
@@ -100,7 +100,7 @@ class OrtModel:
         if self._exact:
             self._keep_exact(session)
         if session.context < context:
-            self._notices.append(
+            self._note(
                 f"{self.description} holds {session.context} tokens and not {context}: it has positions for no more"
             )
         return session
@@ -113,7 +113,7 @@ class OrtModel:
         if self._steady is None:
             self._steady = is_steady(session, self._exact)
             if not self._steady:
-                self._notices.append(
+                self._note(
                     f"on this machine bits change with the width of passes, so all are {self._exact} tokens wide and "
                     f"drafts at most {self._exact - 1} long"
                 )
@@ -127,11 +127,14 @@ class OrtModel:
         parts += [f"onnxruntime {bindings().__version__}", f"threads={self._threads}"]
         return "|".join([*parts, *([f"exact={self._exact}"] if self._exact else [])])
 
+    def _note(self, notice: str) -> None:
+        self._notices[notice] = None
+
     def _fell_back(self, asked: str, device: Device) -> None:
         hint = "; its libraries come with `pip install onnxruntime-gpu[cuda,cudnn]`" if asked == CUDA else ""
         if device.provider != "auto":
             raise EngineError(f"{asked} could not be loaded by ONNX Runtime{hint}; provider cpu always works")
-        self._notices.append(f"{self.description} runs on the CPU: {asked} could not be loaded{hint}")
+        self._note(f"{self.description} runs on the CPU: {asked} could not be loaded{hint}")
 
 
 def is_steady(session: Session, exact: int) -> bool:

@@ -64,7 +64,8 @@ def chosen(asked: str, *, half: bool) -> str:
         )
     if asked == CUDA and not half:
         raise OptionError(
-            "CUDA computes attention in half precision only; convert the checkpoint with --quant fp16 (or int4-fp16, int8-fp16), or leave "
+            "CUDA computes attention in half precision only; convert the checkpoint with --quant fp16 (or int4-fp16, "
+            "int8-fp16), or leave "
             "provider cuda out"
         )
     return asked

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..branches import Branches, is_chain
-from ..errors import ClosedError, ContextOverflow, EngineError, Interrupted, RollbackError
+from ..branches import Branches, is_chain, kept_length
+from ..errors import ClosedError, ContextOverflow, EngineError, Interrupted
 from ..types import Floats
 from . import Interrupt
 from .ort_cache import Cache
@@ -89,7 +89,7 @@ class OrtSession:
         if self._pending is not None:
             self._keep(length, keep, *self._pending)
             return
-        del self._held[self._kept_length(length, keep) :]
+        del self._held[kept_length(len(self._held), self._last, length, keep) :]
 
     def close(self) -> None:
         self._passes.close()
@@ -129,29 +129,13 @@ class OrtSession:
             self.rollback(len(self._held))
 
     def _keep(self, length: int, keep: Sequence[int], branches: Branches, tokens: Sequence[int], first: int) -> None:
-        if not 0 <= length <= self._last or (keep and not (length == self._last and branches.is_path(keep))):
-            raise RollbackError(
-                f"cannot keep nodes {list(keep)} after {length} tokens: not a path from the root of the tree decoded "
-                f"after {self._last}"
-            )
+        branches.check_kept(self._last, length, keep)
         if keep and self._cache is not None:
             self._cache.move([first + node for node in keep], length)
         del self._held[length:]
         self._held.extend(tokens[node] for node in keep)
         self._pending = None
         self._last = len(self._held)
-
-    def _kept_length(self, length: int, keep: Sequence[int]) -> int:
-        """A chain keeps its first nodes; then keeping nodes is only a later place to cut."""
-        if not 0 <= length <= len(self._held):
-            raise RollbackError(f"cannot go back to {length} tokens: {len(self._held)} are held")
-        if not keep:
-            return length
-        if length != self._last or list(keep) != list(range(len(keep))) or length + len(keep) > len(self._held):
-            raise RollbackError(
-                f"cannot keep nodes {list(keep)} after {length} tokens: not a prefix of the last decode"
-            )
-        return length + len(keep)
 
     def _check(self, tokens: Sequence[int]) -> None:
         self._check_open()
