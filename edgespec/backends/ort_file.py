@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO
+
+from google.protobuf.message import DecodeError
 
 from ..errors import ModelFileError
 
 _FORMAT = "1"
-_METADATA = 14  # ModelProto.metadata_props; its entries are key = 1, value = 2 (onnx.proto)
-_LENGTH, _VARINT, _FIXED = 2, 0, {1: 8, 5: 4}  # wire types of protobuf, and the bytes of those of fixed size
+_LARGEST = 64_000_000  # bytes of a graph, whose weights lie beside it; ours are thousands
 _AGAIN = "convert it again, or copy it again"
 
 
@@ -63,11 +61,10 @@ def read(path: Path) -> Described:
             missing or not whole.
     """
     try:
-        with path.open("rb") as file:
-            props = dict(_metadata(file))
+        props = _metadata(path)
     except OSError as error:
         raise ModelFileError(f"{path} cannot be opened: {error.strerror}; give a file that can be read") from error
-    except ValueError as error:
+    except (DecodeError, ValueError) as error:
         raise ModelFileError(f"{path} is not an ONNX model, or it is truncated ({error}); {_AGAIN}") from error
     described = _described(path, props)
     _check_weights(described)
@@ -123,49 +120,14 @@ def _check_weights(described: Described) -> None:
         )
 
 
-def _metadata(file: BinaryIO) -> Iterator[tuple[str, str]]:
-    """The key-value pairs of a ModelProto; its graph is stepped over. ValueError where this is none."""
-    for field, start, length in _fields(file):
-        if field == _METADATA:
-            file.seek(start)
-            entry = BytesIO(file.read(length))
-            texts = {}
-            for inner, at, size in _fields(entry):
-                entry.seek(at)
-                texts[inner] = entry.read(size).decode()
-            yield texts.get(1, ""), texts.get(2, "")
+def _metadata(path: Path) -> dict[str, str]:
+    """The `metadata_props` of the model at `path`; none of a file larger than ours ever are.
 
+    Raises:
+        DecodeError, ValueError: it is no ONNX model.
+    """
+    if path.stat().st_size > _LARGEST:
+        return {}
+    import onnx  # noqa: PLC0415 - with the first ONNX model
 
-def _fields(file: BinaryIO) -> Iterator[tuple[int, int, int]]:
-    """Of each field of a protobuf message that has a length: its number, and where its value lies."""
-    end = file.seek(0, 2)
-    place = 0
-    while place < end:
-        file.seek(place)
-        key = _varint(file)
-        kind = key & 7
-        if kind == _VARINT:
-            _varint(file)
-            place = file.tell()
-            continue
-        if kind != _LENGTH and kind not in _FIXED:
-            raise ValueError(f"byte {place} begins no field")
-        length = _varint(file) if kind == _LENGTH else _FIXED[kind]
-        start = file.tell()
-        place = start + length
-        if place > end:
-            raise ValueError(f"a field of {length} bytes goes beyond its end")
-        if kind == _LENGTH:
-            yield key >> 3, start, length
-
-
-def _varint(file: BinaryIO) -> int:
-    value = shift = 0
-    while shift < 64:
-        if not (byte := file.read(1)):
-            raise ValueError("it ends inside a number")
-        value |= (byte[0] & 0x7F) << shift
-        if byte[0] < 0x80:
-            return value
-        shift += 7
-    raise ValueError("a number has no end")
+    return {entry.key: entry.value for entry in onnx.load_model(path, load_external_data=False).metadata_props}
