@@ -4,9 +4,9 @@
 
 The answers are those of the simulator's traces. They are replayed: the target's pass is computed in full and paid for,
 and its choice is overruled by the answer, for so small a model copies badly. Each configuration has a session of its
-own, and they take turns by the round: a slow spell of the machine falls on all alike. Each learns from nothing, and
-goes from one kind of text to the next with what it learned. "plain, again" is plain decoding once more, and shows how
-far figures can be trusted.
+own, and they take turns by the round: a slow spell of the machine falls on all alike. Each begins every kind of text
+knowing nothing; with --carry it goes on with what the kind before taught. "plain, again" is plain decoding once more,
+and shows how far figures can be trusted.
 """
 
 from __future__ import annotations
@@ -120,18 +120,19 @@ def _cell(plain: Sequence[Timed], ours: Sequence[Timed]) -> str:
 @click.option("--tokens", default=800, show_default=True, help="Tokens of each kind of text")
 @click.option("--kind", "kinds", multiple=True, default=_KINDS, help="Kinds of text [default: all]")
 @click.option("--k", "fixed", multiple=True, type=int, help="Fixed draft lengths to compare with")
-def main(bench: Bench, tokens: int, kinds: tuple[str, ...], fixed: tuple[int, ...]) -> None:
+@click.option(
+    "--carry", is_flag=True, help="Go from kind to kind with what was learned [default: each knowing nothing]"
+)
+def main(bench: Bench, tokens: int, kinds: tuple[str, ...], fixed: tuple[int, ...], carry: bool) -> None:
     """Measure TARGET with DRAFT."""
     click.echo(bench.describe())
-    bench.add_usual()
-    bench.add("plain, again", [], 0)  # shows how far figures can be trusted
-    for k in fixed:
-        bench.add(f"model K={k}", [bench.model()], k)
-        bench.add(f"look-up K={k}", [Lookup()], k)
+    configure(bench, fixed)
     sessions = {name: Replayed(bench.another()) for name in bench.configurations}
-    engines = {name: bench.engine(name, session=session) for name, session in sessions.items()}
     times = Times(list(sessions))
-    for kind in kinds:
+    for i, kind in enumerate(kinds):
+        if i and not carry:
+            configure(bench, fixed)
+        engines = {name: bench.engine(name, session=session) for name, session in sessions.items()}
         said = 0
         for item in Trace.load(kind).items:
             for session in sessions.values():
@@ -143,6 +144,15 @@ def main(bench: Bench, tokens: int, kinds: tuple[str, ...], fixed: tuple[int, ..
             if said >= tokens:
                 break
         click.echo(times.report())
+
+
+def configure(bench: Bench, fixed: Sequence[int]) -> None:
+    """All configurations, which know nothing."""
+    bench.add_usual()
+    bench.add("plain, again", [], 0)  # shows how far figures can be trusted
+    for k in fixed:
+        bench.add(f"model K={k}", [bench.model()], k)
+        bench.add(f"look-up K={k}", [Lookup()], k)
 
 
 if __name__ == "__main__":
