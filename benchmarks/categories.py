@@ -120,9 +120,7 @@ def _cell(plain: Sequence[Timed], ours: Sequence[Timed]) -> str:
 @click.option("--tokens", default=800, show_default=True, help="Tokens of each kind of text")
 @click.option("--kind", "kinds", multiple=True, default=_KINDS, help="Kinds of text [default: all]")
 @click.option("--k", "fixed", multiple=True, type=int, help="Fixed draft lengths to compare with")
-@click.option(
-    "--carry", is_flag=True, help="Go from kind to kind with what was learned [default: each knowing nothing]"
-)
+@click.option("--carry", is_flag=True, help="Go on from kind to kind with what was learned")
 def main(bench: Bench, tokens: int, kinds: tuple[str, ...], fixed: tuple[int, ...], carry: bool) -> None:
     """Measure TARGET with DRAFT."""
     click.echo(bench.describe())
