@@ -589,6 +589,7 @@ def test_the_command_line_takes_onnx_models(onnx_folders: Folders, tmp_path: Pat
     done = edgespec("check", *asked, "--k", "3", "--exact", "2", "--provider", "cpu", "--backend", "onnx")
     assert done.returncode == 0, done.stderr
     assert "2 identical, 0 near ties, 0 different" in done.stdout
+    assert "it has positions for no more" not in done.stderr, "nobody asked for so many"
     done = edgespec("check", *asked, "--backend", "llama")
     assert done.returncode == 1
     assert "is a model for the backend onnx, not for llama" in done.stderr
