@@ -50,9 +50,8 @@ class OrtModel:
         self._interrupt = interrupt
         self._threads = device.threads or physical_cores()
         self._exact = device.exact
-        self._asked_context = device.context
         self._steady: bool | None = None  # whether bits do not change with the width; None while not tried
-        self.trained_context = described.context
+        self.trained_context = described.context - max(0, device.exact - 1)  # padding wants positions too
         self.description = described.summary
         self.sampling = files.sampling
         self.vocabulary = OrtVocabulary(files, described.vocabulary)
@@ -100,7 +99,7 @@ class OrtModel:
         )
         if self._exact:
             self._keep_exact(session)
-        if session.context < min(context, self._asked_context):
+        if session.context < context:
             self._note(
                 f"{self.description} holds {session.context} tokens and not {context}: it has positions for no more"
             )
