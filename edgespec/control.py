@@ -25,7 +25,7 @@ from .types import Draft, Guess, Round
 from .verify import Drawing
 
 _PLAIN_EVERY = 64  # rounds after which a plain step is measured, if none was bought meanwhile
-_INTRODUCTION = 3  # tokens of a drafter's first draft
+_INTRODUCTION = (3, 1.1)  # tokens of a drafter's first draft, and what their pass may cost beyond a plain one
 _MEMORY = 0.98  # of the rate, a round
 _SURCHARGE = 0.01  # of a tree, in plain steps, until one was timed
 _HICCUP = 3.0  # times the price of a pass, for which what it took counts at most
@@ -199,7 +199,8 @@ class Adaptive:
     def _introduce(self, stranger: Earnings, growth: Growth, drawing: Drawing) -> None:
         """Buy a draft whatever is expected: of this drafter nothing is known, nor of wider passes amid real text."""
         stranger.drafter.begin(drawing)
-        length = min(_INTRODUCTION, len(growth.cost) - 1)
+        most, dearest = _INTRODUCTION
+        length = max(1, sum(cost <= dearest for cost in growth.cost[1 : most + 1]))
         self._timed(stranger, growth, lambda: growth.straight(stranger.drafter, length))
 
     def _ask(self, earner: Earnings, growth: Growth, drawing: Drawing) -> None:

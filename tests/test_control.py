@@ -158,10 +158,10 @@ def test_a_stranger_is_introduced_once() -> None:
     lookup, dear = book((1, 0.99)), book((1, 0.1), (2, 0.1), (3, 0.1), (4, 0.1), name="dear", step_price=0.9)
     other = book((7, 0.1), name="other", step_price=0.9)
     clock = Clock()
-    controller = Adaptive([lookup, dear, other], Prices(DEAR), clock=clock.perf_counter)
+    controller = Adaptive([lookup, dear, other], Prices([1.0, 2.0, 2.0, 2.0, *[9.0] * 12]), clock=clock.perf_counter)
     first = controller.choose(drawing(), 15)
     assert (first.tokens, first.drafters) == ((1, 2, 3), ("dear",) * 3)
-    controller.observe(bought(first, (), 9, seconds=4.0))
+    controller.observe(bought(first, (), 9, seconds=2.0))
     second = controller.choose(drawing(), 15)
     assert (second.tokens, second.drafters) == ((7,), ("other",))
     controller.observe(bought(second, (), 9, seconds=2.0))
@@ -170,7 +170,9 @@ def test_a_stranger_is_introduced_once() -> None:
         assert not draft
         controller.observe(bought(draft, (), 9))
     assert (len(dear.asked), len(other.asked)) == (3, 2)
-    assert Adaptive([dear], Prices(DEAR), clock=clock.perf_counter).choose(drawing(), 2).tokens == (1, 2)
+    for curve, limit, said in ((FREE, 2, (1, 2)), (DEAR, 15, (1,)), ((1.0, 3.0, 4.0, 5.0), 15, (1,))):
+        found = Adaptive([dear], Prices(curve), clock=clock.perf_counter).choose(drawing(), limit)
+        assert found.tokens == said, "as far as its pass costs about a plain one more"
 
 
 def test_a_stranger_that_says_nothing_is_introduced_all_the_same() -> None:
