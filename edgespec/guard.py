@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 _WINDOW = 32  # rounds that are judged together
-_AGAIN = 16  # after a pause: what lost before needs less to be paused again
-_LOSS = 0.98  # of plain decoding's speed; below it the next rounds are plain
+_PROBATION = 16  # rounds judged together after a pause
+_LOSS = 0.98  # of plain decoding's speed; below it the next rounds are plain: windows are short, and text varies
+_EVEN = 1.0  # the same on probation: what lost before must not lose again
+_GAIN = 1.03  # and what ends probation
 _LISTENING = 4  # rounds of a pause, in the last of which somebody may wake it: even that is not free
 _WAKING = 2  # times in a row that somebody is sure of the next token, and the pause is over
 _PAUSES = (16, 128)  # rounds: the first pause, and the longest
@@ -53,9 +55,10 @@ class Guard:
         self._steps += steps
         if self._rounds < self._window:
             return
-        if self._tokens < _LOSS * self._steps:
-            self._left, self._pause, self._window = self._pause, min(2 * self._pause, _PAUSES[1]), _AGAIN
+        speed, probation = self._tokens / self._steps, self._window == _PROBATION
+        if speed < (_EVEN if probation else _LOSS):
+            self._left, self._pause, self._window = self._pause, min(2 * self._pause, _PAUSES[1]), _PROBATION
             self._sure = 0
-        else:
+        elif not probation or speed >= _GAIN:
             self._pause, self._window = _PAUSES[0], _WINDOW
         self._rounds, self._tokens, self._steps = 0, 0, 0.0

@@ -496,7 +496,7 @@ def test_a_free_drafter_that_is_always_wrong_costs_next_to_nothing(monkeypatch: 
     asked = FromRule(right(0.0), confidence=0.9)
     run = Run(monkeypatch, lambda _paid, prices, _clock: Adaptive([asked], prices), TARGET)
     assert run.seconds <= 1015
-    assert asked.begun >= 0.95 * len(run.rounds), "it costs nothing to ask, and that is how it may come back"
+    assert asked.begun >= len(run.rounds) / 4, "in a pause every fourth round, and that is how it may come back"
 
 
 @pytest.mark.parametrize("sure", [1.0, 4.0, 8.0])

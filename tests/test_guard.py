@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from edgespec.guard import Guard
 
 
@@ -38,6 +40,22 @@ def test_a_gain_makes_the_next_pause_short_again() -> None:
     assert not guard.pausing
     run(guard, 16, 2, 1.0)
     assert run(guard, 32 + 16 + 16 + 32 + 16, 1, 1.1) == 16 + 32, "the first two pauses, not the third"
+
+
+@pytest.mark.parametrize(("steps", "paused"), [(1.01, 32), (0.99, 0)])
+def test_what_was_paused_must_not_lose_again(steps: float, paused: int) -> None:
+    guard = Guard()
+    assert run(guard, 32 + 16, 1, 1.1) == 16
+    assert run(guard, 16 + 32, 1, steps) == paused
+
+
+@pytest.mark.parametrize(("steps", "paused"), [(0.99, 32), (0.95, 16)])
+def test_only_a_gain_makes_up_for_a_pause(steps: float, paused: int) -> None:
+    """Half a gain leaves the next pause as long as it would have been."""
+    guard = Guard()
+    run(guard, 32 + 16, 1, 1.1)
+    run(guard, 16, 1, steps)
+    assert run(guard, 64, 1, 1.1) == paused
 
 
 def test_one_dear_round_is_no_loss() -> None:
