@@ -80,7 +80,9 @@ def _entry(path: Path, name: str, table: Any) -> Entry:
     if not isinstance(table, dict) or "target" not in table:
         raise OptionError(f"{where} has no target; write target = {{ repo = ..., file = ..., size = ... }}")
     if unknown := sorted(table.keys() - {"target", "draft", *_TEXTS}):
-        raise OptionError(f"{where} has {unknown[0]!r}, which means nothing; known are target, draft, {', '.join(_TEXTS)}")
+        raise OptionError(
+            f"{where} has {unknown[0]!r}, which means nothing; known are target, draft, {', '.join(_TEXTS)}"
+        )
     texts = {key: table.get(key, "") for key in _TEXTS}
     for key, text in texts.items():
         if not isinstance(text, str):
