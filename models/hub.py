@@ -21,7 +21,7 @@ from typing import Any
 from huggingface_hub import HfApi, constants, hf_hub_download, hf_hub_url, snapshot_download
 from huggingface_hub.errors import LocalEntryNotFoundError
 from huggingface_hub.file_download import http_get, repo_folder_name
-from huggingface_hub.utils import WeakFileLock, build_hf_headers
+from huggingface_hub.utils import WeakFileLock, build_hf_headers  # type: ignore[attr-defined]
 
 from edgespec.errors import HubError, OptionError
 
@@ -213,7 +213,7 @@ class Hub:
                     headers=build_hf_headers(token=self.token, library_name="edgespec"),
                     expected_size=file.size,
                     displayed_filename=file.name,
-                    tqdm_class=_Silent,  # type: ignore[arg-type]
+                    tqdm_class=_Silent,
                 )
             except OSError as error:
                 if error.errno is None and not hasattr(error, "response"):
@@ -232,7 +232,7 @@ class Hub:
             cache_dir=self.cache,
             endpoint=self.endpoint,
             token=self.token,
-            tqdm_class=_Silent,  # type: ignore[arg-type]
+            tqdm_class=_Silent,
         )
         path = self._path(listing, file)
         if Path(given) != path:

@@ -78,4 +78,4 @@ def quiet() -> None:
     """Let the hub's package keep its warnings to itself: what matters comes as an error, in one line."""
     from huggingface_hub.utils import logging  # noqa: PLC0415
 
-    logging.set_verbosity_error()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
