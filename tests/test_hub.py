@@ -44,7 +44,7 @@ def hub(stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> H
         monkeypatch.setattr(huggingface_hub.constants, name, 2)
     # It writes whole chunks only, so what is smaller is lost when the connection is.
     monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 10_000)
-    monkeypatch.setattr(huggingface_hub.file_download.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda _seconds: None)
     return Hub(stand_in.endpoint, tmp_path / "hub")
 
 
