@@ -123,7 +123,7 @@ def test_what_exists_or_looks_like_a_path_is_one(tmp_path: Path, monkeypatch: py
     (tmp_path / "qwen3-8b").rmdir()
     found = finding.named("qwen3-8b")
     assert found is not None
-    assert found.entry is registry.entries()["qwen3-8b"] or found.entry == registry.entries()["qwen3-8b"]
+    assert found.entry == registry.entries()["qwen3-8b"]
     assert finding.named("some/repo:q8_0") == finding.Named(finding.Source("some/repo", quantization="q8_0"))
     with pytest.raises(OptionError, match="no model at qwen9, and none of that name is known"):
         finding.named("qwen9")
