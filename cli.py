@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 _DEMO = (
     "This is the bundled demo pair: it books tables, trips and tickets, and knows nothing else. "
-    "For a real model: edgespec chat MODEL.gguf --draft SMALL.gguf"
+    "For a real model: edgespec chat NAME, of those that `edgespec models list` knows"
 )
 
 
@@ -49,7 +49,10 @@ def chat(
     stats: bool,
     as_json: bool,
 ) -> None:
-    """Chat with MODEL, a GGUF file or the folder of an ONNX model; without one, with the bundled demo pair."""
+    """Chat with MODEL: a GGUF file, the folder of an ONNX model, a name of `edgespec models list`, or org/repo.
+
+    Without one, with the bundled demo pair.
+    """
     from edgespec.terminal import chat as terminal  # noqa: PLC0415
     from edgespec.terminal.show import Drafts  # noqa: PLC0415
 
@@ -115,9 +118,11 @@ def check(loading: Loading, choosing: Choosing, file: Path | None) -> None:
 @click.option("--out", "output", type=PATH, required=True, metavar="PATH", help="File, or for onnx folder, to write")
 @click.option("--force", is_flag=True, help="Overwrite an existing file or converted folder")
 def convert(source: Path, fmt: str, quant: str | None, output: Path, force: bool) -> None:
-    """Convert SOURCE, the folder of a Hugging Face checkpoint, to a quantized model."""
+    """Convert SOURCE, the folder of a Hugging Face checkpoint or org/name on the hub, to a quantized model."""
     from edgespec import converters  # noqa: PLC0415
+    from edgespec.terminal.pulling import checkpoint  # noqa: PLC0415
 
+    source = checkpoint(source)
     quant = quant or converters.default_quantization(fmt)
     steps = converters.convert(source, output, fmt=fmt, quantization=quant, force=force)
     with progress(f"converting to {quant}") as tell:
@@ -149,6 +154,55 @@ def tune(machine: Machine, budget: float, as_json: bool) -> None:
     finally:
         if findings:
             click.echo(findings.as_json() if as_json else findings.text())
+
+
+@app.group()
+def models() -> None:
+    """List, inspect, fetch and pair models."""
+
+
+@models.command("list")
+def list_models() -> None:
+    """The pairs that are known by name, and which are here."""
+    from edgespec.terminal.models import listed  # noqa: PLC0415
+
+    for line in listed():
+        click.echo(line)
+
+
+@models.command()
+@click.argument("name")
+@click.option("--ctx", default=0, metavar="N", help="Context in tokens  [default: 4096]")
+def show(name: str, ctx: int) -> None:
+    """NAME's files and sizes, what of it is here, and whether it fits into memory."""
+    from edgespec.terminal.models import shown  # noqa: PLC0415
+
+    for line in shown(name, ctx):
+        click.echo(line)
+
+
+@models.command()
+@click.argument("name")
+def pull(name: str) -> None:
+    """Fetch NAME, a pair of the list, or org/repo[:QUANTIZATION] on the hub, into the cache of the Hugging Face tools.
+
+    What is here already is not fetched again; a pull that was interrupted goes on where it ended.
+    """
+    from edgespec.terminal.pulling import everything  # noqa: PLC0415
+
+    for found in everything(name):
+        click.echo(f"{found.paths[0]}  (commit {found.commit[:12]})")
+
+
+@models.command()
+@click.argument("target", type=PATH)
+@click.argument("draft", type=PATH, required=False)
+def pair(target: Path, draft: Path | None) -> None:
+    """Say whether the files TARGET and DRAFT make a pair, and what it may bring here."""
+    from edgespec.terminal.models import paired  # noqa: PLC0415
+
+    for line in paired(target, draft):
+        click.echo(line)
 
 
 @app.command()

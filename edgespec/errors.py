@@ -43,6 +43,10 @@ class ConversionError(EdgespecError):
     """A checkpoint that cannot be converted, or an output that cannot be written."""
 
 
+class HubError(EdgespecError):
+    """A model hub that cannot be reached, refuses, or sends what it should not; or no room for what it sends."""
+
+
 class ContextOverflow(EdgespecError):
     """The prompt does not fit the context."""
 

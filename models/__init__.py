@@ -1,4 +1,10 @@
-"""Which models there are: the demo pair that ships with the package, and drafts that lie beside a target."""
+"""Which models there are: the demo pair that ships with the package, and drafts that lie beside a target.
+
+registry.py   pairs known by name: registry.toml, and the user's own
+finding.py    from what was typed to files; drafts that are here
+hub.py        files of a hub, whole and checked; faults.py says what went wrong
+header.py     what the head of a GGUF file says; fit.py, whether a pair fits into memory
+"""
 
 from __future__ import annotations
 

@@ -38,6 +38,7 @@ def test_the_wheel_is_complete(wheel: zipfile.ZipFile) -> None:
     folders = {"edgespec": "edgespec", "converters": "edgespec/converters", "models": "edgespec/models"}
     expected = {"edgespec/cli.py", "edgespec/py.typed", "edgespec/check_prompts.jsonl"}
     expected |= {f"edgespec/models/demo/{name}" for name in ("target.gguf", "draft.gguf", "CARD.md")}
+    expected.add("edgespec/models/registry.toml")
     for folder, package in folders.items():
         for path in (ROOT / folder).rglob("*.py"):
             expected.add(f"{package}/{path.relative_to(ROOT / folder).as_posix()}")

@@ -136,13 +136,31 @@ class Choosing:
 
 
 def files(model: Path | None, draft: str) -> tuple[Path, Path | None]:
-    """The target and the draft model that the options name: the demo pair without a model."""
-    from edgespec import models  # noqa: PLC0415
+    """The target and the draft model that the options name: the demo pair without a model.
 
-    found = models.demo() if model is None else models.with_draft(model)
-    if draft == "auto":
-        return found
-    return found.target, None if draft == "none" else Path(draft)
+    What is named and not here is fetched, and said first. A draft is looked for by its name beside the target, in the
+    registry, and among the files that are here.
+    """
+    from edgespec import models  # noqa: PLC0415
+    from edgespec.models import finding  # noqa: PLC0415
+
+    from .pulling import fetched  # noqa: PLC0415
+
+    known = finding.named(model.as_posix()) if model is not None else None
+    wanted = (draft == "auto" and known and known.draft) or None
+    if known is not None:
+        target, second = fetched(known.target, wanted)
+        found = models.Pair(target, second)
+    else:
+        found = models.demo() if model is None else models.with_draft(model)
+    if draft == "none":
+        return found.target, None
+    if draft != "auto":
+        named = finding.named(draft)
+        return found.target, fetched(named.target)[0] if named is not None else Path(draft)
+    if found.draft is None and model is not None:
+        found = models.Pair(found.target, finding.local_draft(found.target))
+    return found
 
 
 def gathered(
@@ -168,8 +186,8 @@ _model = click.argument("model", type=PATH, required=False)
 _draft = click.option(
     "--draft",
     default="auto",
-    metavar="PATH|auto|none",
-    help="Draft model [default: auto, one called .draft beside MODEL]",
+    metavar="PATH|NAME|auto|none",
+    help="Draft model [default: auto, the one that is known or found for MODEL]",
 )
 _ctx = click.option("--ctx", default=0, metavar="N", help="Context in tokens [default: the model's, at most 4096]")
 _gpu_layers = click.option(

@@ -1,0 +1,416 @@
+"""Files of a Hugging Face repository: whole and checked, or not there.
+
+They lie in the cache that the Hugging Face tools share (HF_HOME moves it), laid out as its documentation says:
+https://huggingface.co/docs/huggingface_hub/guides/manage-cache. huggingface-hub finds, asks, downloads and links. It
+starts a file afresh in every process and compares lengths only; here a file is kept while it grows, so that a later
+run goes on where this one ended, and it gets its name when its checksum is the hub's.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from huggingface_hub import HfApi, constants, hf_hub_download, hf_hub_url, snapshot_download
+from huggingface_hub.errors import LocalEntryNotFoundError
+from huggingface_hub.file_download import http_get, repo_folder_name
+from huggingface_hub.utils import WeakFileLock, build_hf_headers  # type: ignore[attr-defined]
+
+from edgespec.errors import HubError, OptionError
+
+from .faults import told
+
+QUANTIZATION = "q4_k_m"  #: taken where none is asked for, as llama.cpp does
+_MARGIN = 64 << 20  # bytes to leave free on the disk
+_CHUNK = 1 << 22
+_SPLIT = re.compile(r"-(\d{5})-of-(\d{5})$")
+_BESIDE = ("*.json", "*.jinja", "*.model", "merges.txt", "vocab.txt", "README.md", "LICENSE*")
+
+#: Told which file comes, and how many bytes are here of how many.
+OnProgress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A file of a repository: its name in it, its bytes, and what it is known by: SHA-256 of large files, else git's
+    object id; none where only the cache was asked."""
+
+    name: str
+    size: int
+    digest: str = ""
+
+    def hasher(self) -> Any:
+        """What `digest` is made by."""
+        if len(self.digest) == 64:
+            return hashlib.sha256()
+        return hashlib.sha1(b"blob %d\0" % self.size, usedforsecurity=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a repository holds at a commit."""
+
+    repo: str
+    commit: str
+    files: tuple[Remote, ...]
+
+
+#: Picks what is wanted. HubError where it is not there.
+Choose = Callable[[Listing], tuple[Remote, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """Files that are here now, the first asked for first, and the commit they are of."""
+
+    repo: str
+    commit: str
+    paths: tuple[Path, ...]
+
+    @property
+    def folder(self) -> Path:
+        """Where the repository's root lies, with all that was ever fetched of this commit."""
+        return next(parent for parent in self.paths[0].parents if parent.name == self.commit)
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """A hub and its cache; what the environment says (HF_ENDPOINT, HF_HOME, HF_TOKEN) where nothing is given."""
+
+    endpoint: str = field(default_factory=lambda: constants.ENDPOINT)
+    cache: Path = field(default_factory=lambda: Path(constants.HF_HUB_CACHE).expanduser())
+    token: str | None = None
+
+    def listing(self, repo: str, revision: str = "main") -> Listing:
+        """What `repo` holds now.
+
+        Raises:
+            HubError: no network, no such repository, no right to see it, or a hub out of order.
+        """
+        with told(self.endpoint, repo):
+            info = HfApi(self.endpoint, token=self.token).model_info(
+                repo, revision=revision, files_metadata=True, timeout=constants.HF_HUB_ETAG_TIMEOUT
+            )
+            files = [
+                Remote(each.rfilename, each.size or 0, each.lfs.sha256 if each.lfs else each.blob_id or "")
+                for each in info.siblings or ()
+            ]
+            return Listing(repo, info.sha or revision, tuple(files))
+
+    def cached(self, repo: str, revision: str = "main") -> Listing | None:
+        """What the cache holds of `repo`, without asking anybody; None where that is nothing."""
+        try:
+            with told(self.endpoint, repo):
+                given = snapshot_download(
+                    repo, revision=revision, cache_dir=self.cache, local_files_only=True, allow_patterns=[]
+                )
+        except HubError as error:
+            if isinstance(error.__cause__, LocalEntryNotFoundError):
+                return None
+            raise
+        folder = Path(given)
+        # A link whose file was deleted is no file.
+        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        files = (Remote(path.relative_to(folder).as_posix(), path.stat().st_size) for path in paths)
+        return Listing(repo, folder.name, tuple(files))
+
+    def find(self, repo: str, choose: Choose, revision: str = "main") -> Pulled | None:
+        """What `choose` wants, if all of it is in the cache. Asks nobody."""
+        listing = self.cached(repo, revision)
+        try:
+            wanted = choose(listing) if listing is not None else ()
+        except HubError:
+            return None
+        return self._pulled(listing, wanted) if listing is not None and wanted else None
+
+    def pull(
+        self, repo: str, choose: Choose, *, revision: str = "main", on_progress: OnProgress | None = None
+    ) -> Pulled:
+        """Fetch what `choose` wants of `repo`; what is here already is not fetched again, and half a file goes on.
+
+        A file gets its name when it has the length and the checksum that the hub states. Several processes may pull
+        the same. Offline (HF_HUB_OFFLINE) the cache answers alone.
+
+        Raises:
+            HubError: it cannot be fetched, or is not what it should be. Nothing half-written has a name then.
+        """
+        if constants.is_offline_mode() and (found := self.find(repo, choose, revision)) is not None:
+            return found
+        listing = self.listing(repo, revision)
+        wanted = choose(listing)
+        total = sum(file.size for file in wanted)
+        self._require_room(listing, wanted)
+        tell = on_progress or (lambda _what, _done, _total: None)
+        done = 0
+        for file in wanted:
+            before = done
+            with told(self.endpoint, f"{file.name} of {repo}"):
+                self._fetch(listing, file, lambda n, file=file, before=before: tell(file.name, before + n, total))  # type: ignore[misc]
+                self._link(listing, file, revision)
+            done += file.size
+        return self._pulled(listing, wanted)
+
+    def missing(self, listing: Listing, wanted: Iterable[Remote]) -> int:
+        """Bytes of `wanted` that are still to come."""
+        return sum(file.size - self._held(listing, file) for file in wanted)
+
+    def _held(self, listing: Listing, file: Remote) -> int:
+        if _has_size(self._path(listing, file), file.size):
+            return file.size
+        part = self._blob(listing, file, ".edgespec-part")
+        return min(file.size, part.stat().st_size) if part.is_file() else 0
+
+    def _require_room(self, listing: Listing, wanted: Iterable[Remote]) -> None:
+        needed = self.missing(listing, wanted)
+        with told(self.endpoint, listing.repo):
+            self.cache.mkdir(parents=True, exist_ok=True)
+            free = shutil.disk_usage(self.cache).free
+        if needed and needed + _MARGIN > free:
+            raise HubError(
+                f"{listing.repo} needs {needed / 1e9:.2f} GB more, and the disk of {self.cache} is full but for "
+                f"{free / 1e9:.2f}; make room, or move the cache with HF_HOME"
+            )
+
+    def _fetch(self, listing: Listing, file: Remote, tell: Callable[[int], None]) -> None:
+        """Have the file's content in the cache, under the name of its digest, unless it is there."""
+        blob = self._blob(listing, file)
+        if _has_size(self._path(listing, file), file.size):
+            tell(file.size)
+            return
+        blob.parent.mkdir(parents=True, exist_ok=True)
+        lock = self.cache / ".locks" / blob.parents[1].name / f"{file.digest}.edgespec.lock"
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        # Not the lock that huggingface-hub takes for this file: it will take that while it links.
+        with WeakFileLock(lock):
+            if not _has_size(blob, file.size):
+                part = self._blob(listing, file, ".edgespec-part")
+                resumed = part.is_file() and part.stat().st_size > 0
+                # What an earlier run left may have been spoilt: then once more from the start.
+                tries = 1 + resumed
+                if not any(self._download(listing, file, part, tell) for _ in range(tries)):
+                    raise HubError(
+                        f"{file.name} of {listing.repo} came with another checksum than the hub states; it was "
+                        "discarded: try again, and if that repeats, distrust the network or the repository"
+                    )
+                part.replace(blob)
+
+    def _download(self, listing: Listing, file: Remote, part: Path, tell: Callable[[int], None]) -> bool:
+        """Let `part` grow to the whole file; whether its checksum is right. If it is wrong, `part` is gone."""
+        url = hf_hub_url(listing.repo, file.name, revision=listing.commit, endpoint=self.endpoint)
+        with _Growing.open(part, file, tell) as growing:
+            try:
+                http_get(
+                    url,
+                    growing,  # type: ignore[arg-type]
+                    resume_size=growing.size,
+                    headers=build_hf_headers(token=self.token, library_name="edgespec"),
+                    expected_size=file.size,
+                    displayed_filename=file.name,
+                    tqdm_class=_Silent,
+                )
+            except OSError as error:
+                if error.errno is None and not hasattr(error, "response"):
+                    growing.discard = True  # of a wrong length: not the beginning of the right file
+                raise
+            growing.discard = growing.digest != file.digest
+        return not growing.discard
+
+    def _link(self, listing: Listing, file: Remote, revision: str) -> None:
+        """Give the content its name in the commit, and note which commit `revision` is: by huggingface-hub itself,
+        which finds the content in its cache and so fetches nothing."""
+        given = hf_hub_download(
+            listing.repo,
+            file.name,
+            revision=revision,
+            cache_dir=self.cache,
+            endpoint=self.endpoint,
+            token=self.token,
+            tqdm_class=_Silent,
+        )
+        path = self._path(listing, file)
+        if Path(given) != path:
+            raise HubError(f"{listing.repo} changed while it was fetched; try again")
+        if not path.is_symlink():  # where links are not allowed it is a copy, and one is enough
+            self._blob(listing, file).unlink(missing_ok=True)
+
+    def _pulled(self, listing: Listing, wanted: tuple[Remote, ...]) -> Pulled:
+        return Pulled(listing.repo, listing.commit, tuple(self._path(listing, file) for file in wanted))
+
+    def _folder(self, repo: str) -> Path:
+        return self.cache / repo_folder_name(repo_id=repo, repo_type="model")
+
+    def _path(self, listing: Listing, file: Remote) -> Path:
+        return self._folder(listing.repo) / "snapshots" / listing.commit / PurePosixPath(file.name)
+
+    def _blob(self, listing: Listing, file: Remote, suffix: str = "") -> Path:
+        return self._folder(listing.repo) / "blobs" / f"{file.digest}{suffix}"
+
+
+class _Growing:
+    """A file that is appended to, counted and hashed while it is written, as far as `http_get` needs a file.
+
+    `discard` says that what was written is of no use to a later run.
+    """
+
+    def __init__(self, path: Path, file: Remote, tell: Callable[[int], None]) -> None:
+        self._file = path.open("a+b")
+        self._remote, self._tell = file, tell
+        self._restart()
+        self.discard = False
+        self._file.seek(0)
+        while chunk := self._file.read(_CHUNK):
+            self._count(chunk)
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: Path, file: Remote, tell: Callable[[int], None]) -> Iterator[_Growing]:
+        if path.is_file() and path.stat().st_size > file.size:
+            path.unlink()
+        growing = cls(path, file, tell)
+        try:
+            yield growing
+        finally:
+            growing._file.close()
+            if growing.discard or not growing.size:
+                path.unlink(missing_ok=True)
+
+    @property
+    def digest(self) -> str:
+        return str(self._hash.hexdigest())
+
+    def write(self, data: bytes) -> int:
+        written = self._file.write(data)
+        self._count(data)
+        return written
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def seek(self, offset: int) -> int:
+        return self._file.seek(offset)
+
+    def truncate(self) -> int:
+        """What was here is not gone on with: the hub sends all of it again."""
+        self._restart()
+        return self._file.truncate(0)
+
+    def _restart(self) -> None:
+        self.size, self._hash = 0, self._remote.hasher()
+
+    def _count(self, data: bytes) -> None:
+        self._hash.update(data)
+        self.size += len(data)
+        self._tell(self.size)
+
+
+class _Silent:
+    """The bar that huggingface-hub would draw."""
+
+    def __init__(self, *_args: object, **_options: object) -> None:
+        pass
+
+    def __enter__(self) -> _Silent:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+    def update(self, n: float | None = 1) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def named(name: str) -> Choose:
+    """The file of this name, and the other parts if it is the first of several."""
+
+    def choose(listing: Listing) -> tuple[Remote, ...]:
+        file = next((file for file in listing.files if file.name == name), None)
+        if file is None:
+            raise HubError(f"{listing.repo} has no file {name}; its page lists what there is")
+        return _with_parts(listing, file)
+
+    return choose
+
+
+def gguf(quantization: str = "") -> Choose:
+    """The GGUF file of this quantization, all its parts if it has several; `QUANTIZATION` or the only one if ""."""
+
+    def choose(listing: Listing) -> tuple[Remote, ...]:
+        found = [file for file in listing.files if _is_model(file.name)]
+        asked = (quantization or QUANTIZATION).lower()
+        fitting = [file for file in found if re.search(rf"(^|[-._/]){re.escape(asked)}([-.]|$)", file.name.lower())]
+        if not quantization and not fitting and len(found) == 1:
+            fitting = found
+        if not fitting:
+            names = ", ".join(file.name for file in found[:12]) or "no GGUF file at all"
+            raise HubError(f"{listing.repo} has no GGUF file of {asked}, but {names}; add one's quantization, as :Q8_0")
+        return _with_parts(listing, min(fitting, key=lambda file: (len(file.name), file.name)))
+
+    return choose
+
+
+def checkpoint(listing: Listing) -> tuple[Remote, ...]:
+    """What `edgespec convert` reads: config, tokenizer, card, and weights in safetensors."""
+    own = [file for file in listing.files if "/" not in file.name]
+    weights = [file for file in own if file.name == "model.safetensors"] or [
+        file for file in own if fnmatch.fnmatchcase(file.name, "model-*-of-*.safetensors")
+    ]
+    if not weights or not any(file.name == "config.json" for file in own):
+        raise HubError(
+            f"{listing.repo} is no checkpoint with config.json and model.safetensors; for a GGUF file there is "
+            "`edgespec models pull`"
+        )
+    templates = [file for file in listing.files if fnmatch.fnmatchcase(file.name, "additional_chat_templates/*.jinja")]
+    beside = [file for file in own if any(fnmatch.fnmatchcase(file.name, pattern) for pattern in _BESIDE)]
+    return (*sorted(beside, key=lambda file: file.name != "config.json"), *templates, *weights)
+
+
+def _is_model(name: str) -> bool:
+    """Whether this is a GGUF file that says something: no projector of images, no table of importances."""
+    stem = PurePosixPath(name).name.lower()
+    part = _SPLIT.search(stem.removesuffix(".gguf"))
+    return (
+        stem.endswith(".gguf")
+        and not stem.startswith(("mmproj", "imatrix"))
+        and (part is None or int(part[1]) == 1)
+        and "imatrix.gguf" not in stem
+    )
+
+
+def _with_parts(listing: Listing, file: Remote) -> tuple[Remote, ...]:
+    stem = file.name.removesuffix(".gguf")
+    part = _SPLIT.search(stem)
+    if part is None:
+        return (file,)
+    names = [f"{stem[: part.start()]}-{n:05}-of-{part[2]}.gguf" for n in range(1, int(part[2]) + 1)]
+    by_name = {each.name: each for each in listing.files}
+    if lacking := [name for name in names if name not in by_name]:
+        raise HubError(f"{listing.repo} lacks {lacking[0]}, a part of the model; choose another quantization")
+    return tuple(by_name[name] for name in names)
+
+
+def _has_size(path: Path, size: int) -> bool:
+    return path.is_file() and path.stat().st_size == size
+
+
+def split_name(text: str) -> tuple[str, str] | None:
+    """`org/name` or `org/name:quantization` as repository and quantization; None where `text` is neither."""
+    found = re.fullmatch(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::([\w.-]+))?", text)
+    return (found[1], found[2] or "") if found and not text.lower().endswith(".gguf") else None
+
+
+def require_repo(text: str) -> tuple[str, str]:
+    """The same, or OptionError."""
+    found = split_name(text)
+    if found is None:
+        raise OptionError(f"{text!r} is no repository of a hub; write org/name, or org/name:q8_0 for a quantization")
+    return found

@@ -1,0 +1,103 @@
+"""Pairs by name: what ships with the package (registry.toml), and the user's own, which win."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_config_path
+
+from edgespec.errors import OptionError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_SHIPPED = Path(__file__).parent / "registry.toml"
+_TEXTS = ("title", "licence", "vocabulary", "needs", "verified")
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A GGUF file in a repository of the hub, the first of its parts if it has several, and its bytes, about."""
+
+    repo: str
+    file: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A target, and the draft model that goes with it. `verified` says what was checked of all this, and where."""
+
+    name: str
+    target: File
+    draft: File | None
+    title: str
+    licence: str
+    vocabulary: str
+    needs: str
+    verified: str
+
+    @property
+    def size(self) -> int:
+        """Bytes of both, about."""
+        return self.target.size + (self.draft.size if self.draft else 0)
+
+
+def own_file() -> Path:
+    """Where the user's own pairs are looked for."""
+    return user_config_path("edgespec", appauthor=False) / "models.toml"
+
+
+def entries() -> dict[str, Entry]:
+    """All pairs by name, in the files' order, the user's own last.
+
+    Raises:
+        OptionError: the user's file is not what it should be; it says where.
+    """
+    return {**_read(_SHIPPED), **_read(own_file())}
+
+
+def _read(path: Path) -> dict[str, Entry]:
+    try:
+        tables = tomllib.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise OptionError(f"{path} cannot be read: {error.strerror}; mend or remove it") from error
+    except ValueError as error:  # TOML that is none, or no UTF-8
+        raise OptionError(f"{path} is not TOML: {error}; mend or remove it") from error
+    return {name: _entry(path, name, table) for name, table in tables.items()}
+
+
+def _entry(path: Path, name: str, table: Any) -> Entry:
+    where = f"{path}: {name}"
+    if not isinstance(table, dict) or "target" not in table:
+        raise OptionError(f"{where} has no target; write target = {{ repo = ..., file = ..., size = ... }}")
+    if unknown := sorted(table.keys() - {"target", "draft", *_TEXTS}):
+        raise OptionError(
+            f"{where} has {unknown[0]!r}, which means nothing; known are target, draft, {', '.join(_TEXTS)}"
+        )
+    texts = {key: table.get(key, "") for key in _TEXTS}
+    for key, text in texts.items():
+        if not isinstance(text, str):
+            raise OptionError(f"{where} has {key} = {text!r}; it must be text in quotes")
+    draft = _file(f"{where}.draft", table["draft"]) if "draft" in table else None
+    return Entry(name, _file(f"{where}.target", table["target"]), draft, **texts)
+
+
+def _file(where: str, table: Mapping[str, Any] | Any) -> File:
+    form = {"repo": str, "file": str, "size": int}
+    if not isinstance(table, dict) or set(table) != set(form):
+        raise OptionError(f'{where} must be {{ repo = "org/name", file = "x.gguf", size = 123 }}')
+    for key, kind in form.items():
+        if not isinstance(table[key], kind) or isinstance(table[key], bool):
+            raise OptionError(f"{where} has {key} = {table[key]!r}; it must be {'a number' if kind is int else 'text'}")
+    if table["repo"].count("/") != 1 or not table["file"].endswith(".gguf"):
+        raise OptionError(f"{where} names {table['repo']} and {table['file']}; it takes org/name and a .gguf file")
+    return File(table["repo"], table["file"], table["size"])

@@ -1,0 +1,312 @@
+"""Pulling from a hub: over real HTTP, from a stand-in on 127.0.0.1."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import huggingface_hub.constants
+import huggingface_hub.file_download
+import numpy as np
+import pytest
+
+from edgespec.errors import HubError
+from edgespec.models import hub as hubs
+from edgespec.models.hub import Hub, checkpoint, gguf, named, split_name
+
+from .hubserver import COMMIT, Fault, StandIn, etag, serving
+
+REPO = "org/small-GGUF"
+MODEL = np.random.default_rng(3).bytes(300_000)
+NAME = "small-Q4_K_M.gguf"
+FILES = {NAME: MODEL, "small-Q8_0.gguf": MODEL * 2, "mmproj-Q4_K_M.gguf": MODEL[:5000], "README.md": b"a card\n"}
+
+
+@pytest.fixture
+def stand_in() -> Iterator[StandIn]:
+    with serving({REPO: dict(FILES)}) as hub:
+        yield hub
+
+
+@pytest.fixture
+def hub(stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    """The client of `stand_in`, impatient, with a cache of its own."""
+    for name in ("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"):
+        monkeypatch.setattr(huggingface_hub.constants, name, 2)
+    # It writes whole chunks only, so what is smaller is lost when the connection is.
+    monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 10_000)
+    monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda _seconds: None)
+    return Hub(stand_in.endpoint, tmp_path / "hub")
+
+
+def leftovers(hub: Hub) -> list[str]:
+    """All files of the cache but links, locks and references."""
+    files = (path for path in hub.cache.rglob("*") if path.is_file() and not path.is_symlink())
+    return sorted(path.name for path in files if path.parent.name == "blobs")
+
+
+def test_a_pull_is_whole_checked_and_pinned(hub: Hub, stand_in: StandIn) -> None:
+    told: list[tuple[str, int, int]] = []
+    pulled = hub.pull(REPO, gguf(), on_progress=lambda *seen: told.append(seen))
+    (path,) = pulled.paths
+    assert path.read_bytes() == MODEL
+    assert path.name == NAME
+    assert pulled.commit == COMMIT
+    assert path.parent == pulled.folder
+    assert leftovers(hub) == [hashlib.sha256(MODEL).hexdigest()], "only what was asked for"
+    assert told[-1] == (NAME, len(MODEL), len(MODEL))
+    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
+    assert (hub.cache / "models--org--small-GGUF" / "refs" / "main").read_text() == COMMIT
+    assert stand_in.gets(NAME) == [""]
+    assert hub.pull(REPO, gguf()) == pulled
+    assert stand_in.gets(NAME) == [""], "it is here already"
+
+
+def test_what_the_tools_of_the_hub_fetched_is_found_and_they_find_ours(hub: Hub, stand_in: StandIn) -> None:
+    again: dict[str, Any] = {"endpoint": stand_in.endpoint, "cache_dir": hub.cache}
+    theirs = huggingface_hub.file_download.hf_hub_download(REPO, "small-Q8_0.gguf", **again)
+    assert hub.pull(REPO, gguf("q8_0")).paths == (Path(theirs),)
+    ours = hub.pull(REPO, gguf()).paths[0]
+    huggingface_hub.file_download.hf_hub_download(REPO, NAME, **again)
+    assert (stand_in.gets("small-Q8_0.gguf"), stand_in.gets(NAME)) == ([""], [""])
+    assert ours.is_file()
+
+
+def test_an_interrupted_pull_goes_on_where_it_ended(hub: Hub, stand_in: StandIn) -> None:
+    def interrupt(_name: str, done: int, total: int) -> None:
+        if done >= total // 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        hub.pull(REPO, gguf(), on_progress=interrupt)
+    assert hub.find(REPO, gguf()) is None, "half a file has no name"
+    (part,) = leftovers(hub)
+    half = (hub.cache / "models--org--small-GGUF" / "blobs" / part).stat().st_size
+    assert 0 < half < len(MODEL)
+    told: list[int] = []
+    assert hub.pull(REPO, gguf(), on_progress=lambda _n, done, _t: told.append(done)).paths[0].read_bytes() == MODEL
+    assert stand_in.gets(NAME) == ["", f"bytes={half}-"]
+    assert half in told
+    assert leftovers(hub) == [etag(MODEL)]
+
+
+def test_a_cut_connection_is_taken_up_again_at_once(hub: Hub, stand_in: StandIn) -> None:
+    stand_in.on_file.cuts = [70_000, 50_000]
+    assert hub.pull(REPO, gguf()).paths[0].read_bytes() == MODEL
+    first, *rest = stand_in.gets(NAME)
+    assert first == ""
+    assert rest == ["bytes=70000-", "bytes=120000-"]
+
+
+def test_a_hub_that_cannot_send_parts_sends_all_again(hub: Hub, stand_in: StandIn) -> None:
+    stand_in.on_file = Fault(cuts=[70_000], ranges=False)
+    assert hub.pull(REPO, gguf()).paths[0].read_bytes() == MODEL
+    assert stand_in.gets(NAME) == ["", "bytes=70000-"]
+
+
+def test_a_connection_cut_for_good_says_so_and_keeps_what_came(hub: Hub, stand_in: StandIn) -> None:
+    stand_in.on_file.cuts = [70_000] + [0] * 20
+    with pytest.raises(HubError, match=r"was cut while .*try again, what has come is kept"):
+        hub.pull(REPO, gguf())
+    assert hub.find(REPO, gguf()) is None
+    stand_in.on_file.cuts = []
+    hub.pull(REPO, gguf())
+    assert stand_in.gets(NAME)[-1] == "bytes=70000-"
+
+
+def test_a_spoilt_half_is_fetched_afresh(hub: Hub, stand_in: StandIn) -> None:
+    part = hub.cache / "models--org--small-GGUF" / "blobs" / f"{etag(MODEL)}.edgespec-part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"x" * 1000)
+    assert hub.pull(REPO, gguf()).paths[0].read_bytes() == MODEL
+    assert stand_in.gets(NAME) == ["bytes=1000-", ""]
+    part.write_bytes(b"x" * (len(MODEL) + 1))
+    (hub.cache / "models--org--small-GGUF" / "blobs" / etag(MODEL)).unlink()
+    assert hub.pull(REPO, gguf()).paths[0].read_bytes() == MODEL
+
+
+@pytest.mark.parametrize("name", [NAME, "README.md"])
+def test_a_wrong_checksum_is_discarded(hub: Hub, stand_in: StandIn, name: str) -> None:
+    right = FILES[name]
+    stand_in.on_file.body = bytes([right[0] ^ 1]) + right[1:]
+    with pytest.raises(HubError, match=f"{name} of {REPO} came with another checksum"):
+        hub.pull(REPO, named(name))
+    assert leftovers(hub) == []
+    assert hub.find(REPO, named(name)) is None
+
+
+@pytest.mark.parametrize("body", [MODEL[:-1], MODEL + b"x"])
+def test_a_wrong_length_is_discarded(hub: Hub, stand_in: StandIn, body: bytes) -> None:
+    stand_in.on_file.body = body
+    with pytest.raises(HubError, match="came with another length than the hub promised"):
+        hub.pull(REPO, gguf())
+    assert leftovers(hub) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (Fault(401, {"X-Error-Code": "GatedRepo"}), "is gated: accept its terms on its page at http.* HF_TOKEN"),
+        (Fault(403, {"X-Error-Code": "GatedRepo"}), "is gated"),
+        (Fault(401, {"X-Error-Code": "RepoNotFound"}), "is not at http.*private; check the name, or log in with"),
+        (Fault(401, {"X-Error-Message": "Invalid credentials in Authorization header"}), "accepts no such token"),
+        (Fault(403), r"does not let this token read org/small-GGUF \(403\)"),
+        (Fault(404, {"X-Error-Code": "RepoNotFound"}), "is not at http"),
+        (Fault(404, {"X-Error-Code": "RevisionNotFound"}), "no such revision"),
+        (Fault(429, {"Retry-After": "17"}), r"too many requests \(429\).*try again in 17 seconds"),
+        (Fault(503), r"out of order \(503\).*try again later"),
+        (Fault(500), r"out of order \(500\)"),
+        (Fault(418), "answered 418"),
+        (Fault(body=b"<html>log in to the hotel</html>"), "what no hub says.*HF_ENDPOINT"),
+    ],
+)
+def test_what_the_hub_refuses_is_one_line_and_a_way_out(hub: Hub, stand_in: StandIn, fault: Fault, says: str) -> None:
+    stand_in.on_list = fault
+    with pytest.raises(HubError, match=says) as raised:
+        hub.pull(REPO, gguf())
+    assert "\n" not in str(raised.value)
+
+
+def test_a_file_that_is_refused_or_gone(hub: Hub, stand_in: StandIn) -> None:
+    stand_in.on_file.status = 503
+    with pytest.raises(HubError, match=r"out of order \(503\), so small-Q4_K_M.gguf of org/small-GGUF cannot"):
+        hub.pull(REPO, gguf())
+    with pytest.raises(HubError, match="has no file nothing"):
+        hub.pull(REPO, named("nothing"))
+    assert leftovers(hub) == []
+
+
+def test_a_hub_that_hangs_or_is_not_there(hub: Hub, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_ETAG_TIMEOUT", 0.2)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.2)
+    stand_in.on_list.hang = True
+    with pytest.raises(HubError, match="did not answer in time"):
+        hub.pull(REPO, gguf())
+    stand_in.on_list.hang, stand_in.on_file.hang = False, True
+    with pytest.raises(HubError, match="did not answer in time"):
+        hub.pull(REPO, gguf())
+    with pytest.raises(HubError, match="cannot be reached"):
+        Hub("http://127.0.0.1:9", hub.cache).pull(REPO, gguf())
+
+
+def test_no_room_is_told_before_anything_is_fetched(
+    hub: Hub, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=len(MODEL)))
+    with pytest.raises(HubError, match=r"the disk of .* is full but for"):
+        hub.pull(REPO, gguf())
+    assert stand_in.gets(NAME) == []
+
+
+def test_a_disk_that_fills_up_meanwhile(hub: Hub, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Any, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(hubs._Growing, "write", full)
+        with pytest.raises(HubError, match=r"the disk is full, so small-Q4_K_M.gguf of org/small-GGUF cannot be kept"):
+            hub.pull(REPO, gguf())
+    assert hub.pull(REPO, gguf()).paths[0].read_bytes() == MODEL
+
+
+def test_a_cache_that_cannot_be_written(stand_in: StandIn, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(HubError, match="cannot be kept"):
+        Hub(stand_in.endpoint, tmp_path / "file" / "cache").pull(REPO, gguf())
+
+
+def test_offline_the_cache_answers_alone(hub: Hub, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    pulled = hub.pull(REPO, gguf())
+    asked = len(stand_in.asked)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert hub.pull(REPO, gguf()) == pulled
+    assert hub.find(REPO, named(NAME)) == pulled
+    with pytest.raises(HubError, match="is not in the cache, and HF_HUB_OFFLINE forbids"):
+        hub.pull(REPO, gguf("q8_0"))
+    assert hub.find("org/unknown", gguf()) is None
+    assert len(stand_in.asked) == asked
+
+
+def test_a_token_is_shown_to_the_hub(stand_in: StandIn, tmp_path: Path) -> None:
+    Hub(stand_in.endpoint, tmp_path, "hf_secret").pull(REPO, gguf())
+    assert stand_in.tokens == {"Bearer hf_secret"}
+
+
+def test_two_pulls_at_once_fetch_once(hub: Hub, stand_in: StandIn) -> None:
+    results: list[bytes] = []
+
+    def pull() -> None:
+        results.append(hub.pull(REPO, gguf()).paths[0].read_bytes())
+
+    threads = [threading.Thread(target=pull) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [MODEL] * 4
+    assert stand_in.gets(NAME) == [""]
+    assert leftovers(hub) == [etag(MODEL)]
+
+
+def test_two_processes_at_once(hub: Hub, stand_in: StandIn) -> None:
+    code = f"import sys; from edgespec.models.hub import *; print(Hub().pull({REPO!r}, gguf()).paths[0].stat().st_size)"
+    env = {**os.environ, "HF_ENDPOINT": stand_in.endpoint, "HF_HUB_CACHE": str(hub.cache), "HF_HUB_OFFLINE": "0"}
+    running = [
+        subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    assert [process.communicate(timeout=60)[0].strip() for process in running] == [str(len(MODEL))] * 2
+    assert stand_in.gets(NAME) == [""]
+
+
+def test_a_checkpoint_is_what_convert_reads_and_no_more(hub: Hub, stand_in: StandIn) -> None:
+    wanted = {
+        "config.json": b"{}",
+        "model-00001-of-00002.safetensors": MODEL[:2000],
+        "model-00002-of-00002.safetensors": MODEL[2000:5000],
+        "model.safetensors.index.json": b"{ }",
+        "tokenizer.json": MODEL[:3000],
+        "chat_template.jinja": b"{{ messages }}",
+        "README.md": b"card",
+    }
+    other = {"pytorch_model.bin": MODEL, "consolidated.safetensors": MODEL, "onnx/model.onnx": MODEL, "a.png": b"."}
+    stand_in.repos["org/model"] = {**other, **wanted}
+    pulled = hub.pull("org/model", checkpoint)
+    assert {path.relative_to(pulled.folder).as_posix(): path.read_bytes() for path in pulled.paths} == wanted
+    stand_in.repos["org/bare"] = {"config.json": b"{}", "pytorch_model.bin": MODEL}
+    with pytest.raises(HubError, match=r"org/bare is no checkpoint with config.json and model.safetensors"):
+        hub.pull("org/bare", checkpoint)
+
+
+def test_which_gguf_is_chosen(hub: Hub, stand_in: StandIn) -> None:
+    def chosen(quantization: str, *names: str) -> list[str]:
+        stand_in.repos["org/x"] = dict.fromkeys(names, b"x")
+        return [file.name for file in gguf(quantization)(hub.listing("org/x"))]
+
+    assert chosen("", "x-Q4_K_M.gguf", "x-Q4_K_S.gguf", "mmproj-x-Q4_K_M.gguf") == ["x-Q4_K_M.gguf"]
+    assert chosen("Q8_0", "x-q8_0.gguf", "x-q8_0_l.gguf") == ["x-q8_0.gguf"]
+    assert chosen("", "only.gguf", "imatrix.gguf") == ["only.gguf"]
+    parts = [f"x-q4_k_m-0000{n}-of-00002.gguf" for n in (1, 2)]
+    assert chosen("q4_k_m", *parts) == parts
+    assert chosen("", "UD/x-Q4_K_M.gguf", "UD/x-Q2_K.gguf") == ["UD/x-Q4_K_M.gguf"]
+    with pytest.raises(HubError, match=r"lacks x-q4_k_m-00002-of-00002.gguf"):
+        chosen("q4_k_m", parts[0])
+    with pytest.raises(HubError, match=r"has no GGUF file of q6_k, but x-Q4_K_M.gguf"):
+        chosen("q6_k", "x-Q4_K_M.gguf", "x-Q8_0.gguf")
+    with pytest.raises(HubError, match="no GGUF file at all"):
+        chosen("", "model.safetensors")
+
+
+def test_names_of_repositories() -> None:
+    assert split_name("org/name") == ("org/name", "")
+    assert split_name("org/name-1.5:Q8_0") == ("org/name-1.5", "Q8_0")
+    for other in ("name", "org/model.gguf", "a/b/c", "/org/name", "./name", "~/x", "org/", ""):
+        assert split_name(other) is None

@@ -1,0 +1,260 @@
+"""Names of models: the registry, what they stand for, and the commands, against a stand-in hub."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edgespec import models
+from edgespec.errors import OptionError
+from edgespec.models import finding, fit, hub, registry
+from edgespec.models.header import header
+
+from . import checkpoints
+from .hubserver import COMMIT, StandIn, serving
+
+DEMO = models.demo()
+EDGESPEC = str(Path(sys.executable).parent / "edgespec")
+PAIR = """
+[tiny]
+target = { repo = "org/tiny-GGUF", file = "tiny-Q8_0.gguf", size = 17000000 }
+draft = { repo = "org/tinier-GGUF", file = "tinier-Q8_0.gguf", size = 2600000 }
+licence = "mit"
+"""
+
+
+@pytest.fixture(scope="module")
+def stand_in() -> Iterator[StandIn]:
+    target, draft = (path.read_bytes() for path in (DEMO.target, DEMO.draft or DEMO.target))
+    with serving({"org/tiny-GGUF": {"tiny-Q8_0.gguf": target}, "org/tinier-GGUF": {"tinier-Q8_0.gguf": draft}}) as hub:
+        yield hub
+
+
+@pytest.fixture
+def env(stand_in: StandIn, tmp_path: Path) -> dict[str, str]:
+    """A home of its own, whose hub is the stand-in and whose registry knows its pair."""
+    own = tmp_path / "config" / "edgespec" / "models.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text(PAIR)
+    moved = {"HF_ENDPOINT": stand_in.endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "0"}
+    return {**os.environ, **moved, "XDG_CONFIG_HOME": str(tmp_path / "config")}
+
+
+def run(env: dict[str, str], *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [EDGESPEC, *map(str, arguments)],
+        env=env,
+        cwd=env["XDG_CONFIG_HOME"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+# --- the registry
+
+
+def test_what_ships_is_sound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "own_file", lambda: tmp_path / "none.toml")
+    known = registry.entries()
+    assert len(known) >= 12
+    for entry in known.values():
+        assert all((entry.title, entry.licence, entry.vocabulary, entry.needs, entry.verified)), entry.name
+        assert entry.draft is None or entry.draft.size < 0.5 * entry.target.size
+        assert hub.split_name(entry.target.repo) == (entry.target.repo, "")
+    assert max(entry.size for entry in known.values()) < 22e9, "all fit 24 GB"
+    drafts = {(entry.vocabulary, entry.draft.repo) for entry in known.values() if entry.draft}
+    assert len({repo for _, repo in drafts}) == len(drafts), "a draft has one vocabulary"
+
+
+def test_the_users_own_file_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "models.toml"
+    monkeypatch.setattr(registry, "own_file", lambda: own)
+    shipped = registry.entries()["qwen3-8b"]
+    own.write_text('[qwen3-8b]\ntarget = { repo = "my/own", file = "x.gguf", size = 5 }\n' + PAIR)
+    known = registry.entries()
+    assert known["qwen3-8b"].target == registry.File("my/own", "x.gguf", 5) != shipped.target
+    assert known["qwen3-8b"].draft is None
+    assert known["tiny"].size == 19600000
+    assert len(known) > 12
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[a]\ntitle = 'x'", "a has no target"),
+        ("a = 1", "a has no target"),
+        ("[a", "is not TOML"),
+        ("[a]\ntarget = 'x.gguf'", "a.target must be"),
+        ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = 'big' }", "has size = 'big'; it must be a number"),
+        ("[a]\ntarget = { repo = 'n', file = 'x.gguf', size = 1 }", "it takes org/name and a .gguf file"),
+        ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = 1 }\nlicense = 'mit'", "has 'license', which means"),
+        ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = 1 }\nneeds = 4", "has needs = 4; it must be text"),
+    ],
+)
+def test_a_registry_with_a_mistake_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str
+) -> None:
+    own = tmp_path / "models.toml"
+    own.write_text(text)
+    monkeypatch.setattr(registry, "own_file", lambda: own)
+    with pytest.raises(OptionError) as raised:
+        registry.entries()
+    assert says in str(raised.value)
+    assert str(own) in str(raised.value)
+
+
+# --- names
+
+
+def test_what_exists_or_looks_like_a_path_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "qwen3-8b").mkdir()
+    (tmp_path / "org").mkdir()
+    for text in ("qwen3-8b", "missing.gguf", "org/name", "/a/b", "./a", "", "x" * 5000):
+        assert finding.named(text) is None, text
+    (tmp_path / "qwen3-8b").rmdir()
+    found = finding.named("qwen3-8b")
+    assert found is not None
+    assert found.entry == registry.entries()["qwen3-8b"]
+    assert finding.named("some/repo:q8_0") == finding.Named(finding.Source("some/repo", quantization="q8_0"))
+    with pytest.raises(OptionError, match="no model at qwen9, and none of that name is known"):
+        finding.named("qwen9")
+
+
+def test_a_repository_of_the_registry_brings_its_draft() -> None:
+    entry = registry.entries()["qwen3-14b"]
+    found = finding.named(entry.target.repo)
+    assert found is not None
+    assert found.entry == entry
+    again = finding.named(f"{entry.target.repo}:q8_0")
+    assert again is not None
+    assert again.draft is None
+
+
+def test_a_draft_is_found_by_its_vocabulary_and_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finding, "entries", dict)
+    target = tmp_path / "target.gguf"
+    target.write_bytes(DEMO.target.read_bytes())
+    small = tmp_path / "other-name.gguf"
+    small.write_bytes((DEMO.draft or DEMO.target).read_bytes())
+    (tmp_path / "text.gguf").write_text("no model")
+    assert finding.local_draft(target) is None, "more than a tenth"
+    with target.open("ab") as file:
+        file.truncate(11 * small.stat().st_size)
+    assert finding.local_draft(target) == small
+    assert finding.local_draft(tmp_path / "missing.gguf") is None
+
+
+# --- memory
+
+
+def test_the_cache_is_what_the_engine_allocates() -> None:
+    with header(DEMO.target) as head:
+        layers, groups = (
+            int(head.metadata("llama.block_count") or 0),
+            int(head.metadata("llama.attention.head_count_kv") or 0),
+        )
+        width = int(head.metadata("llama.embedding_length") or 0) // int(
+            head.metadata("llama.attention.head_count") or 1
+        )
+        assert head.cache_bytes(1000) == 1000 * layers * groups * width * 2 * 2 > 0
+        assert head.metadata("no.such.key") is None
+        assert head.vocabulary.size == 4096
+
+
+def test_a_plan_counts_all_and_says_whether_it_fits() -> None:
+    made = fit.plan([DEMO.target, DEMO.draft or DEMO.target], 4096)
+    sizes = sum(path.stat().st_size for path in DEMO if path)
+    assert made.weights == sizes
+    assert made.cache is not None
+    assert made.needed > sizes + made.cache
+    assert made.fits
+    assert not fit.Plan(1, 10**15, 0, made.free, None).fits
+    assert fit.Plan(1, 10**15, None, made.free, 10**16).fits
+
+
+def test_parts_count_together(tmp_path: Path) -> None:
+    for n in (1, 2, 3):
+        (tmp_path / f"x-q4-0000{n}-of-00003.gguf").write_bytes(b"x" * n)
+    assert fit.size_of(tmp_path / "x-q4-00001-of-00003.gguf") == 6
+
+
+# --- commands
+
+
+def test_a_name_is_fetched_and_chatted_with(env: dict[str, str], stand_in: StandIn) -> None:
+    asked = ("chat", "tiny", "-p", "I need a train.", "--temp", "0", "--max-tokens", "8", "--k", "2", "--json")
+    first = run(env, *asked)
+    assert first.returncode == 0, first.stderr
+    assert "Not here yet, so it is fetched, 0.02 GB: org/tiny-GGUF tiny-Q8_0.gguf and org/tinier-GGUF" in first.stderr
+    assert '"model"' in first.stdout, "the draft of the registry drafts"
+    before = len(stand_in.asked)
+    again = run({**env, "HF_HUB_OFFLINE": "1"}, *asked)
+    assert (again.returncode, again.stderr) == (0, "")
+    assert len(stand_in.asked) == before, "what is here asks nobody"
+    listed = run(env, "models", "list").stdout
+    assert next(line for line in listed.splitlines() if line.startswith("tiny ")).split()[2] == "yes"
+    shown = run(env, "models", "show", "tiny", "--ctx", "2048").stdout
+    assert "licence mit" in shown
+    assert "for 2048 tokens" in shown
+    assert "it fits" in shown
+
+
+def test_what_is_not_here_is_listed_and_shown(env: dict[str, str]) -> None:
+    listed = run(env, "models", "list")
+    assert listed.returncode == 0, listed.stderr
+    assert next(line for line in listed.stdout.splitlines() if line.startswith("qwen3-8b ")).split()[1:3] == [
+        "5.67",
+        "-",
+    ]
+    assert "models.toml" in listed.stdout
+    shown = run(env, "models", "show", "qwen3-8b")
+    assert "5.03 GB  not here" in shown.stdout
+    assert "edgespec models pull qwen3-8b" in shown.stdout
+
+
+def test_pull_says_what_came(env: dict[str, str]) -> None:
+    done = run(env, "models", "pull", "org/tinier-GGUF")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().endswith(f"tinier-Q8_0.gguf  (commit {COMMIT[:12]})")
+    for arguments, says in (
+        (("models", "pull", "org/nothing"), "org/nothing is not at http"),
+        (("models", "pull", "nothing"), "none of that name is known"),
+        (("chat", "nothing", "-p", "x"), "none of that name is known"),
+        (("chat", "org/tiny-GGUF:q2_k", "-p", "x"), "has no GGUF file of q2_k, but tiny-Q8_0.gguf"),
+    ):
+        failed = run(env, *arguments)
+        assert failed.returncode == 1
+        assert says in failed.stderr.strip().splitlines()[-1]
+        assert failed.stderr.strip().splitlines()[-1].startswith("Error: ")
+
+
+def test_a_checkpoint_is_fetched_and_converted(env: dict[str, str], stand_in: StandIn, tmp_path: Path) -> None:
+    source = checkpoints.llama(tmp_path / "source")
+    stand_in.repos["org/model"] = {path.name: path.read_bytes() for path in source.iterdir() if path.is_file()}
+    done = run(env, "convert", "org/model", "--out", tmp_path / "a.gguf")
+    assert done.returncode == 0, done.stderr
+    assert run(env, "convert", source, "--out", tmp_path / "b.gguf").returncode == 0
+    assert (tmp_path / "a.gguf").stat().st_size == pytest.approx((tmp_path / "b.gguf").stat().st_size, abs=200)
+
+
+def test_pair_diagnoses(env: dict[str, str], tmp_path: Path) -> None:
+    same = run(env, "models", "pair", DEMO.target, DEMO.draft or "")
+    assert same.returncode == 0, same.stderr
+    assert "vocabulary: the same" in same.stdout
+    assert "template: " in same.stdout
+    assert "speedup" in same.stdout
+    other = tmp_path / "other.gguf"
+    assert run(env, "convert", checkpoints.llama(tmp_path / "source"), "--out", other).returncode == 0
+    differs = run(env, "models", "pair", DEMO.target, other).stdout
+    assert "vocabulary: target and draft have different vocabularies: token" in differs
+    assert "speedup" not in differs
+    assert "no model at" in run(env, "models", "pair", tmp_path / "none.gguf", DEMO.target).stderr
