@@ -114,7 +114,7 @@ class Graph:
     def _scaled(self, x: str, by: float) -> str:
         if by == 1:
             return x
-        return self._node("Mul", (x, self._constant(f"{by}", self._scheme.plain.dtype.type(by))), f"{x}.scaled")
+        return self._node("Mul", (x, self._constant(f"{by}", self._scheme.plain.dtype.type(by))), f"{x}.times")
 
     def _placed(self, x: str) -> str:
         """Learned positions added."""
@@ -296,7 +296,7 @@ class Graph:
             last = self._constant("last", np.array([-1], np.int64))
             most = self._node("ReduceMax", (most, last), f"{x}.most", {"keepdims": 1})
             scale = self._node("Mul", (most, self._constant("step", np.float32(1 / 127))), f"{x}.step")
-            scale = self._node("Max", (scale, self._constant("least", np.float32(1e-12))), f"{x}.scale")
+            scale = self._node("Max", (scale, self._constant("least", np.float32(1e-12))), f"{x}.range")
             scaled = self._node("Div", (x, scale), f"{x}.scaled")
             one, middle = self._constant("one", np.float32(1)), self._constant("middle", np.uint8(128))
             self._quantized[x] = self._node("QuantizeLinear", (scaled, one, middle), f"{x}.levels"), scale

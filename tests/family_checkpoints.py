@@ -70,7 +70,7 @@ CONFIGS: dict[str, Json] = {
         "partial_rotary_factor": 0.5,
         "rope_scaling": _LONGROPE,
         "max_position_embeddings": 2048,
-        "original_max_position_embeddings": 128,
+        "original_max_position_embeddings": 256,
     },
     "gemma3": {
         "architectures": ["Gemma3ForCausalLM"],
@@ -156,7 +156,7 @@ def _norm(name: str, width: int, config: Mapping[str, Any]) -> Shapes:
 
 
 def _layer(config: Mapping[str, Any]) -> Shapes:
-    kind, h, ffn = config["model_type"], config["hidden_size"], config["intermediate_size"]
+    kind, h = config["model_type"], config["hidden_size"]
     width = config.get("head_dim") or h // config["num_attention_heads"]
     q, kv = config["num_attention_heads"] * width, config["num_key_value_heads"] * width
     norms = ["input_layernorm", "post_attention_layernorm"]
@@ -166,9 +166,18 @@ def _layer(config: Mapping[str, Any]) -> Shapes:
         norms = ["post_attention_layernorm", "post_feedforward_layernorm"]
     for norm in norms:
         yield from _norm(norm, h, config)
+    yield from _head_norms(kind, q, kv, width)
+    yield from _matrices(config, q, kv)
+
+
+def _head_norms(kind: str, q: int, kv: int, width: int) -> Shapes:
     if kind in {"qwen3", "gemma3_text", "olmo2"}:
         yield "self_attn.q_norm.weight", (q if kind == "olmo2" else width,)
         yield "self_attn.k_norm.weight", (kv if kind == "olmo2" else width,)
+
+
+def _matrices(config: Mapping[str, Any], q: int, kv: int) -> Shapes:
+    kind, h, ffn = config["model_type"], config["hidden_size"], config["intermediate_size"]
     attention = {"q_proj": (q, h), "k_proj": (kv, h), "v_proj": (kv, h), "o_proj": (h, q)}
     mlp = {"gate_proj": (ffn, h), "up_proj": (ffn, h), "down_proj": (h, ffn)}
     if kind == "phi3":
