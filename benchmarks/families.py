@@ -26,13 +26,13 @@ from tests.test_families import PROMPT, difference
 _TEXT = "Hello, world! Grüße  2024, it's 3.14 <tool>\n\n你好"
 _TRANSFORMERS = """
 import json, sys
-import numpy, torch, transformers
+import numpy, tokenizers, torch, transformers
 source, out, prompt, text = sys.argv[1:]
 model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32).eval()
 with torch.no_grad():
     numpy.save(out, model(torch.tensor([json.loads(prompt)])).logits[0].numpy())
-tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(source)
-print(json.dumps(tokenizer.encode(text, add_special_tokens=False)))
+tokenizer = tokenizers.Tokenizer.from_file(source + "/tokenizer.json")
+print(json.dumps(tokenizer.encode(text, add_special_tokens=False).ids))
 """
 _HEAD = """# Families
 
