@@ -22,7 +22,9 @@ import click
 import numpy as np
 
 from edgespec.converters.bytelevel import characters
-from edgespec.converters.llama import FAMILIES, Llama, RopeScaling, Weight
+from edgespec.converters.decoder import Decoder, Scales, Weight
+from edgespec.converters.families import FAMILIES
+from edgespec.converters.rope import Rope, Scaling
 
 _SHARDS, _BLOCK = 3, 1 << 22
 _CONVERT = """
@@ -40,10 +42,12 @@ print(time.process_time(), peak)
 """
 
 
-def shape(layers: int) -> Llama:
+def shape(layers: int) -> Decoder:
     """Llama 3.2 1B, or less of it."""
-    return Llama(
+    rope = Rope(500000.0, 64, Scaling("llama3", 32.0, 1.0, 4.0, 8192))
+    return Decoder(
         family=FAMILIES["LlamaForCausalLM"],
+        root="model.",
         vocabulary=128256,
         context=131072,
         hidden=2048,
@@ -53,13 +57,17 @@ def shape(layers: int) -> Llama:
         kv_heads=8,
         head_dim=64,
         epsilon=1e-5,
-        rope_theta=500000.0,
-        rope=RopeScaling("llama3", 32.0, 1.0, 4.0, 8192),
+        rope=rope,
+        local_rope=rope,
+        turned=(True,) * layers,
+        windowed=(True,) * layers,
+        window=0,
+        scales=Scales(64**-0.5),
         tied=True,
     )
 
 
-def write_checkpoint(folder: Path, graph: Llama) -> None:
+def write_checkpoint(folder: Path, graph: Decoder) -> None:
     """A bf16 checkpoint of random weights in three shards."""
     config = {
         "architectures": ["LlamaForCausalLM"],
@@ -71,13 +79,13 @@ def write_checkpoint(folder: Path, graph: Llama) -> None:
         "num_key_value_heads": graph.kv_heads,
         "max_position_embeddings": graph.context,
         "rms_norm_eps": graph.epsilon,
-        "rope_theta": graph.rope_theta,
+        "rope_theta": graph.rope.theta,
         "rope_scaling": {
             "rope_type": "llama3",
-            "factor": graph.rope.factor,
-            "low_freq_factor": graph.rope.low,
-            "high_freq_factor": graph.rope.high,
-            "original_max_position_embeddings": graph.rope.original_context,
+            "factor": graph.rope.scaling.factor,
+            "low_freq_factor": graph.rope.scaling.low,
+            "high_freq_factor": graph.rope.scaling.high,
+            "original_max_position_embeddings": graph.rope.scaling.original_context,
         },
         "tie_word_embeddings": True,
         "bos_token_id": 128000,

@@ -2,14 +2,16 @@
 
     __init__.py     the face: formats, quantizations, convert
     checkpoint.py   config, tokenizer files and safetensors, read in row blocks
-    llama.py        what the Llama graph is made of, whatever the output format
+    families.py     where each family departs from Llama
+    config.py       config.json, each answer checked
+    decoder.py      what a graph is made of, whatever the output format; rope.py is its rotations
     vocabulary.py   the tokenizer as llama.cpp wants it; bytelevel.py and spm.py are its two kinds
     proof.py        that the engine's tokenizer and the original agree on the texts of probes.py and its own
     card.py         name and licence, chat templates, sampling defaults
     pool.py         threads that work on a stream
     whole.py        a file that is there whole or not at all; folder.py is the same of a folder
 
-    gguf.py         the GGUF writer
+    gguf.py         the GGUF writer; gguf_graph.py is what llama.cpp is told of a graph
     quantize.py     llama.cpp's own quantizer, block by block
     native.py       the few calls into llama.cpp that GGUF needs
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,10 @@ _LONGEST_HEADER = 100_000_000  # the format's own limit
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One tensor in one file: `offset` and `nbytes` locate its data."""
+    """One tensor in one file: `offset` and `nbytes` locate its data.
+
+    `columns`: it lies there column by column. `plus` is to be added to each number.
+    """
 
     name: str
     dtype: str
@@ -43,6 +46,17 @@ class Stored:
     path: Path
     offset: int
     nbytes: int
+    columns: bool = False
+    plus: float = 0.0
+
+    def turned(self) -> Stored:
+        """The same data as a matrix that lies there column by column."""
+        return replace(self, shape=self.shape[::-1], columns=not self.columns)
+
+    def float32(self, block: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """A block of `blocks` as numbers."""
+        values = float32(block)
+        return values + np.float32(self.plus) if self.plus else values
 
     def blocks(self, multiple: int = 1, weights: int = 1 << 20) -> Iterator[npt.NDArray[Any]]:
         """The rows in order, a block at a time, as stored: `DTYPES[dtype]` [n, columns].
@@ -50,6 +64,12 @@ class Stored:
         n is a multiple of `multiple`, at most `weights` numbers where a single such group is no larger. A
         vector is read as rows of one column. ConversionError if the file ends early or cannot be read.
         """
+        if self.columns:  # held whole: they are no larger than GPT-2's
+            whole = np.concatenate(list(self.turned().blocks())).T
+            group = multiple * max(1, weights // (whole.shape[1] * multiple))
+            for start in range(0, len(whole), group):
+                yield np.ascontiguousarray(whole[start : start + group])
+            return
         columns = prod(self.shape[1:])
         rows = self.shape[0] if self.shape else 1
         group = multiple * max(1, weights // max(1, columns * multiple))

@@ -18,7 +18,7 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
-from edgespec.converters import Note, Progress, card, llama, native, proof, quantize, vocabulary
+from edgespec.converters import Note, Progress, card, decoder, gguf_graph, native, proof, quantize, vocabulary
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.pool import Pool
 from edgespec.converters.vocabulary import Vocabulary
@@ -26,7 +26,6 @@ from edgespec.converters.whole import check_file, scratch, whole
 from edgespec.errors import ConversionError
 
 DEFAULT = "q8_0"  # quantization
-_FACTORS = "rope_freqs.weight"
 _ALIGNMENT: int = gguf.GGUF_DEFAULT_ALIGNMENT
 _REPORT = 16_000_000  # parameters between two progress reports of one tensor
 
@@ -47,12 +46,13 @@ def check_output(output: Path, force: bool) -> None:
 
 def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) -> Iterator[Progress | Note]:
     """Convert `checkpoint` into the GGUF `output`. See `edgespec.converters.convert`."""
-    graph = llama.read(checkpoint)
+    graph = decoder.read(checkpoint)
+    gguf_graph.check(checkpoint, graph)
     total = graph.parameters()
     yield Progress("the tokenizer", 0, total)
     claim = vocabulary.read(checkpoint, graph.vocabulary)
     words = _with_ends(proof.proven(claim, _opened, "llama.cpp"), claim.ends)
-    for note in claim.notes:
+    for note in (*graph.notes, *claim.notes):
         yield Note(note)
     yield Progress("the plan", 0, total)
     plan = _Plan.make(checkpoint, graph, words, quantization)
@@ -63,12 +63,12 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """One tensor to write: `shape` in NumPy's order, `kind` a ggml type; no weight, then `rope_factors`."""
+    """One tensor to write: `shape` in NumPy's order, `kind` a ggml type; `source` is a weight or the numbers."""
 
     name: str
     shape: tuple[int, ...]
     kind: int
-    weight: llama.Weight | None
+    source: decoder.Weight | npt.NDArray[np.float32]
 
     @property
     def nbytes(self) -> int:
@@ -84,23 +84,21 @@ class _Plan:
     """All that is known before the first tensor is touched: the header's bytes and every tensor's place."""
 
     checkpoint: Checkpoint
-    graph: llama.Llama
+    graph: decoder.Decoder
     tensors: list[_Tensor]
     header: bytes
 
     @classmethod
-    def make(cls, checkpoint: Checkpoint, graph: llama.Llama, words: Vocabulary, quantization: str) -> _Plan:
+    def make(cls, checkpoint: Checkpoint, graph: decoder.Decoder, words: Vocabulary, quantization: str) -> _Plan:
         file_type = quantize.file_type(quantization)
-        weights = {_name(weight): weight for weight in graph.weights()}
-        shapes = {name: weight.shape for name, weight in weights.items()}
-        if graph.rope_factors() is not None:
-            shapes = {_FACTORS: (graph.head_dim // 2,), **shapes}
+        sources = {**gguf_graph.tables(graph), **{gguf_graph.name(weight): weight for weight in graph.weights()}}
+        shapes = {name: source.shape for name, source in sources.items()}
         kinds = quantize.tensor_types(lambda path, few: _skeleton(path, graph, few), shapes, file_type)
-        tensors = [_Tensor(name, shape, kinds[name], weights.get(name)) for name, shape in shapes.items()]
+        tensors = [_Tensor(name, source.shape, kinds[name], source) for name, source in sources.items()]
 
         writer = gguf.GGUFWriter(None, graph.family.gguf)
         _add_origin(writer, checkpoint, graph.parameters())
-        _add_graph(writer, graph)
+        gguf_graph.describe(writer, graph)
         writer.add_file_type(file_type)
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
         _add_vocabulary(writer, words)
@@ -126,20 +124,14 @@ class _Plan:
         yield Progress("done", done, total)
 
     def _data(self, tensor: _Tensor, pool: Pool) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
-        if tensor.weight is None:
-            factors = self.graph.rope_factors()
-            if factors is not None:
-                yield 0, factors.view(np.uint8)
+        weight = tensor.source
+        if not isinstance(weight, decoder.Weight):
+            yield 0, weight.view(np.uint8)
             return
         # Where llama.cpp turns neighbouring rows, the checkpoint's halves are interleaved for it.
-        turned = tensor.weight.rotary and self.graph.family.interleaved
+        turned = weight.rotary and self.graph.family.interleaved
         order = self.graph.permutation() if turned else None
-        yield from quantize.packed(self.checkpoint.tensors[tensor.weight.source], tensor.kind, order, pool)
-
-
-def _name(weight: llama.Weight) -> str:
-    place = "" if weight.layer is None else f"blk.{weight.layer}."
-    return f"{place}{weight.role}.{weight.kind}"
+        yield from quantize.packed(weight.stored(self.checkpoint), tensor.kind, order, pool)
 
 
 def _header(writer: gguf.GGUFWriter, tensors: list[_Tensor]) -> bytes:
@@ -157,9 +149,9 @@ def _header(writer: gguf.GGUFWriter, tensors: list[_Tensor]) -> bytes:
     return data + bytes(-len(data) % _ALIGNMENT)
 
 
-def _skeleton(path: Path, graph: llama.Llama, shapes: Mapping[str, tuple[int, ...]]) -> None:
+def _skeleton(path: Path, graph: decoder.Decoder, shapes: Mapping[str, tuple[int, ...]]) -> None:
     writer = gguf.GGUFWriter(path, graph.family.gguf)
-    _add_graph(writer, graph)
+    gguf_graph.describe(writer, graph)
     for name, shape in shapes.items():
         writer.add_tensor(name, np.zeros(shape, np.float32))
     writer.write_header_to_file()
@@ -216,24 +208,6 @@ def _add_origin(writer: gguf.GGUFWriter, checkpoint: Checkpoint, parameters: int
     writer.add_quantized_by(made_by)
     for key, value in card.sampling(checkpoint).items():
         getattr(writer, f"add_sampling_{key}")(value)
-
-
-def _add_graph(writer: gguf.GGUFWriter, graph: llama.Llama) -> None:
-    writer.add_vocab_size(graph.vocabulary)
-    writer.add_context_length(graph.context)
-    writer.add_embedding_length(graph.hidden)
-    writer.add_feed_forward_length(graph.ffn)
-    writer.add_block_count(graph.layers)
-    writer.add_head_count(graph.heads)
-    writer.add_head_count_kv(graph.kv_heads)
-    writer.add_key_length(graph.head_dim)
-    writer.add_value_length(graph.head_dim)
-    writer.add_layer_norm_rms_eps(graph.epsilon)
-    writer.add_rope_dimension_count(graph.head_dim)
-    writer.add_rope_freq_base(graph.rope_theta)
-    if graph.rope.kind == "linear":
-        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
-        writer.add_rope_scaling_factor(graph.rope.factor)
 
 
 def _add_vocabulary(writer: gguf.GGUFWriter, words: Vocabulary) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from edgespec.converters.checkpoint import Stored, float32
+from edgespec.converters.checkpoint import Stored
 from edgespec.converters.packing import Packing, Part
 from edgespec.converters.pool import Pool
 from edgespec.errors import ConversionError
@@ -53,7 +54,8 @@ class Matrix:
         """
         row, waiting, held = 0, list[_Arrays](), 0
         for source in self.sources:
-            for size, arrays in pool.map(self._packed, source.blocks(weights=self.packing.step)):
+            packed = partial(self._packed, source)
+            for size, arrays in pool.map(packed, source.blocks(weights=self.packing.step)):
                 if not arrays:
                     raise ConversionError(
                         f"{source.path}: {source.name} holds numbers that are not finite or too large for this "
@@ -76,9 +78,9 @@ class Matrix:
             place.write(file, row, data)
         return int(data.shape[axis])
 
-    def _packed(self, block: npt.NDArray[Any]) -> tuple[int, _Arrays]:
+    def _packed(self, source: Stored, block: npt.NDArray[Any]) -> tuple[int, _Arrays]:
         try:
-            return block.size, self.packing.pack(float32(block))
+            return block.size, self.packing.pack(source.float32(block))
         except ValueError:
             return block.size, ()
 

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
-from edgespec.converters import Note, Progress, card, companions, llama
+from edgespec.converters import Note, Progress, card, companions, decoder
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.folder import check_folder, whole_folder
 from edgespec.converters.onnx_graph import DATA, Graph, Scheme
@@ -67,13 +67,13 @@ def check_output(output: Path, force: bool) -> None:
 
 def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) -> Iterator[Progress | Note]:
     """Convert `checkpoint` into the folder `output`. See `edgespec.converters.convert`."""
-    graph = llama.read(checkpoint)
+    graph = decoder.read(checkpoint)
     total = graph.parameters()
     _check_heads(checkpoint, graph)
     yield Progress("the tokenizer", 0, total)
     files = companions.read(checkpoint, graph.vocabulary)
-    if quantization == "r8":
-        yield Note(_SATURATES)
+    for note in (*graph.notes, *([_SATURATES] if quantization == "r8" else [])):
+        yield Note(note)
     yield Progress("the plan", 0, total)
     scheme = _SCHEMES[quantization]
     made = Graph(checkpoint, graph, scheme)
@@ -86,7 +86,7 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
             (folder / name).write_bytes(data)
         with (folder / DATA).open("xb") as file:
             file.truncate(made.layout.size)
-            _write_tables(file, graph, made)
+            _write_tables(file, graph.context, made)
             yield from _write_matrices(file, made, total)
         yield Progress("done", total, total)
         check_output(output, force)
@@ -111,22 +111,22 @@ def _is_ours(path: Path) -> bool:
     return any(entry.key == "edgespec.format" for entry in model.metadata_props)
 
 
-def _check_heads(checkpoint: Checkpoint, graph: llama.Llama) -> None:
-    if graph.head_dim % 16:
+def _check_heads(checkpoint: Checkpoint, graph: decoder.Decoder) -> None:
+    if graph.head_dim % 16 or graph.rope.width % 16:
         raise ConversionError(
-            f"{checkpoint.folder}: heads of {graph.head_dim} are not supported by ONNX Runtime's attention, which "
-            "takes multiples of 16; convert to gguf"
+            f"{checkpoint.folder}: heads of {graph.head_dim}, {graph.rope.width} of it turned, are not supported by "
+            "ONNX Runtime's attention, which takes multiples of 16; convert to gguf"
         )
 
 
-def _write_tables(file: BinaryIO, graph: llama.Llama, made: Graph) -> None:
+def _write_tables(file: BinaryIO, context: int, made: Graph) -> None:
     """cos and sin of position times frequency, a thousand positions at a time."""
-    frequencies = graph.frequencies()
-    for place, function in zip(made.tables, (np.cos, np.sin), strict=True):
-        for start in range(0, graph.context, 1024):
-            positions = np.arange(start, min(start + 1024, graph.context))
+    for place, rope, function in made.tables:
+        frequencies, magnitude = rope.frequencies(), rope.scaling.magnitude
+        for start in range(0, context, 1024):
+            positions = np.arange(start, min(start + 1024, context))
             angles = np.outer(positions, frequencies)
-            place.write(file, start, function(angles).astype(place.part.dtype))
+            place.write(file, start, (magnitude * function(angles)).astype(place.part.dtype))
 
 
 def _write_matrices(file: BinaryIO, made: Graph, total: int) -> Iterator[Progress]:
@@ -141,7 +141,7 @@ def _write_matrices(file: BinaryIO, made: Graph, total: int) -> Iterator[Progres
                     yield Progress(name, done, total)
 
 
-def _metadata(checkpoint: Checkpoint, graph: llama.Llama, made: Graph, quantization: str) -> Mapping[str, str]:
+def _metadata(checkpoint: Checkpoint, graph: decoder.Decoder, made: Graph, quantization: str) -> Mapping[str, str]:
     scheme = _SCHEMES[quantization]
     even = any(isinstance(p, Blockwise) and p.block > 32 for p in (scheme.matrices, scheme.ends))
     values = {

@@ -1,4 +1,4 @@
-"""The decoder graph for ONNX Runtime: Llama's roles as nodes, weights as places in a file beside it.
+"""The decoder graph for ONNX Runtime: roles as nodes, weights as places in a file beside it.
 
 The operators beyond ONNX are those of com.microsoft in ONNX Runtime's ContribOperators.md. One graph serves prompts,
 chains and trees: several tokens after a past, positions and attention bias given from outside, keys and values
@@ -12,7 +12,7 @@ in buffers that the caller owns and cuts by a smaller `total_sequence_length`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +21,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from edgespec.converters.checkpoint import Checkpoint
+from edgespec.converters.decoder import Decoder
 from edgespec.converters.layout import Layout, Matrix, Place
-from edgespec.converters.llama import Llama
 from edgespec.converters.packing import FLOAT, HALF, Blockwise, Packing, Part, Plain
+from edgespec.converters.rope import Rope
 
 DATA = "model.onnx.data"
 _MS = "com.microsoft"
@@ -48,13 +49,14 @@ class Scheme:
 class Graph:
     """The graph of a checkpoint under one scheme; `layout` says what goes into the file of weights."""
 
-    def __init__(self, checkpoint: Checkpoint, llama: Llama, scheme: Scheme) -> None:
+    def __init__(self, checkpoint: Checkpoint, decoder: Decoder, scheme: Scheme) -> None:
         self.layout = Layout()
-        self.tables: list[Place] = []
-        self._checkpoint, self._llama, self._scheme = checkpoint, llama, scheme
-        self._weights = {(weight.layer, weight.role, weight.kind): weight for weight in llama.weights()}
+        self.tables: list[tuple[Place, Rope, Callable[[Any], Any]]] = []
+        self._checkpoint, self._decoder, self._scheme = checkpoint, decoder, scheme
+        self._weights = {(weight.layer, weight.role, weight.kind): weight for weight in decoder.weights()}
         self._type = TensorProto.FLOAT16 if scheme.half else TensorProto.FLOAT
         self._nodes: list[onnx.NodeProto] = []
+        self._made: set[str] = set()
         self.initializers: dict[str, onnx.TensorProto] = {}
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
@@ -70,100 +72,192 @@ class Graph:
         return model
 
     def _build(self) -> None:
-        llama = self._llama
+        decoder = self._decoder
         for name, shape in (("input_ids", (1, "n")), ("position_ids", (1, "n")), ("out_idx", ("m",))):
             self._input(name, TensorProto.INT64, shape)
         for name in ("seqlens_k", "total_sequence_length"):
             self._input(name, TensorProto.INT32, (1,))
         self._input("attention_bias", self._type, (1, 1, "n", "total"))
-        self._output("logits", TensorProto.FLOAT, (1, "m", llama.vocabulary))
+        self._output("logits", TensorProto.FLOAT, (1, "m", decoder.vocabulary))
 
         embedding = self._matrix(None, "token_embd")
-        stream, change = self._embedded(embedding), ""
-        self._rotations()
-        for layer in range(llama.layers):
-            normed, stream = self._norm(layer, "attn_norm", stream, change)
+        stream, change = self._placed(self._scaled(self._embedded(embedding), decoder.scales.embedding)), ""
+        for layer in range(decoder.layers):
+            normed, stream = self._entered(layer, "attn_norm", stream, change)
             if layer:
-                self._output(stream, self._type, (1, "n", llama.hidden))
-            change = self._linear(layer, "attn_output", self._attention(layer, normed))
-            normed, stream = self._norm(layer, "ffn_norm", stream, change)
-            change = self._mlp(layer, normed)
-        normed, stream = self._norm(None, "output_norm", stream, change)
-        self._output(stream, self._type, (1, "n", llama.hidden))
+                self._output(stream, self._type, (1, "n", decoder.hidden))
+            change = self._left(
+                layer, "attn_post_norm", self._linear(layer, "attn_output", self._attention(layer, normed))
+            )
+            normed, stream = self._entered(layer, "ffn_norm", stream, change)
+            change = self._left(layer, "ffn_post_norm", self._mlp(layer, normed))
+        normed, stream = self._entered(None, "output_norm", stream, change)
+        self._output(stream, self._type, (1, "n", decoder.hidden))
         rows = self._node("Gather", (normed, "out_idx"), "output.rows", {"axis": 1})
-        head = embedding if llama.tied else self._matrix(None, "output")
-        logits = self._multiplied("output", head, rows, "logits" if not self._scheme.half else "output.logits")
+        head = embedding if decoder.tied else self._matrix(None, "output")
+        product = self._multiplied("output", head, rows, "output.logits")
         if self._scheme.half:
-            self._node("Cast", (logits,), "logits", {"to": TensorProto.FLOAT})
+            product = self._node("Cast", (product,), "output.wide", {"to": TensorProto.FLOAT})
+        self._said(product)
 
-    def _norm(self, layer: int | None, role: str, stream: str, change: str) -> tuple[str, str]:
-        """The normed stream and the stream, `change` added to it before. After a block it is that block's hidden."""
-        name, weight = _name(layer, role), self._vector(layer, role)
-        epsilon = self._llama.epsilon
+    def _said(self, x: str) -> None:
+        """The logits, in float32."""
+        scales = self._decoder.scales
+        if scales.logits != 1:
+            x = self._node("Mul", (x, self._constant("logits", np.float32(scales.logits))), "output.scaled")
+        if scales.logits_cap:
+            cap = self._constant("cap", np.float32(scales.logits_cap))
+            bounded = self._node("Tanh", (self._node("Div", (x, cap), "output.share"),), "output.tanh")
+            x = self._node("Mul", (bounded, cap), "output.capped")
+        self._node("Identity", (x,), "logits")
+
+    def _scaled(self, x: str, by: float) -> str:
+        if by == 1:
+            return x
+        return self._node("Mul", (x, self._constant(f"{by}", self._scheme.plain.dtype.type(by))), f"{x}.times")
+
+    def _placed(self, x: str) -> str:
+        """Learned positions added."""
+        if "position_embd" not in self._decoder.family.ends:
+            return x
+        (place,) = self.layout.matrix(self._sources(None, "position_embd", "weight"), self._scheme.plain).places
+        table = self._stored("position_embd.weight", place)
+        positions = self._node("Gather", (table, "position_ids"), "position_embd")
+        return self._node("Add", (x, positions), f"{x}.placed")
+
+    def _entered(self, layer: int | None, role: str, stream: str, change: str) -> tuple[str, str]:
+        """What a block begins with, and the stream: `change` added, which after a layer is its hidden, then normed."""
+        normed = (layer, role, "weight") in self._weights
         if not change:
-            attributes = {"axis": -1, "epsilon": epsilon}
-            return self._node("SimplifiedLayerNormalization", (stream, weight), name, attributes), stream
-        blocks = self._llama.layers if layer is None else layer
-        total = f"{name}.stream" if role == "ffn_norm" else f"hidden.{blocks - 1}"
-        self._node(
-            "SkipSimplifiedLayerNormalization",
-            (stream, change, weight),
-            (name, "", "", total),
-            {"epsilon": epsilon},
-            _MS,
-        )
+            return (self._norm(layer, role, stream) if normed else stream), stream
+        blocks = self._decoder.layers if layer is None else layer
+        total = f"{_name(layer, role)}.stream" if role == "ffn_norm" else f"hidden.{blocks - 1}"
+        if not normed:
+            self._node("Add", (stream, change), total)
+            return total, total
+        name, vectors = _name(layer, role), self._vectors(layer, role)
+        kind = "SkipLayerNormalization" if len(vectors) > 1 else "SkipSimplifiedLayerNormalization"
+        epsilon = {"epsilon": self._decoder.epsilon}
+        self._node(kind, (stream, change, *vectors), (name, "", "", total), epsilon, _MS)
         return name, total
 
+    def _left(self, layer: int, role: str, change: str) -> str:
+        """What a block adds to the stream."""
+        if (layer, role, "weight") in self._weights:
+            change = self._norm(layer, role, change)
+        return self._scaled(change, self._decoder.scales.residual)
+
+    def _norm(self, layer: int | None, role: str, x: str, output: str = "") -> str:
+        vectors = self._vectors(layer, role)
+        kind = "LayerNormalization" if len(vectors) > 1 else "SimplifiedLayerNormalization"
+        attributes = {"axis": -1, "epsilon": self._decoder.epsilon}
+        return self._node(kind, (x, *vectors), output or _name(layer, role), attributes)
+
+    def _vectors(self, layer: int | None, role: str) -> list[str]:
+        """A norm's weight and, where it has one, its bias."""
+        kinds = [kind for kind in ("weight", "bias") if (layer, role, kind) in self._weights]
+        return [self._vector(layer, role, kind) for kind in kinds]
+
     def _attention(self, layer: int, normed: str) -> str:
-        llama, name = self._llama, _name(layer, "attn")
-        parts = [self._linear(layer, "attn_q attn_k attn_v", normed), "", ""]
-        if llama.family.head_norms:
+        decoder, name = self._decoder, _name(layer, "attn")
+        roles = "attn_qkv" if "attn_qkv" in decoder.family.block else "attn_q attn_k attn_v"
+        parts = [self._linear(layer, roles, normed), "", ""]
+        if "attn_q_norm" in decoder.family.block:
             parts = self._normed_heads(layer, parts[0])
         cache = [f"{layer}.key", f"{layer}.value"]
         for part in cache:
-            shape = (1, llama.kv_heads, "capacity", llama.head_dim)
+            shape = (1, decoder.kv_heads, "capacity", decoder.head_dim)
             self._input(f"past.{part}", self._type, shape)
             self._output(f"present.{part}", self._type, shape)
         past, present = ([f"{when}.{part}" for part in cache] for when in ("past", "present"))
         lengths = ["seqlens_k", "total_sequence_length"]
+        windowed = decoder.windowed[layer] and 0 < decoder.window < decoder.context
+        turned = decoder.turned[layer]
+        rotations = self._rotations(windowed) if turned else ["", ""]
+        bias = self._window() if windowed else "attention_bias"
         return self._node(
             "GroupQueryAttention",
-            [*parts, *past, *lengths, "rope.cos", "rope.sin", "position_ids", "attention_bias"],
+            [*parts, *past, *lengths, *rotations, "position_ids" if turned else "", bias],
             [name, *present],
-            {"num_heads": llama.heads, "kv_num_heads": llama.kv_heads, "do_rotary": 1, "rotary_interleaved": 0},
+            {
+                "num_heads": decoder.heads,
+                "kv_num_heads": decoder.kv_heads,
+                "do_rotary": int(turned),
+                "rotary_interleaved": 0,
+                "scale": decoder.scales.attention,
+                "softcap": decoder.scales.attention_cap,
+            },
             _MS,
         )
 
+    def _window(self) -> str:
+        """The bias of layers that see only the last tokens.
+
+        Keys lie at the columns of their positions but for those of a tree, which a window never loses; so the
+        operator's own window, which counts columns, would not do.
+        """
+        if (name := "attention_bias.window") not in self._made:
+            first, one, last = (self._constant(f"int.{value}", np.int64(value)) for value in (0, 1, -1))
+            total = self._node("Cast", ("total_sequence_length",), f"{name}.total", {"to": TensorProto.INT64})
+            total = self._node("Squeeze", (total,), f"{name}.scalar")
+            columns = self._node("Range", (first, total, one), f"{name}.columns")
+            positions = self._node("Unsqueeze", ("position_ids", last), f"{name}.rows")
+            width = self._constant("window", np.int64(self._decoder.window))
+            gone = self._node("Sub", (positions, width), f"{name}.gone")
+            unseen = self._node("LessOrEqual", (columns, gone), f"{name}.unseen")
+            kind = self._scheme.plain.dtype.type
+            values = (self._constant("masked", kind(-10000)), self._constant("seen", kind(0)))
+            mask = self._node("Where", (unseen, *values), f"{name}.mask")
+            self._node("Add", ("attention_bias", mask), name)
+        return name
+
     def _normed_heads(self, layer: int, qkv: str) -> list[str]:
-        """Queries, keys and values apart, the first two normalized head by head."""
-        llama, width = self._llama, self._llama.head_dim
-        sizes = [heads * width for heads in (llama.heads, llama.kv_heads, llama.kv_heads)]
+        """Queries, keys and values apart, the first two normalized head by head or whole."""
+        decoder, width = self._decoder, self._decoder.head_dim
+        sizes = [heads * width for heads in (decoder.heads, decoder.kv_heads, decoder.kv_heads)]
         parts = [f"{qkv}.{part}" for part in "qkv"]
         self._node("Split", (qkv, self._constant("heads", np.array(sizes, np.int64))), parts, {"axis": -1})
+        if decoder.family.wide_norms:
+            return [*(self._norm(layer, f"attn_{part}_norm", f"{qkv}.{part}") for part in "qk"), parts[2]]
         apart = self._constant("apart", np.array([1, -1, width], np.int64))
         found = []
         for part, size in zip("qk", sizes, strict=False):
             name = f"{_name(layer, f'attn_{part}_norm')}"
             heads = self._node("Reshape", (f"{qkv}.{part}", apart), f"{name}.heads")
-            weight = self._vector(layer, f"attn_{part}_norm")
-            attributes = {"axis": -1, "epsilon": llama.epsilon}
-            normed = self._node("SimplifiedLayerNormalization", (heads, weight), f"{name}.normed", attributes)
+            normed = self._norm(layer, f"attn_{part}_norm", heads, f"{name}.normed")
             joined = self._constant(f"joined.{part}", np.array([1, -1, size], np.int64))
             found.append(self._node("Reshape", (normed, joined), name))
         return [*found, parts[2]]
 
     def _mlp(self, layer: int, normed: str) -> str:
-        gate, up = self._linear(layer, "ffn_gate", normed), self._linear(layer, "ffn_up", normed)
-        # with alpha 1 it is SiLU
-        active = self._node("QuickGelu", (gate,), f"{gate}.active", {"alpha": 1.0}, _MS)
-        return self._linear(layer, "ffn_down", self._node("Mul", (active, up), f"{gate}.up"))
+        block = self._decoder.family.block
+        if "ffn_gate_up" in block:
+            both = self._linear(layer, "ffn_gate_up", normed)
+            gate, up = f"{both}.gate", f"{both}.up"
+            self._node("Split", (both,), (gate, up), {"axis": -1, "num_outputs": 2})
+        elif "ffn_gate" in block:
+            gate, up = self._linear(layer, "ffn_gate", normed), self._linear(layer, "ffn_up", normed)
+        else:
+            gate, up = self._linear(layer, "ffn_up", normed), ""
+        active = self._active(gate)
+        return self._linear(layer, "ffn_down", self._node("Mul", (active, up), f"{gate}.up") if up else active)
 
-    def _rotations(self) -> None:
-        for name in ("rope.cos", "rope.sin"):
-            shape = (self._llama.context, self._llama.head_dim // 2)
-            place = self.layout.place(Part("", self._scheme.plain.dtype, shape))
-            self.tables.append(place)
-            self._stored(name, place)
+    def _active(self, x: str) -> str:
+        if self._decoder.family.activation == "gelu":
+            return self._node("Gelu", (x,), f"{x}.active", {"approximate": "tanh"})
+        return self._node("QuickGelu", (x,), f"{x}.active", {"alpha": 1.0}, _MS)  # with alpha 1 it is SiLU
+
+    def _rotations(self, local: bool) -> list[str]:
+        """The tables of cosines and sines: of all layers, or of those that see only a window."""
+        decoder = self._decoder
+        rope, kind = (decoder.local_rope, "rope.local") if local else (decoder.rope, "rope")
+        names = [f"{kind}.cos", f"{kind}.sin"]
+        for name, function in zip(names, (np.cos, np.sin), strict=True):
+            if name not in self.initializers:
+                place = self.layout.place(Part("", self._scheme.plain.dtype, (decoder.context, rope.width // 2)))
+                self.tables.append((place, rope, function))
+                self._stored(name, place)
+        return names
 
     def _linear(self, layer: int, roles: str, x: str) -> str:
         """x times the matrices of `roles`, one below the other, and their biases."""
@@ -202,7 +296,7 @@ class Graph:
             last = self._constant("last", np.array([-1], np.int64))
             most = self._node("ReduceMax", (most, last), f"{x}.most", {"keepdims": 1})
             scale = self._node("Mul", (most, self._constant("step", np.float32(1 / 127))), f"{x}.step")
-            scale = self._node("Max", (scale, self._constant("least", np.float32(1e-12))), f"{x}.scale")
+            scale = self._node("Max", (scale, self._constant("least", np.float32(1e-12))), f"{x}.range")
             scaled = self._node("Div", (x, scale), f"{x}.scaled")
             one, middle = self._constant("one", np.float32(1)), self._constant("middle", np.uint8(128))
             self._quantized[x] = self._node("QuantizeLinear", (scaled, one, middle), f"{x}.levels"), scale
@@ -210,7 +304,7 @@ class Graph:
 
     def _embedded(self, matrix: Matrix) -> str:
         packing, (first, *others) = matrix.packing, matrix.places
-        name, hidden = "token_embd", self._llama.hidden
+        name, hidden = "token_embd", self._decoder.hidden
         if isinstance(packing, Plain):
             return self._node("Gather", (self._stored(f"{name}.weight", first), "input_ids"), name)
         if isinstance(packing, Blockwise):
@@ -247,7 +341,7 @@ class Graph:
 
     def _sources(self, layer: int | None, roles: str, kind: str) -> tuple[Any, ...]:
         found = [self._weights[layer, role, kind] for role in roles.split()]
-        return tuple(self._checkpoint.tensors[weight.source] for weight in found)
+        return tuple(weight.stored(self._checkpoint) for weight in found)
 
     def _stored(self, name: str, place: Place, shape: Sequence[int] = ()) -> str:
         """An initializer whose numbers lie at `place`, seen in `shape` if that is given."""
@@ -281,6 +375,7 @@ class Graph:
         node = helper.make_node(kind, inputs, outputs, name=outputs[0], domain=domain)
         node.attribute.extend(helper.make_attribute(key, value) for key, value in (attributes or {}).items())
         self._nodes.append(node)
+        self._made.update(outputs)
         return outputs[0]
 
     def _input(self, name: str, kind: int, shape: _Shape) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgespec.converters import native
-from edgespec.converters.checkpoint import Stored, float32
+from edgespec.converters.checkpoint import Stored
 from edgespec.converters.pool import Pool
 from edgespec.converters.whole import scratch
 from edgespec.errors import ConversionError, OptionError
@@ -86,7 +86,7 @@ def packed(
     def work(block: npt.NDArray[Any]) -> tuple[int, npt.NDArray[np.uint8]]:
         if order is not None:
             block = block.reshape(-1, len(order), block.shape[1])[:, order].reshape(block.shape)
-        return block.size, native.quantize_rows(kind, float32(block))
+        return block.size, native.quantize_rows(kind, stored.float32(block))
 
     multiple = 1 if order is None else len(order)
     try:

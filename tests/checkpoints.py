@@ -192,8 +192,22 @@ def sentencepiece_json(size: int = 600) -> str:
     )
 
 
+@cache
+def gemma_json(size: int = 600) -> str:
+    """Gemma's way of the same: no space is prefixed, and those that are there are written SentencePiece's way."""
+    description = json.loads(sentencepiece_json(size))
+    description["normalizer"] = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    description["pre_tokenizer"] = {
+        "type": "Split",
+        "pattern": {"String": " "},
+        "behavior": "MergedWithPrevious",
+        "invert": False,
+    }
+    return json.dumps(description)
+
+
 def write_tokenizer(folder: Path, kind: str) -> int:
-    """The tokenizer files of one kind (BYTE_LEVEL or SENTENCEPIECE); how many tokens it has."""
+    """The tokenizer files of one kind (BYTE_LEVEL, SENTENCEPIECE or "gemma"); how many tokens it has."""
     if kind in BYTE_LEVEL:
         text = byte_level_json(kind)
         (folder / "tokenizer.json").write_text(text, encoding="utf-8")
@@ -205,6 +219,8 @@ def write_tokenizer(folder: Path, kind: str) -> int:
             (folder / "tokenizer.model").write_bytes(sentencepiece_model())
         if kind in {"spm-json", "spm-both"}:
             (folder / "tokenizer.json").write_text(sentencepiece_json(), encoding="utf-8")
+        if kind == "gemma":
+            (folder / "tokenizer.json").write_text(gemma_json(), encoding="utf-8")
         settings = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": {"content": "<unk>"}}
         size = 600
     (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The Llama forward pass in NumPy float32, from a Hugging Face checkpoint: slow, plain, the judge in tests.
+"""The forward passes of all families in NumPy float32, from a Hugging Face checkpoint: slow, plain, the judge in tests.
 
 It shares no code with the package: it reads config.json and the safetensors itself.
 """
@@ -40,19 +40,60 @@ class Reference:
     def __init__(self, folder: Path) -> None:
         self._config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         self._tensors = read_tensors(folder)
+        self._kind = str(self._config.get("model_type", "llama"))
+        self._gemma = self._kind.startswith("gemma")
+        if self._kind == "gpt2":
+            self._rename_gpt2()
+
+    def _rename_gpt2(self) -> None:
+        """GPT-2 in the words of the others, its matrices turned."""
+        words = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"}
+        self._config |= {word: self._config[theirs] for word, theirs in words.items()}
+        self._config |= {"hidden_act": "gelu_new", "norm_epsilon": self._config.get("layer_norm_epsilon", 1e-5)}
+        self._config["num_key_value_heads"] = self._config["n_head"]
+        spelt = {
+            "transformer.wte": "model.embed_tokens", "transformer.ln_f": "model.norm",
+            "transformer.h.": "model.layers.",
+            ".ln_1": ".input_layernorm", ".ln_2": ".post_attention_layernorm",
+            "attn.c_attn": "self_attn.qkv_proj", "attn.c_proj": "self_attn.o_proj",
+        }  # fmt: skip
+        for name in list(self._tensors):
+            values, ours = self._tensors.pop(name), name
+            for theirs, word in spelt.items():
+                ours = ours.replace(theirs, word)
+            self._tensors[ours] = values.T if values.ndim == 2 and ".layers." in ours else values
 
     def logits(self, tokens: list[int]) -> Floats:
         """float32 [len(tokens), vocabulary]."""
         embedding = self._tensors["model.embed_tokens.weight"]
-        x = embedding[tokens]
-        cos, sin = self._rotation(len(tokens))
+        x = embedding[tokens] * np.float32(self._config.get("embedding_multiplier", 1.0))
+        if self._gemma:
+            x = x * np.float32(self._config["hidden_size"] ** 0.5)
+        if self._kind == "gpt2":
+            x = x + self._tensors["transformer.wpe.weight"][: len(tokens)]
+        share = np.float32(self._config.get("residual_multiplier", 1.0))
         for layer in range(self._config["num_hidden_layers"]):
             name = f"model.layers.{layer}"
-            x = x + self._attention(f"{name}.self_attn", self._norm(f"{name}.input_layernorm", x), cos, sin)
-            x = x + self._mlp(f"{name}.mlp", self._norm(f"{name}.post_attention_layernorm", x))
+            before, between = "input_layernorm", "post_attention_layernorm"
+            if self._gemma:
+                between = "pre_feedforward_layernorm"
+            if self._kind == "olmo2":
+                before = between = ""
+            said = self._attention(f"{name}.self_attn", self._norm(f"{name}.{before}", x) if before else x, layer)
+            x = x + share * self._after(f"{name}.post_attention_layernorm", said)
+            said = self._mlp(f"{name}.mlp", self._norm(f"{name}.{between}", x) if between else x)
+            x = x + share * self._after(f"{name}.post_feedforward_layernorm", said)
         x = self._norm("model.norm", x)
-        tied = self._config["tie_word_embeddings"] or "lm_head.weight" not in self._tensors
-        return x @ (embedding if tied else self._tensors["lm_head.weight"]).T
+        tied = self._config.get("tie_word_embeddings") or "lm_head.weight" not in self._tensors
+        found = x @ (embedding if tied else self._tensors["lm_head.weight"]).T
+        return self._capped(found / np.float32(self._config.get("logits_scaling", 1.0)), "final_logit_softcapping")
+
+    def _after(self, name: str, x: Floats) -> Floats:
+        return self._norm(name, x) if self._gemma or self._kind == "olmo2" else x
+
+    def _capped(self, x: Floats, key: str) -> Floats:
+        cap = self._config.get(key)
+        return np.float32(cap) * np.tanh(x / np.float32(cap)) if cap else x
 
     def agrees(self, tokens: list[int], text: list[int]) -> bool:
         """Whether `text` is this model's greedy continuation of `tokens`: its likeliest token at every step.
@@ -67,51 +108,94 @@ class Reference:
         return y + self._tensors[f"{name}.bias"] if f"{name}.bias" in self._tensors else y
 
     def _norm(self, name: str, x: Floats) -> Floats:
-        scale = 1 / np.sqrt((x * x).mean(-1, keepdims=True) + np.float32(self._config["rms_norm_eps"]))
-        return x * scale * self._tensors[f"{name}.weight"]
+        weight = self._tensors[f"{name}.weight"] + np.float32(self._gemma)
+        if f"{name}.bias" in self._tensors:
+            x = x - x.mean(-1, keepdims=True)
+        epsilon = self._config.get("rms_norm_eps") or 1e-5
+        if "norm_epsilon" in self._config:
+            epsilon = self._config["norm_epsilon"]
+        scale = 1 / np.sqrt((x * x).mean(-1, keepdims=True) + np.float32(epsilon))
+        return x * scale * weight + self._tensors.get(f"{name}.bias", np.float32(0))
 
     def _mlp(self, name: str, x: Floats) -> Floats:
-        gate = self._linear(f"{name}.gate_proj", x)
-        return self._linear(f"{name}.down_proj", gate / (1 + np.exp(-gate)) * self._linear(f"{name}.up_proj", x))
+        if f"{name}.c_fc.weight" in self._tensors:
+            return self._linear(f"{name}.c_proj", _gelu(self._linear(f"{name}.c_fc", x)))
+        if f"{name}.gate_up_proj.weight" in self._tensors:
+            gate, up = np.split(self._linear(f"{name}.gate_up_proj", x), 2, -1)
+        else:
+            gate, up = self._linear(f"{name}.gate_proj", x), self._linear(f"{name}.up_proj", x)
+        active = _gelu(gate) if self._gemma else gate / (1 + np.exp(-gate))
+        return self._linear(f"{name}.down_proj", active * up)
 
-    def _attention(self, name: str, x: Floats, cos: Floats, sin: Floats) -> Floats:
+    def _attention(self, name: str, x: Floats, layer: int) -> Floats:
         heads, kv_heads = self._config["num_attention_heads"], self._config["num_key_value_heads"]
-        n = len(x)
+        n, windowed = len(x), self._windowed(layer)
+        if f"{name}.qkv_proj.weight" in self._tensors:
+            whole = self._linear(f"{name}.qkv_proj", x)
+            width = whole.shape[1] // (heads + 2 * kv_heads)
+            parts = dict(zip("qkv", np.split(whole, [heads * width, (heads + kv_heads) * width], -1), strict=True))
+        else:
+            parts = {part: self._linear(f"{name}.{part}_proj", x) for part in "qkv"}
 
-        def split(part: str, count: int) -> Floats:
-            return self._linear(f"{name}.{part}", x).reshape(n, count, -1).transpose(1, 0, 2)
+        def split(part: str) -> Floats:
+            y, wide = parts[part], self._kind == "olmo2"
+            normed = f"{name}.{part}_norm.weight" in self._tensors
+            y = self._norm(f"{name}.{part}_norm", y) if normed and wide else y
+            y = y.reshape(n, heads if part == "q" else kv_heads, -1).transpose(1, 0, 2)
+            return self._norm(f"{name}.{part}_norm", y) if normed and not wide else y
 
         def rotate(y: Floats) -> Floats:
-            first, second = np.split(y, 2, axis=-1)
-            turned = y * cos + np.concatenate([-second, first], -1) * sin
-            return turned.astype(np.float32, copy=False)
+            if self._kind == "gpt2" or (self._kind == "smollm3" and (layer + 1) % 4 == 0):
+                return y
+            cos, sin = self._rotation(n, windowed)
+            width = cos.shape[-1]
+            first, second = np.split(y[..., :width], 2, axis=-1)
+            turned = y[..., :width] * cos + np.concatenate([-second, first], -1) * sin
+            return np.concatenate([turned, y[..., width:]], -1).astype(np.float32, copy=False)
 
-        def normed(part: str, y: Floats) -> Floats:
-            return self._norm(f"{name}.{part}", y) if f"{name}.{part}.weight" in self._tensors else y
-
-        q = rotate(normed("q_norm", split("q_proj", heads)))
-        k = rotate(normed("k_norm", split("k_proj", kv_heads))).repeat(heads // kv_heads, 0)
-        v = split("v_proj", kv_heads).repeat(heads // kv_heads, 0)
-        scores = q @ k.transpose(0, 2, 1) / np.float32(q.shape[-1] ** 0.5)
-        scores = np.where(np.tril(np.ones((n, n), bool)), scores, np.float32(-np.inf))
+        q, k = rotate(split("q")), rotate(split("k")).repeat(heads // kv_heads, 0)
+        v = split("v").repeat(heads // kv_heads, 0)
+        scale = float(self._config.get("query_pre_attn_scalar", q.shape[-1])) ** -0.5
+        scores = q @ k.transpose(0, 2, 1) * np.float32(self._config.get("attention_multiplier", scale))
+        scores = self._capped(scores, "attn_logit_softcapping")
+        seen = np.tril(np.ones((n, n), bool))
+        if windowed:
+            seen &= ~np.tril(np.ones((n, n), bool), -self._config["sliding_window"])
+        scores = np.where(seen, scores, np.float32(-np.inf))
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
         return self._linear(f"{name}.o_proj", (weights @ v).transpose(1, 0, 2).reshape(n, -1))
 
-    def _rotation(self, n: int) -> tuple[Floats, Floats]:
-        """cos and sin of position times frequency, [n, head_dim], both halves alike."""
+    def _windowed(self, layer: int) -> bool:
+        period = {"gemma2": 2, "gemma3_text": self._config.get("sliding_window_pattern", 6)}.get(self._kind, 0)
+        return bool(period and (layer + 1) % period)
+
+    def _rotation(self, n: int, local: bool = False) -> tuple[Floats, Floats]:
+        """cos and sin of position times frequency, [n, as much of a head as is turned], both halves alike."""
         config = self._config
         width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
         scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
         theta = scaling.get("rope_theta", config.get("rope_theta", 10000.0))
+        if local and "rope_local_base_freq" in config:
+            scaling, theta = {}, config["rope_local_base_freq"]
+        width, magnitude = int(width * config.get("partial_rotary_factor", 1.0)), 1.0
         frequencies = theta ** (-np.arange(0, width, 2) / width)
         kind = scaling.get("rope_type", scaling.get("type", "default"))
         if kind == "linear":
             frequencies = frequencies / scaling["factor"]
         elif kind == "llama3":
             frequencies = np.array([_llama3(frequency, scaling) for frequency in frequencies])
+        elif kind == "longrope":
+            original = config["original_max_position_embeddings"]
+            frequencies = frequencies / np.array(scaling["short_factor"])
+            magnitude = (1 + np.log(config["max_position_embeddings"] / original) / np.log(original)) ** 0.5
         angles = np.outer(np.arange(n), np.concatenate([frequencies, frequencies]))
-        return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+        return (magnitude * np.cos(angles)).astype(np.float32), (magnitude * np.sin(angles)).astype(np.float32)
+
+
+def _gelu(x: Floats) -> Floats:
+    """Its tanh approximation."""
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi).astype(np.float32) * (x + np.float32(0.044715) * x**3)))
 
 
 def _llama3(frequency: float, scaling: dict[str, Any]) -> float:

@@ -1,0 +1,208 @@
+"""config.json, each answer checked, and what no graph of ours honours refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import log, sqrt
+from typing import Any
+
+from edgespec.converters.checkpoint import Checkpoint, Json
+from edgespec.converters.families import FAMILIES, Family
+from edgespec.converters.rope import Rope, Scaling
+from edgespec.errors import ConversionError
+
+#: Keys of config.json that change what is computed, and the value that leaves the graph plain (or absent, or null).
+PLAIN: Mapping[str, Any] = {
+    "embedding_multiplier": 1.0,
+    "residual_multiplier": 1.0,
+    "attention_multiplier": None,
+    "logits_scaling": 1.0,
+    "attn_logit_softcapping": None,
+    "final_logit_softcapping": None,
+    "query_pre_attn_scalar": None,
+    "no_rope_layers": None,
+    "partial_rotary_factor": 1.0,
+    "clip_qkv": None,
+    "use_bidirectional_attention": False,
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "add_cross_attention": False,
+}
+_SLIDING, _FULL = "sliding_attention", "full_attention"
+_ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu_pytorch_tanh": "gelu",
+    "gelu_new": "gelu",
+    "gelu_fast": "gelu",
+}
+
+
+class Config:
+    """The config of one checkpoint. What is wrong in it raises ConversionError."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.path = checkpoint.folder / "config.json"
+        self._values = checkpoint.config
+        self.family = self._family()
+        self._check_plain()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key, spelt Llama's way; where there is none, the family's or else `default`."""
+        value = self._values.get(self.family.keys.get(key, key))
+        return self.family.defaults.get(key, default) if value is None else value
+
+    def count(self, key: str, default: int | None = None) -> int:
+        value = self.get(key, default)
+        if type(value) is not int or not 0 < value < 1 << 31:
+            raise ConversionError(f"{self.path}: {key} is {value!r}; expected a positive whole number")
+        return value
+
+    def number(self, key: str, default: float, within: Mapping[str, Any] | None = None) -> float:
+        value = within.get(key) if within is not None else self.get(key)
+        value = default if value is None else value
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e12:
+            raise ConversionError(f"{self.path}: {key} is {value!r}; expected a positive number")
+        return float(value)
+
+    def _family(self) -> Family:
+        names = self._values.get("architectures")
+        kind = str(self._values.get("model_type"))
+        types = {family.model_type: name for name, family in FAMILIES.items()}
+        name = str(names[0]) if isinstance(names, list) and names else types.get(kind, kind)
+        if name not in FAMILIES:
+            raise ConversionError(
+                f"{self.path}: the architecture {name} is not supported; {', '.join(FAMILIES)} are{_hint(kind)}"
+            )
+        return FAMILIES[name]
+
+    def _check_plain(self) -> None:
+        activation = self.get("hidden_act", self.family.activation)
+        if not isinstance(activation, str) or _ACTIVATIONS.get(activation) != self.family.activation:
+            expected = " or ".join(name for name, kind in _ACTIVATIONS.items() if kind == self.family.activation)
+            raise ConversionError(f"{self.path}: hidden_act is {activation!r}; only {expected} is supported here")
+        plain = {key: value for key, value in PLAIN.items() if key not in self.family.own}
+        for key, value in {**plain, **self.family.fixed}.items():
+            if (found := self._values.get(key)) is not None and found != value:
+                raise ConversionError(
+                    f"{self.path}: {key} is {found!r}, which {self.family.model_type} is not converted with; "
+                    f"expected {'none' if value is None else value}"
+                )
+
+    def biased(self) -> frozenset[str]:
+        """The roles with a bias."""
+        return self.family.biased.union(*(roles for flag, roles in self.family.flags.items() if self.get(flag, False)))
+
+    def context(self) -> int:
+        """The longest context that is exact, but for layers that see only a window."""
+        longest = self.count("max_position_embeddings", 2048)
+        scaling = self._scaling(False)
+        if "longrope" in self.family.own and scaling.get("rope_type", scaling.get("type")) in ("longrope", "su"):
+            # Beyond it other divisors would hold for all that was said before.
+            return min(longest, self._original(scaling))
+        return longest
+
+    def window(self) -> int:
+        """How many tokens its windowed layers see, 0 if no window counts."""
+        counts = not self.family.window or self.get(self.family.window, False)
+        windowed = counts and self.get("sliding_window") is not None
+        return self.count("sliding_window") if windowed else 0
+
+    def windowed(self, layers: int) -> tuple[bool, ...]:
+        """Which layers see only a window, if there is one."""
+        kinds = self.get("layer_types")
+        if kinds is None:
+            period = self.get("sliding_window_pattern", self.family.period)
+            if type(period) is not int or period < 0:
+                raise ConversionError(f"{self.path}: sliding_window_pattern is {period!r}; expected a whole number")
+            return tuple(not period or bool((layer + 1) % period) for layer in range(layers))
+        if not isinstance(kinds, list) or len(kinds) != layers or not all(kind in (_SLIDING, _FULL) for kind in kinds):
+            raise ConversionError(f"{self.path}: layer_types is not a list of {_SLIDING} or {_FULL} for each layer")
+        return tuple(kind == _SLIDING for kind in kinds)
+
+    def turned(self, layers: int) -> tuple[bool, ...]:
+        """Which layers turn queries and keys by position."""
+        if "no_rope_layers" not in self.family.own:
+            return (bool(self.family.layers == "layers"),) * layers
+        step = self.count("no_rope_layer_interval", 4)
+        given = self.get("no_rope_layers", [int((layer + 1) % step != 0) for layer in range(layers)])
+        if not isinstance(given, list) or len(given) < layers or not all(value in (0, 1) for value in given):
+            raise ConversionError(f"{self.path}: no_rope_layers is {given!r}; expected a 0 or 1 for each layer")
+        return tuple(value == 1 for value in given[:layers])
+
+    def rope(self, head_dim: int, local: bool = False) -> Rope:
+        """The rotation of a layer, or of one that sees only a window."""
+        values = self._scaling(local)
+        theta = self.number("rope_theta", 10000.0)
+        if local and "rope_local_base_freq" in self.family.defaults:
+            theta = self.number("rope_local_base_freq", 10000.0)
+        part = values.get("partial_rotary_factor", self.get("partial_rotary_factor", 1.0))
+        if isinstance(part, bool) or not isinstance(part, int | float) or not 0 < part <= 1:
+            raise ConversionError(f"{self.path}: partial_rotary_factor is {part!r}; expected a share of a head")
+        if part != 1 and "partial_rotary_factor" not in self.family.own:
+            raise ConversionError(f"{self.path}: partial_rotary_factor is {part}; only 1 is supported")
+        width = int(head_dim * part)
+        return Rope(self.number("rope_theta", theta, values), width, self._scaled(values, width))
+
+    def _scaling(self, local: bool) -> Json:
+        """`rope_scaling`, or the `rope_parameters` that transformers 5 writes in its place, for each kind of layer."""
+        found = self.get("rope_parameters", self.get("rope_scaling", {}))
+        if isinstance(found, dict) and (_FULL in found or _SLIDING in found):
+            found = found.get(_SLIDING if local else _FULL, {})
+        elif local and "rope_local_base_freq" in self.family.defaults:
+            found = {}
+        if not isinstance(found, dict):
+            raise ConversionError(f"{self.path}: rope_scaling is {found!r}; expected an object or null")
+        return found
+
+    def _scaled(self, values: Json, width: int) -> Scaling:
+        kind = values.get("rope_type", values.get("type", "default"))
+        if kind == "default":
+            return Scaling()
+        if kind in ("longrope", "su") and "longrope" in self.family.own:
+            return self._longrope(values, width)
+        if kind not in ("linear", "llama3"):
+            raise ConversionError(f"{self.path}: the rope scaling {kind!r} is not supported; linear and llama3 are")
+        required = ("factor",) if kind == "linear" else ("factor", "low_freq_factor", "high_freq_factor")
+        for key in required:
+            if key not in values:
+                raise ConversionError(f"{self.path}: the {kind} rope scaling lacks {key}; fetch the file again")
+        if kind == "linear":
+            return Scaling("linear", self.number("factor", 1.0, values))
+        factor, low, high = (self.number(key, 1.0, values) for key in required)
+        if high <= low:
+            raise ConversionError(f"{self.path}: high_freq_factor {high} is not above {low}, the low one")
+        return Scaling("llama3", factor, low, high, self._original(values))
+
+    def _original(self, values: Json) -> int:
+        found = values.get("original_max_position_embeddings", self.get("original_max_position_embeddings"))
+        if type(found) is not int or found < 1:
+            raise ConversionError(f"{self.path}: this rope scaling needs original_max_position_embeddings")
+        return found
+
+    def _longrope(self, values: Json, width: int) -> Scaling:
+        """https://arxiv.org/abs/2402.13753, as transformers has it (modeling_rope_utils.py)."""
+        short, long = (self._factors(values, key, width) for key in ("short_factor", "long_factor"))
+        original = self._original(values)
+        stretch = self.number("factor", self.count("max_position_embeddings") / original, values)
+        usual = sqrt(1 + log(stretch) / log(original)) if stretch > 1 else 1.0
+        magnitude = self.number("attention_factor", usual, values)
+        return Scaling("longrope", original_context=original, short=short, long=long, magnitude=magnitude)
+
+    def _factors(self, values: Json, key: str, width: int) -> tuple[float, ...]:
+        found = values.get(key)
+        if not isinstance(found, list) or len(found) != width // 2:
+            raise ConversionError(f"{self.path}: the longrope scaling's {key} is not a list of {width // 2} numbers")
+        return tuple(self.number(key, 1.0, {key: value}) for value in found)
+
+
+def _hint(model_type: str) -> str:
+    """Where llama.cpp has a graph of that name, what to do instead."""
+    from gguf.constants import MODEL_ARCH_NAMES  # noqa: PLC0415 - only where something is refused
+
+    known = {_letters(name) for name in MODEL_ARCH_NAMES.values()}
+    return "; llama.cpp runs it: fetch a GGUF of it instead" if _letters(model_type) in known else ""
+
+
+def _letters(name: str) -> str:
+    return "".join(character for character in name if character.isalnum()).removesuffix("text")

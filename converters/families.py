@@ -1,0 +1,209 @@
+"""The families: each a line that says where it departs from Llama.
+
+`block` gives the tensors of a layer: role, and its name in the checkpoint. A role is a word of our own, not a name of
+either side: a writer spells it its way. What a family's graph does is read off its roles: without "attn_norm" nothing
+is normalized before attention, with "attn_post_norm" what attention says is, with "attn_qkv" one matrix holds three.
+
+Sources: modeling_NAME.py of each in Hugging Face transformers, src/models/NAME.cpp in llama.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_Names = Mapping[str, str]
+
+_ATTENTION = frozenset({"attn_q", "attn_k", "attn_v", "attn_output"})
+_QKV = frozenset({"attn_q", "attn_k", "attn_v"})
+_MLP = frozenset({"ffn_gate", "ffn_up", "ffn_down"})
+
+_LLAMA = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_ENDS = {"token_embd": "embed_tokens", "output_norm": "norm"}
+_NORMED_HEADS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+_BIASES = {"attention_bias": _ATTENTION, "mlp_bias": _MLP}
+_GPT2 = {
+    "attn_norm": "ln_1",
+    "attn_qkv": "attn.c_attn",
+    "attn_output": "attn.c_proj",
+    "ffn_norm": "ln_2",
+    "ffn_up": "mlp.c_fc",
+    "ffn_down": "mlp.c_proj",
+}
+
+
+def _but(names: _Names, *without: str, **others: str) -> _Names:
+    return {role: name for role, name in names.items() if role not in without} | others
+
+
+# Gemma: norms before and after each block, which multiply by 1 + w; embeddings times the root of their width; scores
+# and logits capped; layers that see only a window, and there turn by another base.
+_GEMMA2 = _but(
+    _LLAMA,
+    attn_post_norm="post_attention_layernorm",
+    ffn_norm="pre_feedforward_layernorm",
+    ffn_post_norm="post_feedforward_layernorm",
+)
+_GEMMA: dict[str, Any] = {
+    "around_one": True,
+    "activation": "gelu",
+    "keys": {"hidden_act": "hidden_activation"},
+    "own": frozenset(
+        {
+            "root_embedding",
+            "sliding_window",
+            "query_pre_attn_scalar",
+            "attn_logit_softcapping",
+            "final_logit_softcapping",
+        }
+    ),
+}
+_GEMMA_DEFAULTS = {"query_pre_attn_scalar": 256, "head_dim": 256}
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One architecture of transformers.
+
+    Args:
+        model_type: its name in config.json where that lists no architectures.
+        gguf: llama.cpp's name for it.
+        block: the tensors of a layer by role, without "weight" and "bias".
+        ends: the tensors outside the layers, but for the head.
+        roots: what all names but the head's may begin with; `layers` follows, and the layer's number.
+        interleaved: whether llama.cpp turns neighbouring rows of a head against each other, and not its halves.
+        flags: which roles have a bias if config.json says so.
+        biased: roles that have one whatever it says.
+        wide_norms: whether queries and keys are normalized whole, and not head by head.
+        centred: whether norms are LayerNorm, with a bias, and not RMSNorm.
+        around_one: whether norms multiply by 1 + their weight.
+        columns: whether matrices are stored column by column.
+        activation: "silu", or "gelu" for the tanh approximation of GELU.
+        window: the flag of config.json without which its sliding window does not count; empty if it always does.
+        period: every layer but each `period`-th sees only a window, where config.json does not list them; 0 for none.
+        keys: its words for what config.json calls otherwise elsewhere.
+        defaults: what holds where config.json is silent.
+        own: what beyond the plain graph it honours: keys of `config.PLAIN`.
+        fixed: keys of config.json that have to have these values.
+    """
+
+    model_type: str
+    gguf: str
+    block: _Names = field(default_factory=lambda: _LLAMA)
+    ends: _Names = field(default_factory=lambda: _ENDS)
+    roots: tuple[str, ...] = ("model.",)
+    layers: str = "layers"
+    interleaved: bool = False
+    flags: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    biased: frozenset[str] = frozenset()
+    wide_norms: bool = False
+    centred: bool = False
+    around_one: bool = False
+    columns: bool = False
+    activation: str = "silu"
+    window: str = ""
+    period: int = 0
+    keys: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    own: frozenset[str] = frozenset()
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+
+
+FAMILIES = {
+    "LlamaForCausalLM": Family("llama", "llama", interleaved=True, flags=_BIASES),
+    "MistralForCausalLM": Family("mistral", "llama", interleaved=True, flags=_BIASES),
+    "Qwen2ForCausalLM": Family("qwen2", "qwen2", biased=_QKV, window="use_sliding_window"),
+    "Qwen3ForCausalLM": Family("qwen3", "qwen3", block=_but(_LLAMA, **_NORMED_HEADS), window="use_sliding_window"),
+    # Four multipliers: of embedding, of what a block adds to the stream, of attention's scores and of logits.
+    "GraniteForCausalLM": Family(
+        "granite",
+        "granite",
+        interleaved=True,
+        flags=_BIASES,
+        own=frozenset({"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"}),
+    ),
+    # Norms after attention and MLP, none before.
+    "Olmo2ForCausalLM": Family(
+        "olmo2",
+        "olmo2",
+        block=_but(
+            _LLAMA,
+            "attn_norm",
+            "ffn_norm",
+            **_NORMED_HEADS,
+            attn_post_norm="post_attention_layernorm",
+            ffn_post_norm="post_feedforward_layernorm",
+        ),
+        wide_norms=True,
+    ),
+    # Every fourth layer knows no positions.
+    "SmolLM3ForCausalLM": Family(
+        "smollm3",
+        "smollm3",
+        interleaved=True,
+        window="use_sliding_window",
+        defaults={"rope_theta": 2e6},
+        own=frozenset({"no_rope_layers"}),
+    ),
+    # Fused matrices, a part of each head turned, other rotations for long contexts. Phi-4-mini says it is Phi-3.
+    "Phi3ForCausalLM": Family(
+        "phi3",
+        "phi3",
+        block=_but(_LLAMA, *_QKV, "ffn_gate", "ffn_up", attn_qkv="self_attn.qkv_proj", ffn_gate_up="mlp.gate_up_proj"),
+        own=frozenset({"partial_rotary_factor", "longrope"}),
+    ),
+    "Gemma3ForCausalLM": Family(
+        "gemma3_text",
+        "gemma3",
+        block=_but(_GEMMA2, **_NORMED_HEADS),
+        period=6,
+        defaults={"rope_theta": 1e6, "rope_local_base_freq": 1e4, **_GEMMA_DEFAULTS},
+        **_GEMMA,
+    ),
+    "Gemma2ForCausalLM": Family("gemma2", "gemma2", block=_GEMMA2, period=2, defaults=_GEMMA_DEFAULTS, **_GEMMA),
+    "Starcoder2ForCausalLM": Family(
+        "starcoder2",
+        "starcoder2",
+        block=_but(_LLAMA, "ffn_gate", ffn_up="mlp.c_fc", ffn_down="mlp.c_proj"),
+        biased=_ATTENTION | _MLP,
+        centred=True,
+        activation="gelu",
+        keys={"rms_norm_eps": "norm_epsilon"},
+        defaults={"rms_norm_eps": 1e-5},
+        fixed={"use_bias": True},
+    ),
+    # Learned positions instead of rotations; matrices stored column by column.
+    "GPT2LMHeadModel": Family(
+        "gpt2",
+        "gpt2",
+        block=_GPT2,
+        ends={"token_embd": "wte", "position_embd": "wpe", "output_norm": "ln_f"},
+        roots=("transformer.", ""),
+        layers="h",
+        biased=frozenset(_GPT2),
+        centred=True,
+        columns=True,
+        activation="gelu",
+        keys={
+            "max_position_embeddings": "n_positions",
+            "hidden_size": "n_embd",
+            "intermediate_size": "n_inner",
+            "num_hidden_layers": "n_layer",
+            "num_attention_heads": "n_head",
+            "rms_norm_eps": "layer_norm_epsilon",
+            "hidden_act": "activation_function",
+        },
+        defaults={"rms_norm_eps": 1e-5},
+    ),
+}

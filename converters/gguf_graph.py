@@ -1,0 +1,109 @@
+"""What llama.cpp wants to be told of a graph, and what it cannot do.
+
+The keys and the tensor names are llama.cpp's (gguf-py/gguf/constants.py); what its graphs take for granted is in
+src/models/NAME.cpp.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+
+from edgespec.converters.checkpoint import Checkpoint
+from edgespec.converters.decoder import Decoder, Weight
+from edgespec.errors import ConversionError
+
+_ROLES = {"attn_post_norm": "post_attention_norm", "ffn_post_norm": "post_ffw_norm", "ffn_gate_up": "ffn_up"}
+_SQUARE = {"olmo2", "phi3", "starcoder2", "gpt2"}  # where all heads together are as wide as the stream
+
+
+def name(weight: Weight) -> str:
+    """llama.cpp's name for a tensor."""
+    place = "" if weight.layer is None else f"blk.{weight.layer}."
+    return f"{place}{_ROLES.get(weight.role, weight.role)}.{weight.kind}"
+
+
+def tables(graph: Decoder) -> dict[str, npt.NDArray[np.float32]]:
+    """The tensors that are no weights: what rotation frequencies are divided by."""
+    scaling, factors = graph.rope.scaling, graph.rope.factors()
+    if scaling.kind == "longrope":
+        long, short = (np.array(values, np.float32) for values in (scaling.long, scaling.short))
+        return {"rope_factors_long.weight": long, "rope_factors_short.weight": short}
+    return {} if factors is None else {"rope_freqs.weight": factors}
+
+
+def check(checkpoint: Checkpoint, graph: Decoder) -> None:
+    """ConversionError for what llama.cpp's graph of this family would compute otherwise."""
+    family, step = graph.family.gguf, 4
+    scale = (
+        graph.hidden // graph.heads if graph.layers == {"gemma2": 46, "gemma3": 62}.get(family) else graph.head_dim
+    ) ** -0.5
+    for wrong, what in (
+        (
+            family in _SQUARE and graph.heads * graph.head_dim != graph.hidden,
+            "heads that are not as wide as the stream",
+        ),
+        (family == "olmo2" and graph.tied, "a head that is tied to the embedding"),
+        (
+            family == "smollm3" and graph.turned != tuple((i + 1) % step != 0 for i in range(graph.layers)),
+            "another choice of layers without rotation than each fourth",
+        ),
+        (family in {"gemma2", "gemma3"} and abs(graph.scales.attention - scale) > 1e-6, "this query_pre_attn_scalar"),
+        (family == "gemma2" and not (graph.scales.attention_cap and graph.scales.logits_cap), "scores without a cap"),
+        (family in {"gemma2", "gemma3"} and graph.tied is False, "a head of its own"),
+    ):
+        if wrong:
+            raise ConversionError(f"{checkpoint.folder}: llama.cpp's {family} does not do {what}; convert to onnx")
+
+
+def describe(writer: Any, graph: Decoder) -> None:
+    """Write the graph's keys."""
+    writer.add_vocab_size(graph.vocabulary)
+    writer.add_context_length(graph.context)
+    writer.add_embedding_length(graph.hidden)
+    writer.add_feed_forward_length(graph.ffn)
+    writer.add_block_count(graph.layers)
+    writer.add_head_count(graph.heads)
+    writer.add_head_count_kv(graph.kv_heads)
+    writer.add_key_length(graph.head_dim)
+    writer.add_value_length(graph.head_dim)
+    if graph.family.centred:
+        writer.add_layer_norm_eps(graph.epsilon)
+    else:
+        writer.add_layer_norm_rms_eps(graph.epsilon)
+    if any(graph.turned):
+        _describe_rope(writer, graph)
+    if graph.window or graph.family.gguf == "gemma2":  # which otherwise assumes one
+        writer.add_sliding_window(graph.window or graph.context)
+        writer.add_sliding_window_pattern(list(graph.windowed))
+    _describe_scales(writer, graph)
+
+
+def _describe_rope(writer: Any, graph: Decoder) -> None:
+    rope = graph.rope
+    writer.add_rope_dimension_count(rope.width)
+    writer.add_rope_freq_base(rope.theta)
+    if rope.scaling.kind == "linear":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(rope.scaling.factor)
+    if rope.scaling.kind == "longrope":
+        writer.add_rope_scaling_orig_ctx_len(rope.scaling.original_context)
+        writer.add_rope_scaling_attn_factors(rope.scaling.magnitude)
+    if graph.window:
+        writer.add_rope_freq_base_swa(graph.local_rope.theta)
+
+
+def _describe_scales(writer: Any, graph: Decoder) -> None:
+    scales, own = graph.scales, graph.family.own
+    if "logits_scaling" in own:
+        writer.add_embedding_scale(scales.embedding)
+        writer.add_residual_scale(scales.residual)
+        writer.add_attention_scale(scales.attention)
+        writer.add_logit_scale(1 / scales.logits)
+    if scales.attention_cap:
+        writer.add_attn_logit_softcapping(scales.attention_cap)
+    if scales.logits_cap:
+        writer.add_final_logit_softcapping(scales.logits_cap)

@@ -1,0 +1,63 @@
+"""Rotary position embeddings: how far each pair of a head is turned per position."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import pi
+
+import numpy as np
+import numpy.typing as npt
+
+Doubles = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """`kind` is "none", "linear", "llama3" or "longrope".
+
+    `low`, `high` and `original_context` are llama3's. `short` and `long` are longrope's divisors up to
+    `original_context` and beyond it, and `magnitude` is what it multiplies cosine and sine by.
+    """
+
+    kind: str = "none"
+    factor: float = 1.0
+    low: float = 1.0
+    high: float = 1.0
+    original_context: int = 0
+    short: tuple[float, ...] = ()
+    long: tuple[float, ...] = ()
+    magnitude: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """`width` is how many numbers of a head are turned: its first ones, halves against each other."""
+
+    theta: float
+    width: int
+    scaling: Scaling = Scaling()
+
+    def factors(self) -> npt.NDArray[np.float32] | None:
+        """What each rotation frequency is divided by, float32 [width / 2]; None where all are divided alike."""
+        return self._divisors().astype(np.float32) if self.scaling.kind == "llama3" else None
+
+    def frequencies(self) -> Doubles:
+        """In radians, float64 [width / 2], scaling included."""
+        found: Doubles = self._frequencies() / self._divisors()
+        return found
+
+    def _frequencies(self) -> Doubles:
+        found: Doubles = self.theta ** (-np.arange(0, self.width, 2) / self.width)
+        return found
+
+    def _divisors(self) -> Doubles:
+        """llama3: long wavelengths are stretched by the factor, short ones kept, those between blended."""
+        scaling = self.scaling
+        if scaling.kind == "longrope":
+            return np.array(scaling.short)
+        if scaling.kind != "llama3":
+            return np.full(self.width // 2, scaling.factor)
+        turns = scaling.original_context * self._frequencies() / (2 * pi)
+        blend = np.clip((turns - scaling.low) / (scaling.high - scaling.low), 0.0, 1.0)
+        found: Doubles = 1.0 / ((1.0 - blend) / scaling.factor + blend)
+        return found
