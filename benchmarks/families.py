@@ -78,7 +78,7 @@ def _gguf(source: Path, output: Path, tokens: list[int], logits: Any, template: 
         found = difference(llama.scores[: len(PROMPT)], logits)
     with Tokenizer(output) as tokenizer:
         same = tokenizer.encode(_TEXT) == tokens
-    kept = fields(output)["tokenizer.chat_template"] == template
+    kept = fields(output).get("tokenizer.chat_template", "") == template
     return ["yes", f"{found:.0e}", _word(same), _word(kept) if template else "none"]
 
 
