@@ -3,6 +3,7 @@
 registry.py   pairs known by name: registry.toml, and the user's own
 finding.py    from what was typed to files; drafts that are here
 hub.py        files of a hub, whole and checked; faults.py says what went wrong
+listing.py    what a repository holds, and which of it is wanted; growing.py, a file while it comes
 header.py     what the head of a GGUF file says; fit.py, whether a pair fits into memory
 """
 

@@ -13,7 +13,8 @@ from edgespec.errors import EdgespecError, ModelFileError, OptionError, Vocabula
 from .registry import Entry, File, entries
 
 if TYPE_CHECKING:
-    from .hub import Choose, OnProgress, Pulled
+    from .hub import OnProgress, Pulled
+    from .listing import Choose
 
 # The hub's package takes a third of a second to load, and paths need none.
 
@@ -35,7 +36,7 @@ class Source:
         return cls(file.repo, file.file, "", file.size)
 
     def choose(self) -> Choose:
-        from .hub import gguf, named  # noqa: PLC0415
+        from .listing import gguf, named  # noqa: PLC0415
 
         return named(self.file) if self.file else gguf(self.quantization)
 
@@ -81,7 +82,7 @@ def named(text: str) -> Named | None:
             f"no model at {text}, and none of that name is known: `edgespec models list` lists names; or give a .gguf "
             "file, or org/repo on the hub"
         )
-    from .hub import split_name  # noqa: PLC0415
+    from .listing import split_name  # noqa: PLC0415
 
     repo = split_name(text.replace("\\", "/"))
     if repo is None or _exists(Path(text.replace("\\", "/").split("/")[0])):

@@ -8,62 +8,26 @@ run goes on where this one ended, and it gets its name when its checksum is the 
 
 from __future__ import annotations
 
-import fnmatch
-import hashlib
-import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from huggingface_hub import HfApi, constants, hf_hub_download, hf_hub_url, snapshot_download
 from huggingface_hub.errors import LocalEntryNotFoundError
 from huggingface_hub.file_download import http_get, repo_folder_name
 from huggingface_hub.utils import WeakFileLock, build_hf_headers  # type: ignore[attr-defined]
 
-from edgespec.errors import HubError, OptionError
+from edgespec.errors import HubError
 
 from .faults import told
+from .growing import Growing, Silent
+from .listing import Choose, Listing, Remote
 
-QUANTIZATION = "q4_k_m"  #: taken where none is asked for, as llama.cpp does
 _MARGIN = 64 << 20  # bytes to leave free on the disk
-_CHUNK = 1 << 22
-_SPLIT = re.compile(r"-(\d{5})-of-(\d{5})$")
-_BESIDE = ("*.json", "*.jinja", "*.model", "merges.txt", "vocab.txt", "README.md", "LICENSE*")
 
 #: Told which file comes, and how many bytes are here of how many.
 OnProgress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Remote:
-    """A file of a repository: its name in it, its bytes, and what it is known by: SHA-256 of large files, else git's
-    object id; none where only the cache was asked."""
-
-    name: str
-    size: int
-    digest: str = ""
-
-    def hasher(self) -> Any:
-        """What `digest` is made by."""
-        if len(self.digest) == 64:
-            return hashlib.sha256()
-        return hashlib.sha1(b"blob %d\0" % self.size, usedforsecurity=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """What a repository holds at a commit."""
-
-    repo: str
-    commit: str
-    files: tuple[Remote, ...]
-
-
-#: Picks what is wanted. HubError where it is not there.
-Choose = Callable[[Listing], tuple[Remote, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +168,7 @@ class Hub:
     def _download(self, listing: Listing, file: Remote, part: Path, tell: Callable[[int], None]) -> bool:
         """Let `part` grow to the whole file; whether its checksum is right. If it is wrong, `part` is gone."""
         url = hf_hub_url(listing.repo, file.name, revision=listing.commit, endpoint=self.endpoint)
-        with _Growing.open(part, file, tell) as growing:
+        with Growing.open(part, file, tell) as growing:
             try:
                 http_get(
                     url,
@@ -213,7 +177,7 @@ class Hub:
                     headers=build_hf_headers(token=self.token, library_name="edgespec"),
                     expected_size=file.size,
                     displayed_filename=file.name,
-                    tqdm_class=_Silent,
+                    tqdm_class=Silent,
                 )
             except OSError as error:
                 if error.errno is None and not hasattr(error, "response"):
@@ -232,7 +196,7 @@ class Hub:
             cache_dir=self.cache,
             endpoint=self.endpoint,
             token=self.token,
-            tqdm_class=_Silent,
+            tqdm_class=Silent,
         )
         path = self._path(listing, file)
         if Path(given) != path:
@@ -253,164 +217,5 @@ class Hub:
         return self._folder(listing.repo) / "blobs" / f"{file.digest}{suffix}"
 
 
-class _Growing:
-    """A file that is appended to, counted and hashed while it is written, as far as `http_get` needs a file.
-
-    `discard` says that what was written is of no use to a later run.
-    """
-
-    def __init__(self, path: Path, file: Remote, tell: Callable[[int], None]) -> None:
-        self._file = path.open("a+b")
-        self._remote, self._tell = file, tell
-        self._restart()
-        self.discard = False
-        self._file.seek(0)
-        while chunk := self._file.read(_CHUNK):
-            self._count(chunk)
-
-    @classmethod
-    @contextmanager
-    def open(cls, path: Path, file: Remote, tell: Callable[[int], None]) -> Iterator[_Growing]:
-        if path.is_file() and path.stat().st_size > file.size:
-            path.unlink()
-        growing = cls(path, file, tell)
-        try:
-            yield growing
-        finally:
-            growing._file.close()
-            if growing.discard or not growing.size:
-                path.unlink(missing_ok=True)
-
-    @property
-    def digest(self) -> str:
-        return str(self._hash.hexdigest())
-
-    def write(self, data: bytes) -> int:
-        written = self._file.write(data)
-        self._count(data)
-        return written
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def seek(self, offset: int) -> int:
-        return self._file.seek(offset)
-
-    def truncate(self) -> int:
-        """What was here is not gone on with: the hub sends all of it again."""
-        self._restart()
-        return self._file.truncate(0)
-
-    def _restart(self) -> None:
-        self.size, self._hash = 0, self._remote.hasher()
-
-    def _count(self, data: bytes) -> None:
-        self._hash.update(data)
-        self.size += len(data)
-        self._tell(self.size)
-
-
-class _Silent:
-    """The bar that huggingface-hub would draw."""
-
-    def __init__(self, *_args: object, **_options: object) -> None:
-        pass
-
-    def __enter__(self) -> _Silent:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        pass
-
-    def update(self, n: float | None = 1) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-def named(name: str) -> Choose:
-    """The file of this name, and the other parts if it is the first of several."""
-
-    def choose(listing: Listing) -> tuple[Remote, ...]:
-        file = next((file for file in listing.files if file.name == name), None)
-        if file is None:
-            raise HubError(f"{listing.repo} has no file {name}; its page lists what there is")
-        return _with_parts(listing, file)
-
-    return choose
-
-
-def gguf(quantization: str = "") -> Choose:
-    """The GGUF file of this quantization, all its parts if it has several; `QUANTIZATION` or the only one if ""."""
-
-    def choose(listing: Listing) -> tuple[Remote, ...]:
-        found = [file for file in listing.files if _is_model(file.name)]
-        asked = (quantization or QUANTIZATION).lower()
-        fitting = [file for file in found if re.search(rf"(^|[-._/]){re.escape(asked)}([-.]|$)", file.name.lower())]
-        if not quantization and not fitting and len(found) == 1:
-            fitting = found
-        if not fitting:
-            names = ", ".join(file.name for file in found[:12]) or "no GGUF file at all"
-            raise HubError(f"{listing.repo} has no GGUF file of {asked}, but {names}; add one's quantization, as :Q8_0")
-        return _with_parts(listing, min(fitting, key=lambda file: (len(file.name), file.name)))
-
-    return choose
-
-
-def checkpoint(listing: Listing) -> tuple[Remote, ...]:
-    """What `edgespec convert` reads: config, tokenizer, card, and weights in safetensors."""
-    own = [file for file in listing.files if "/" not in file.name]
-    weights = [file for file in own if file.name == "model.safetensors"] or [
-        file for file in own if fnmatch.fnmatchcase(file.name, "model-*-of-*.safetensors")
-    ]
-    if not weights or not any(file.name == "config.json" for file in own):
-        raise HubError(
-            f"{listing.repo} is no checkpoint with config.json and model.safetensors; for a GGUF file there is "
-            "`edgespec models pull`"
-        )
-    templates = [file for file in listing.files if fnmatch.fnmatchcase(file.name, "additional_chat_templates/*.jinja")]
-    beside = [file for file in own if any(fnmatch.fnmatchcase(file.name, pattern) for pattern in _BESIDE)]
-    return (*sorted(beside, key=lambda file: file.name != "config.json"), *templates, *weights)
-
-
-def _is_model(name: str) -> bool:
-    """Whether this is a GGUF file that says something: no projector of images, no table of importances."""
-    stem = PurePosixPath(name).name.lower()
-    part = _SPLIT.search(stem.removesuffix(".gguf"))
-    return (
-        stem.endswith(".gguf")
-        and not stem.startswith(("mmproj", "imatrix"))
-        and (part is None or int(part[1]) == 1)
-        and "imatrix.gguf" not in stem
-    )
-
-
-def _with_parts(listing: Listing, file: Remote) -> tuple[Remote, ...]:
-    stem = file.name.removesuffix(".gguf")
-    part = _SPLIT.search(stem)
-    if part is None:
-        return (file,)
-    names = [f"{stem[: part.start()]}-{n:05}-of-{part[2]}.gguf" for n in range(1, int(part[2]) + 1)]
-    by_name = {each.name: each for each in listing.files}
-    if lacking := [name for name in names if name not in by_name]:
-        raise HubError(f"{listing.repo} lacks {lacking[0]}, a part of the model; choose another quantization")
-    return tuple(by_name[name] for name in names)
-
-
 def _has_size(path: Path, size: int) -> bool:
     return path.is_file() and path.stat().st_size == size
-
-
-def split_name(text: str) -> tuple[str, str] | None:
-    """`org/name` or `org/name:quantization` as repository and quantization; None where `text` is neither."""
-    found = re.fullmatch(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::([\w.-]+))?", text)
-    return (found[1], found[2] or "") if found and not text.lower().endswith(".gguf") else None
-
-
-def require_repo(text: str) -> tuple[str, str]:
-    """The same, or OptionError."""
-    found = split_name(text)
-    if found is None:
-        raise OptionError(f"{text!r} is no repository of a hub; write org/name, or org/name:q8_0 for a quantization")
-    return found

@@ -21,7 +21,8 @@ import pytest
 
 from edgespec.errors import HubError
 from edgespec.models import hub as hubs
-from edgespec.models.hub import Hub, checkpoint, gguf, named, split_name
+from edgespec.models.hub import Hub
+from edgespec.models.listing import checkpoint, gguf, named, split_name
 
 from .hubserver import COMMIT, Fault, StandIn, etag, serving
 
@@ -212,7 +213,7 @@ def test_a_disk_that_fills_up_meanwhile(hub: Hub, stand_in: StandIn, monkeypatch
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(hubs._Growing, "write", full)
+        patch.setattr(hubs.Growing, "write", full)
         with pytest.raises(HubError, match=r"the disk is full, so small-Q4_K_M.gguf of org/small-GGUF cannot be kept"):
             hub.pull(REPO, gguf())
     assert hub.pull(REPO, gguf()).paths[0].read_bytes() == MODEL
@@ -258,7 +259,10 @@ def test_two_pulls_at_once_fetch_once(hub: Hub, stand_in: StandIn) -> None:
 
 
 def test_two_processes_at_once(hub: Hub, stand_in: StandIn) -> None:
-    code = f"import sys; from edgespec.models.hub import *; print(Hub().pull({REPO!r}, gguf()).paths[0].stat().st_size)"
+    code = (
+        "from edgespec.models.hub import Hub; from edgespec.models.listing import gguf; "
+        f"print(Hub().pull({REPO!r}, gguf()).paths[0].stat().st_size)"
+    )
     env = {**os.environ, "HF_ENDPOINT": stand_in.endpoint, "HF_HUB_CACHE": str(hub.cache), "HF_HUB_OFFLINE": "0"}
     running = [
         subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True) for _ in range(2)

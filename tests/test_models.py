@@ -12,7 +12,7 @@ import pytest
 
 from edgespec import models
 from edgespec.errors import OptionError
-from edgespec.models import finding, fit, hub, registry
+from edgespec.models import finding, fit, listing, registry
 from edgespec.models.header import header
 
 from . import checkpoints
@@ -68,7 +68,7 @@ def test_what_ships_is_sound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for entry in known.values():
         assert all((entry.title, entry.licence, entry.vocabulary, entry.needs, entry.verified)), entry.name
         assert entry.draft is None or entry.draft.size < 0.5 * entry.target.size
-        assert hub.split_name(entry.target.repo) == (entry.target.repo, "")
+        assert listing.split_name(entry.target.repo) == (entry.target.repo, "")
     assert max(entry.size for entry in known.values()) < 22e9, "all fit 24 GB"
     drafts = {(entry.vocabulary, entry.draft.repo) for entry in known.values() if entry.draft}
     assert len({repo for _, repo in drafts}) == len(drafts), "a draft has one vocabulary"

@@ -57,14 +57,14 @@ def checkpoint(source: Path) -> Path:
     """The folder of a checkpoint: `source` itself, or fetched where it is none and written org/name."""
     if source.is_absolute() or len(source.parts) != 2 or _exists(source) or _exists(source.parent):
         return source
-    from edgespec.models import hub  # noqa: PLC0415
+    from edgespec.models import hub, listing  # noqa: PLC0415
 
-    repo, _ = hub.require_repo(source.as_posix())
+    repo, _ = listing.require_repo(source.as_posix())
     quiet()
     client = hub.Hub()
     with progress(f"fetching {repo}") as tell:
         click.echo(f"{source} is no folder here, so {repo} is fetched", err=True)
-        return client.pull(repo, hub.checkpoint, on_progress=tell).folder
+        return client.pull(repo, listing.checkpoint, on_progress=tell).folder
 
 
 def _exists(path: Path) -> bool:

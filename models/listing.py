@@ -1,0 +1,129 @@
+"""What a repository holds, and which of it is wanted."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from edgespec.errors import HubError, OptionError
+
+QUANTIZATION = "q4_k_m"  #: taken where none is asked for, as llama.cpp does
+_SPLIT = re.compile(r"-(\d{5})-of-(\d{5})$")
+_BESIDE = ("*.json", "*.jinja", "*.model", "merges.txt", "vocab.txt", "README.md", "LICENSE*")
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A file of a repository: its name in it, its bytes, and what it is known by: SHA-256 of large files, else git's
+    object id; none where only the cache was asked."""
+
+    name: str
+    size: int
+    digest: str = ""
+
+    def hasher(self) -> Any:
+        """What `digest` is made by."""
+        if len(self.digest) == 64:
+            return hashlib.sha256()
+        return hashlib.sha1(b"blob %d\0" % self.size, usedforsecurity=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a repository holds at a commit."""
+
+    repo: str
+    commit: str
+    files: tuple[Remote, ...]
+
+
+#: Picks what is wanted. HubError where it is not there.
+Choose = Callable[[Listing], tuple[Remote, ...]]
+
+
+def named(name: str) -> Choose:
+    """The file of this name, and the other parts if it is the first of several."""
+
+    def choose(listing: Listing) -> tuple[Remote, ...]:
+        file = next((file for file in listing.files if file.name == name), None)
+        if file is None:
+            raise HubError(f"{listing.repo} has no file {name}; its page lists what there is")
+        return _with_parts(listing, file)
+
+    return choose
+
+
+def gguf(quantization: str = "") -> Choose:
+    """The GGUF file of this quantization, all its parts if it has several; `QUANTIZATION` or the only one if ""."""
+
+    def choose(listing: Listing) -> tuple[Remote, ...]:
+        found = [file for file in listing.files if _is_model(file.name)]
+        asked = (quantization or QUANTIZATION).lower()
+        fitting = [file for file in found if re.search(rf"(^|[-._/]){re.escape(asked)}([-.]|$)", file.name.lower())]
+        if not quantization and not fitting and len(found) == 1:
+            fitting = found
+        if not fitting:
+            names = ", ".join(file.name for file in found[:12]) or "no GGUF file at all"
+            raise HubError(f"{listing.repo} has no GGUF file of {asked}, but {names}; add one's quantization, as :Q8_0")
+        return _with_parts(listing, min(fitting, key=lambda file: (len(file.name), file.name)))
+
+    return choose
+
+
+def checkpoint(listing: Listing) -> tuple[Remote, ...]:
+    """What `edgespec convert` reads: config, tokenizer, card, and weights in safetensors."""
+    own = [file for file in listing.files if "/" not in file.name]
+    weights = [file for file in own if file.name == "model.safetensors"] or [
+        file for file in own if fnmatch.fnmatchcase(file.name, "model-*-of-*.safetensors")
+    ]
+    if not weights or not any(file.name == "config.json" for file in own):
+        raise HubError(
+            f"{listing.repo} is no checkpoint with config.json and model.safetensors; for a GGUF file there is "
+            "`edgespec models pull`"
+        )
+    templates = [file for file in listing.files if fnmatch.fnmatchcase(file.name, "additional_chat_templates/*.jinja")]
+    beside = [file for file in own if any(fnmatch.fnmatchcase(file.name, pattern) for pattern in _BESIDE)]
+    return (*sorted(beside, key=lambda file: file.name != "config.json"), *templates, *weights)
+
+
+def _is_model(name: str) -> bool:
+    """Whether this is a GGUF file that says something: no projector of images, no table of importances."""
+    stem = PurePosixPath(name).name.lower()
+    part = _SPLIT.search(stem.removesuffix(".gguf"))
+    return (
+        stem.endswith(".gguf")
+        and not stem.startswith(("mmproj", "imatrix"))
+        and (part is None or int(part[1]) == 1)
+        and "imatrix.gguf" not in stem
+    )
+
+
+def _with_parts(listing: Listing, file: Remote) -> tuple[Remote, ...]:
+    stem = file.name.removesuffix(".gguf")
+    part = _SPLIT.search(stem)
+    if part is None:
+        return (file,)
+    names = [f"{stem[: part.start()]}-{n:05}-of-{part[2]}.gguf" for n in range(1, int(part[2]) + 1)]
+    by_name = {each.name: each for each in listing.files}
+    if lacking := [name for name in names if name not in by_name]:
+        raise HubError(f"{listing.repo} lacks {lacking[0]}, a part of the model; choose another quantization")
+    return tuple(by_name[name] for name in names)
+
+
+def split_name(text: str) -> tuple[str, str] | None:
+    """`org/name` or `org/name:quantization` as repository and quantization; None where `text` is neither."""
+    found = re.fullmatch(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::([\w.-]+))?", text)
+    return (found[1], found[2] or "") if found and not text.lower().endswith(".gguf") else None
+
+
+def require_repo(text: str) -> tuple[str, str]:
+    """The same, or OptionError."""
+    found = split_name(text)
+    if found is None:
+        raise OptionError(f"{text!r} is no repository of a hub; write org/name, or org/name:q8_0 for a quantization")
+    return found
