@@ -21,6 +21,7 @@ import pytest
 
 from edgespec.errors import HubError
 from edgespec.models import hub as hubs
+from edgespec.models.growing import Growing
 from edgespec.models.hub import Hub
 from edgespec.models.listing import checkpoint, gguf, named, split_name
 
@@ -213,7 +214,7 @@ def test_a_disk_that_fills_up_meanwhile(hub: Hub, stand_in: StandIn, monkeypatch
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(hubs.Growing, "write", full)
+        patch.setattr(Growing, "write", full)
         with pytest.raises(HubError, match=r"the disk is full, so small-Q4_K_M.gguf of org/small-GGUF cannot be kept"):
             hub.pull(REPO, gguf())
     assert hub.pull(REPO, gguf()).paths[0].read_bytes() == MODEL
