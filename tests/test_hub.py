@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 
 from edgespec.errors import HubError
-from edgespec.models import hub as hubs
 from edgespec.models.growing import Growing
 from edgespec.models.hub import Hub
 from edgespec.models.listing import checkpoint, gguf, named, split_name
