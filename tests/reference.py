@@ -155,7 +155,7 @@ class Reference:
 
         q, k = rotate(split("q")), rotate(split("k")).repeat(heads // kv_heads, 0)
         v = split("v").repeat(heads // kv_heads, 0)
-        scale = float(self._config.get("query_pre_attn_scalar", q.shape[-1])) ** -0.5
+        scale = float(self._config.get("query_pre_attn_scalar") or q.shape[-1]) ** -0.5
         scores = q @ k.transpose(0, 2, 1) * np.float32(self._config.get("attention_multiplier", scale))
         scores = self._capped(scores, "attn_logit_softcapping")
         seen = np.tril(np.ones((n, n), bool))
