@@ -103,7 +103,7 @@ def test_a_full_disk_leaves_what_was_there_and_no_litter(own_cache: Path) -> Non
         "Shelf('kind', 'two', 3).write({'figures': [7] * 9})\n"
         "print('went on')\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "went on\n", done.stderr
     assert shelf().read() == KEPT
     assert shelf(identity="two").read() == {"figures": [7] * 9}, "what fits is written"

@@ -265,7 +265,8 @@ def test_two_processes_at_once(hub: Hub, stand_in: StandIn) -> None:
     )
     env = {**os.environ, "HF_ENDPOINT": stand_in.endpoint, "HF_HUB_CACHE": str(hub.cache), "HF_HUB_OFFLINE": "0"}
     running = [
-        subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True) for _ in range(2)
+        subprocess.Popen([sys.executable, "-I", "-c", code], env=env, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
     ]
     assert [process.communicate(timeout=60)[0].strip() for process in running] == [str(len(MODEL))] * 2
     assert stand_in.gets(NAME) == [""]

@@ -184,7 +184,7 @@ def test_two_writers_never_leave_half_a_file(own_cache: Path) -> None:
         "print('go', flush=True)\n"
         "for n in range(60): kept.add([n, *[500] * 300])\n"
     )
-    other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    other = subprocess.Popen([sys.executable, "-I", "-c", code], stdout=subprocess.PIPE, text=True)
     assert other.stdout is not None
     other.stdout.readline()
     mine, seen = memory(limit=60_000), []

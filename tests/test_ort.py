@@ -203,7 +203,7 @@ def test_llama_cpp_alone_loads_no_onnxruntime(demo: dict[str, Path]) -> None:
         "from edgespec.backends import open_model\n"
         f"open_model(Path({str(demo['draft'])!r}), Device(), Interrupt()); print('onnxruntime' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
 
@@ -578,7 +578,7 @@ def test_pairs_say_what_the_target_says(pair: Runtime, sampling: Sampling) -> No
 
 
 def edgespec(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from edgespec.cli import main; main()", *map(str, arguments)]
+    command = [sys.executable, "-I", "-c", "from edgespec.cli import main; main()", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
