@@ -70,12 +70,13 @@ class Cell:
     was asked for.
     """
 
-    __slots__ = ("guesses", "rate", "usual", "value")
+    __slots__ = ("guesses", "rate", "usual", "value", "weighed")
 
     def __init__(self, guesses: Guesses, prior: float) -> None:
         self.rate = Rate(prior, 0.99)
         self.usual = self.value = prior
         self.guesses = guesses
+        self.weighed = 0  # after how many tries of guesses like these
 
 
 class Guesses:
@@ -89,13 +90,15 @@ class Guesses:
     fade, for every round's last try is a miss or would not be its last.
     """
 
-    __slots__ = ("_expected", "_hits", "_promised", "_right", "cells")
+    __slots__ = ("_expected", "_hits", "_mood", "_promised", "_right", "_tried", "_trust", "cells")
 
     def __init__(self, relation: int) -> None:
         self.cells = [Cell(self, _prior(relation, middle)) for middle in _MIDDLES]
         self._hits = _TRUST * _WEIGHT
         self._promised = _WEIGHT
         self._right = self._expected = _CALM
+        self._tried = 0
+        self._weigh()
 
     def fade(self) -> None:
         """Another round begins in which guesses like these were tried."""
@@ -108,16 +111,26 @@ class Guesses:
         self._promised = 0.98 * self._promised + cell.rate.prior
         self._right += hit
         self._expected += cell.usual
+        self._weigh()
         cell.rate.add(hit)
 
     def cell(self, confidence: float) -> Cell:
         """The cell of a guess, its value up to date."""
         cell = self.cells[bisect_right(_EDGES, confidence)]
+        if cell.weighed == self._tried:
+            return cell
+        cell.weighed = self._tried
         rate = cell.rate
-        prior = min(_SUREST, rate.prior * self._hits / self._promised)
-        cell.usual = (rate.hits + prior * _WEIGHT) / (rate.tries + _WEIGHT)
-        cell.value = cell.usual * min(1.0, self._right / self._expected)
+        prior = min(_SUREST, rate.prior * self._trust)
+        cell.usual = usual = (rate.hits + prior * _WEIGHT) / (rate.tries + _WEIGHT)
+        cell.value = usual * self._mood
         return cell
+
+    def _weigh(self) -> None:
+        """What cells have in common, after which each is weighed anew: far more guesses are judged than tried."""
+        self._tried += 1
+        self._trust = self._hits / self._promised
+        self._mood = min(1.0, self._right / self._expected)
 
     def kept(self) -> list[list[float]]:
         """The counts, as JSON has them: the trust, then each cell's."""
@@ -132,6 +145,7 @@ class Guesses:
             raise ValueError(counts)
         share = min(1.0, _REMEMBERED / promised)
         guesses._hits, guesses._promised = hits * share, promised * share
+        guesses._weigh()
         for cell, known in zip(guesses.cells, cells, strict=True):
             cell.rate.remember(known)
         return guesses
