@@ -55,10 +55,10 @@ class Guard:
         self._steps += steps
         if self._rounds < self._window:
             return
-        speed, probation = self._tokens / self._steps, self._window == _PROBATION
-        if speed < (_EVEN if probation else _LOSS):
+        probation = self._window == _PROBATION
+        if self._tokens < (_EVEN if probation else _LOSS) * self._steps:
             self._left, self._pause, self._window = self._pause, min(2 * self._pause, _PAUSES[1]), _PROBATION
             self._sure = 0
-        elif not probation or speed >= _GAIN:
+        elif not probation or self._tokens >= _GAIN * self._steps:
             self._pause, self._window = _PAUSES[0], _WINDOW
         self._rounds, self._tokens, self._steps = 0, 0, 0.0
