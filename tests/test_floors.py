@@ -32,7 +32,7 @@ FLOORS = [
     {"check"},
 ]
 #: Neighbours: the runtime imports none of them.
-NEIGHBOURS = {"cli", "converters", "models", "terminal"}
+NEIGHBOURS = {"bench", "cli", "converters", "models", "terminal"}
 ENGINES = ["llama_cpp", "onnxruntime", "gguf", "tokenizers", "sentencepiece", "huggingface_hub", "torch"]
 
 
