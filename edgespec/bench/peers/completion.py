@@ -18,15 +18,12 @@ class Completion:
     """An answer as it comes.
 
     Args:
-        began: when it was asked for, by `time.perf_counter`.
         patience: seconds without a token after which it is given up; it may send signs of life for ever.
     """
 
-    def __init__(self, response: http.client.HTTPResponse, began: float, patience: float) -> None:
+    def __init__(self, response: http.client.HTTPResponse, patience: float) -> None:
         self._response = response
-        self._began = began
         self._patience = patience
-        self._first: float | None = None
         self._seen = 0
 
     def __iter__(self) -> Iterator[Said | Done]:
@@ -43,7 +40,7 @@ class Completion:
         for event in self._events():
             if event.get("stop"):
                 yield from self._rest(event, held)
-                yield Done(self._prompt_seconds(event["timings"]))
+                yield Done(_prompt_seconds(event["timings"]))
                 return
             said = self._said(event)
             if held is not None:
@@ -67,8 +64,6 @@ class Completion:
                 raise TimeoutError
 
     def _said(self, event: Mapping[str, Any]) -> Said:
-        if self._first is None:
-            self._first = time.perf_counter()
         tokens, total = tuple(event["tokens"]), event["tokens_predicted"]
         count, self._seen = total - self._seen, total
         return Said(event["content"], tokens if len(tokens) == count else None, count)
@@ -80,12 +75,11 @@ class Completion:
         if owed > 0:
             yield Said("", tokens if owed == count else None, owed)
 
-    def _prompt_seconds(self, timings: Mapping[str, Any]) -> float | None:
-        """To the first token, which comes of a pass over the prompt, less the last token's share of that."""
-        if self._first is None or not timings["prompt_n"]:
-            return None
-        share: float = timings["prompt_ms"] / 1000 / timings["prompt_n"]
-        return max(0.0, self._first - self._began - share)
+
+def _prompt_seconds(timings: Mapping[str, Any]) -> float:
+    """By its own clock, less the last token's share: when the first token arrives depends on who gets the cores."""
+    computed = timings["prompt_n"]
+    return float(timings["prompt_ms"]) / 1000 * (computed - 1) / computed if computed else 0.0
 
 
 def _complaint(body: bytes) -> str:

@@ -108,9 +108,8 @@ class LlamaServer:
             raise ContenderFailed(f"{self.name} cannot be made to say a given text; leave it out of such suites")
         connection = http.client.HTTPConnection(_HOST, self._port, timeout=self._patience)
         try:
-            began = time.perf_counter()
             connection.request("POST", "/completion", json.dumps(_asked(ask)), {"Content-Type": "application/json"})
-            yield from Completion(connection.getresponse(), began, self._patience)
+            yield from Completion(connection.getresponse(), self._patience)
         except TimeoutError as error:
             raise ContenderFailed(f"{self.name} said nothing for {self._patience:g} seconds; give it more") from error
         except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
