@@ -31,7 +31,7 @@ class Engine:
 
     Args:
         name, title: of the contender.
-        script: its file in `inside`.
+        script: its file in `inside`, without the suffix.
         python: what runs that.
         given: what its `load` is given besides `threads`, `context` and `gpu_layers`; JSON.
         lacks: the fields of `Sampling` that it does not know.

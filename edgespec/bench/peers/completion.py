@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..contender import ContenderFailed, Done, Said
+from ..contender import Done, Said
 
 
 class Completion:
@@ -30,12 +30,12 @@ class Completion:
         """Say it; `Done` is last.
 
         Raises:
-            ContenderFailed: it was refused, or broke off.
             TimeoutError: nothing came for too long.
-            ValueError, OSError, HTTPException: what came is no such stream.
+            EOFError, OSError, HTTPException: it broke off.
+            ValueError, KeyError: it was refused, or is no such stream.
         """
         if self._response.status != http.client.OK:
-            raise ContenderFailed(f"the server refused: {_complaint(self._response.read())}")
+            raise ValueError(f"it refused: {_complaint(self._response.read())}")
         held: Said | None = None  # without a text: it may turn out to be what ended the turn
         for event in self._events():
             if event.get("stop"):
@@ -48,7 +48,7 @@ class Completion:
             held = None if said.text else said
             if held is None:
                 yield said
-        raise ValueError("its answer broke off")
+        raise EOFError("its answer broke off")
 
     def _events(self) -> Iterator[Mapping[str, Any]]:
         heard = time.monotonic()
@@ -57,7 +57,7 @@ class Completion:
             if kind in (b"data", b"error"):
                 event = json.loads(body)
                 if "stop" not in event:
-                    raise ContenderFailed(f"the server gave up: {_complaint(body)}")
+                    raise ValueError(f"it gave up: {_complaint(body)}")
                 heard = time.monotonic()
                 yield event
             elif time.monotonic() - heard > self._patience:

@@ -40,6 +40,7 @@ _CONFIGURATIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 TITLES: Mapping[str, str] = {name: title for name, (title, _) in _CONFIGURATIONS.items()}
 _KEEPER = Path(__file__).parent / "inside" / "keeper.py"
 _HOST = "127.0.0.1"
+_GLANCE = 5.0  # seconds to say how it is; it is asked again
 _POLL = 0.05  # seconds between two looks at whether it is ready
 _SEEDS = (1 << 32) - 1  # the largest means a random one
 
@@ -112,8 +113,10 @@ class LlamaServer:
             yield from Completion(connection.getresponse(), self._patience)
         except TimeoutError as error:
             raise ContenderFailed(f"{self.name} said nothing for {self._patience:g} seconds; give it more") from error
-        except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
+        except (EOFError, OSError, http.client.HTTPException) as error:
             raise ContenderFailed(f"{self.name}: {self._process.reason(_told(error))}") from error
+        except (ValueError, KeyError) as error:
+            raise ContenderFailed(f"{self.name}: {_told(error)}") from error
         finally:
             connection.close()
 
@@ -145,7 +148,7 @@ class LlamaServer:
         return "unknown build"
 
     def _get(self, path: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection(_HOST, self._port, timeout=self._patience)
+        connection = http.client.HTTPConnection(_HOST, self._port, timeout=min(self._patience, _GLANCE))
         with contextlib.closing(connection):
             connection.request("GET", path)
             response = connection.getresponse()

@@ -40,7 +40,9 @@ class Process:
         self._peak: int | None = None
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(_OPTIONS)}
         descriptor, path = tempfile.mkstemp(prefix="edgespec-bench-", suffix=".log")
-        self._log = Path(path)
+        self._log = Path(path).open("rb")  # noqa: SIM115 - open for as long as it runs
+        _unlink(path)  # what is open stays readable, and a killed run leaves nothing; Windows waits for its end
+        self._log_path = path
         try:
             # A group of its own: Ctrl-C at the terminal is for us, and we end it.
             self._running = subprocess.Popen(  # noqa: S603 - the user names the program
@@ -53,7 +55,7 @@ class Process:
                 creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
             )
         except OSError as error:
-            self._log.unlink(missing_ok=True)
+            self._forget_log()
             raise Absent(f"{name}: {command[0]} cannot be run: {error.strerror}; give a program that can") from error
         finally:
             os.close(descriptor)
@@ -71,8 +73,9 @@ class Process:
 
     def last_words(self) -> str:
         """The last lines that it logged, as one."""
-        with contextlib.suppress(OSError):
-            lines = [" ".join(line.split()) for line in self._log.read_text("utf-8", "replace").splitlines()]
+        with contextlib.suppress(OSError, ValueError):  # closed
+            self._log.seek(0)
+            lines = [" ".join(line.split()) for line in self._log.read().decode("utf-8", "replace").splitlines()]
             return "; ".join([line for line in lines if line][-_QUOTED:])
         return ""
 
@@ -113,7 +116,16 @@ class Process:
             self.kill()
             self._running.wait()
             self.stdout.close()
-            self._log.unlink(missing_ok=True)
+            self._forget_log()
+
+    def _forget_log(self) -> None:
+        self._log.close()
+        _unlink(self._log_path)
+
+
+def _unlink(path: str) -> None:
+    with contextlib.suppress(OSError):
+        Path(path).unlink()
 
 
 def _peak(pid: int) -> int | None:
