@@ -58,6 +58,7 @@ class Child:
         self.name = engine.name
         self._engine = engine
         self._patience = setup.patience
+        self._context = setup.context
         command = [engine.python, str(_INSIDE / "wire.py"), str(_INSIDE / f"{engine.script}.py")]
         environment = {"OMP_NUM_THREADS": str(setup.threads), "HF_HUB_OFFLINE": "1", "PYTHONIOENCODING": "utf-8"}
         self._process = Process(command, engine.name, environment)
@@ -66,7 +67,7 @@ class Child:
         try:
             machine = {"threads": setup.threads, "context": setup.context, "gpu_layers": setup.gpu_layers}
             self._tell({**machine, **engine.given})
-            self.title = f"{engine.title} ({self._hear()['ready']})"
+            self.title = f"{engine.title} ({self._unless_failed(self._hear())['ready']})"
         except BaseException:
             self.close()
             raise
@@ -74,7 +75,7 @@ class Child:
     def answer(self, ask: Ask) -> Iterator[Said | Done]:
         """Say the answer as tokens come; `Done` is last.
 
-        An answer that is not heard to its end ends the process.
+        An answer that is not heard to its end ends the process; one that the engine gives up does not.
 
         Raises:
             ContenderFailed: it broke down, was silent for too long, or does not know what is asked for.
@@ -85,11 +86,11 @@ class Child:
         ended = False
         try:
             self._tell({"prompt": list(ask.prompt), "max_tokens": ask.max_tokens, "sampling": sampling})
-            while "done" not in (message := self._hear()):
+            while "tokens" in (message := self._hear()):
                 tokens = tuple(message["tokens"])
                 yield Said(message["text"], tokens, len(tokens))
             ended = True
-            yield Done(message["done"])
+            yield Done(self._unless_failed(message)["done"])
         finally:
             if not ended:  # the rest would be taken for the next answer
                 self.close()
@@ -105,6 +106,9 @@ class Child:
     def _refuse(self, ask: Ask) -> None:
         if ask.replay is not None:
             raise ContenderFailed(f"{self.name} cannot be made to say a given text; leave it out of such suites")
+        if len(ask.prompt) >= self._context:
+            prompt, room = len(ask.prompt), self._context
+            raise ContenderFailed(f"{self.name}: the prompt has {prompt} tokens, the context {room}; give it more")
         usual = Sampling()
         for field in self._engine.lacks:
             if getattr(ask.sampling, field) != getattr(usual, field):
@@ -125,6 +129,9 @@ class Child:
         if not line:
             raise ContenderFailed(f"{self.name}: {self._process.reason('it closed its output')}")
         message: dict[str, Any] = json.loads(line)
+        return message
+
+    def _unless_failed(self, message: dict[str, Any]) -> dict[str, Any]:
         if "failed" in message:
             raise ContenderFailed(f"{self.name}: {message['failed']}")
         return message

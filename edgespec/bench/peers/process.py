@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from .setup import Absent
 
 _GRACE = 5.0  # seconds to end by itself; the keeper's own is shorter
 _QUOTED = 3  # lines of its log that tell a reason
+_ERROR = re.compile(r"[\d.]+ E ")  # how llama.cpp marks those
 #: Options of llama.cpp may come from the environment: those would be one contender's, and not the others'.
 _OPTIONS = ("LLAMA_ARG_", "LLAMA_API_KEY")
 
@@ -72,19 +74,23 @@ class Process:
         return self._running.returncode is not None
 
     def last_words(self) -> str:
-        """The last lines that it logged, as one."""
+        """The last lines that it logged as errors, or at all, as one."""
         with contextlib.suppress(OSError, ValueError):  # closed
             self._log.seek(0)
             lines = [" ".join(line.split()) for line in self._log.read().decode("utf-8", "replace").splitlines()]
-            return "; ".join([line for line in lines if line][-_QUOTED:])
+            errors = [line for line in lines if _ERROR.match(line)]
+            return "; ".join((errors or [line for line in lines if line])[-_QUOTED:])
         return ""
 
     def reason(self, otherwise: str) -> str:
         """Why it broke down: its last words if it is ending, else what else there is to say."""
+        if self._closed:
+            return "it was ended; start another"
         if not self.ended(within=1.0):
             return otherwise
-        code = self._running.returncode
-        return f"it ended with status {code}: {self.last_words() or 'it logged nothing'}"
+        status = self._running.returncode
+        words = self.last_words() or "it logged nothing"
+        return f"it ended with status {status if status >= 0 else 128 - status}: {words}"
 
     def memory(self) -> int | None:
         """Bytes at its peak, or as far as they were seen; None where that is not known."""

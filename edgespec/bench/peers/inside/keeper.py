@@ -17,7 +17,7 @@ _GRACE = 3.0  # seconds to end by itself
 
 
 def main() -> int:
-    """Keep it; its exit status, or 127 where it cannot be run."""
+    """Keep it; its exit status, 128 and a signal's number, or 127 where it cannot be run."""
     try:
         program = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, stdout=sys.stderr)  # noqa: S603
     except OSError as error:
@@ -26,7 +26,8 @@ def main() -> int:
     sys.stdout.write(f"{program.pid}\n")
     sys.stdout.flush()
     threading.Thread(target=_end_with_input, args=(program,), daemon=True).start()
-    return program.wait()
+    status = program.wait()
+    return status if status >= 0 else 128 - status
 
 
 def _end_with_input(program: subprocess.Popen[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -55,8 +56,8 @@ def _answer(
         **_chosen(sampling),
         **speculation,
     )
-    prompted = len(ask["prompt"]) - 1
-    return min(each.began for each in passes) - began + sum(each.share(prompted) for each in passes)
+    before = min(each.began for each in passes) - began
+    return before + sum(each.share(len(ask["prompt"]) - 1) for each in passes)
 
 
 def _chosen(sampling: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,7 +72,7 @@ class _FirstPass:
     """Times the first pass of a model from now on, the one over the prompt, and what may be drafted behind it."""
 
     def __init__(self, model: Any) -> None:
-        self.began = self._seconds = 0.0
+        self.began, self._seconds = math.inf, 0.0  # an assistant may have nothing to do
         self._width = 0
         self._hooks = [
             model.register_forward_pre_hook(self._begin, with_kwargs=True),
@@ -79,7 +80,8 @@ class _FirstPass:
         ]
 
     def share(self, tokens: int) -> float:
-        """The seconds of so many of its tokens."""
+        """The seconds of so many of its tokens; there will be no other pass to time."""
+        self._stop()
         return self._seconds * tokens / self._width if self._width else 0.0
 
     def _begin(self, _model: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
@@ -88,6 +90,9 @@ class _FirstPass:
 
     def _end(self, *_: object) -> None:
         self._seconds = time.perf_counter() - self.began
+        self._stop()
+
+    def _stop(self) -> None:
         for hook in self._hooks:
             hook.remove()
 

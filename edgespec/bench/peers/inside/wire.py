@@ -41,12 +41,19 @@ def main() -> None:
     asked = _lines()
     try:
         answer, version = runpy.run_path(sys.argv[1])["load"](asked.get())
-        tell({"ready": version})
-        while True:
-            tell({"done": answer(asked.get(), say)})
-    except Exception as error:  # whatever an engine raises is told to whoever asked
-        tell({"failed": " ".join(f"{type(error).__name__}: {error}".split())})
+    except Exception as error:
+        tell(_failed(error))
         raise
+    tell({"ready": version})
+    while True:
+        try:
+            tell({"done": answer(asked.get(), say)})
+        except Exception as error:  # noqa: BLE001 - whatever an engine raises is told to whoever asked
+            tell(_failed(error))
+
+
+def _failed(error: Exception) -> dict[str, str]:
+    return {"failed": " ".join(f"{type(error).__name__}: {error}".split())}
 
 
 def _lines() -> queue.SimpleQueue[Any]:
