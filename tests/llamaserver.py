@@ -83,10 +83,10 @@ class Handler(BaseHTTPRequestHandler):
 def main() -> None:
     Handler.model = Path(option("-m"))
     Handler.fault = Handler.model.read_text("utf-8")
-    started = {"options": sys.argv[1:], "environment": sorted(os.environ), "group": os.getpgrp()}
+    started = {"options": sys.argv[1:], "environment": sorted(os.environ), "group": os.getpgrp(), "id": os.getpid()}
     Handler.model.with_suffix(".started").write_text(json.dumps(started), encoding="utf-8")
     if Handler.fault == "exits":
-        sys.exit("error: invalid argument: --spec-type")
+        sys.exit("0.00.001 I loading\n0.00.002 E no such model\n0.00.003 I cleaning up")
     with ThreadingHTTPServer((option("--host"), int(option("--port"))), Handler) as server:
         server.serve_forever()
 

@@ -71,7 +71,7 @@ def _options(name: str, setup: Setup) -> list[str]:
     threads = str(setup.threads)
     options = ["-t", threads, "-tb", threads, "-c", str(setup.context), "-np", "1", "--no-webui"]
     if setup.gpu_layers >= 0:  # else as many as it finds room for
-        options += ["-ngl", str(setup.gpu_layers)]
+        options += ["-ngl", str(setup.gpu_layers), "-ngld", str(setup.gpu_layers)]
     return [*(word for flag, path in files.items() for word in (flag, str(path))), *options]
 
 
