@@ -193,6 +193,7 @@ class Run:
 
     @property
     def typical(self) -> Answer | None:
-        """Our answer of median length that shows drafts, to look at."""
+        """Our answer of median length that shows drafts, to look at; a replayed one where no other does."""
         drafted = [answer for answer in self.by(OURS) if any(each.drafted for each in answer.passes)]
-        return sorted(drafted, key=lambda answer: answer.tokens)[len(drafted) // 2] if drafted else None
+        shown = [answer for answer in drafted if not answer.replayed] or drafted
+        return sorted(shown, key=lambda answer: answer.tokens)[len(shown) // 2] if shown else None

@@ -36,7 +36,8 @@ def categories(run: Run) -> list[Scope]:
     return [Scope(name, kind) for name in run.categories for kind in (False, True) if (name, kind) in said]
 
 
-def totals(run: Run) -> list[Scope]:
-    """Of free answers and of replayed ones, apart; and together, where there are both."""
-    kinds = {answer.replayed for answer in run.answers}
+def totals(run: Run, contender: str | None = None) -> list[Scope]:
+    """Of free answers and of replayed ones, apart; and together, where there are both. Of one contender those that it
+    gave: a total of one that cannot be made to say a text must not stand beside totals that hold such texts."""
+    kinds = {answer.replayed for answer in run.answers if contender in (None, answer.contender)}
     return [scope for scope in (FREE, REPLAYED) if scope.replayed in kinds] + [ALL] * (len(kinds) > 1)

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import resources
+from typing import NamedTuple
 
 import jinja2
 
 from ...terminal.show import printable
 from ..records import Run, Stretch
 from .charts import charts
-from .tables import tables
+from .charts.chart import Chart
+from .tables import Table, tables
 from .wording import headline, interruption, remarks
+
+
+class Section(NamedTuple):
+    """A chart, a table, or the two that say the same."""
+
+    title: str
+    chart: Chart | None
+    table: Table | None
 
 
 def page(run: Run) -> str:
@@ -26,10 +37,18 @@ def page(run: Run) -> str:
         headline=headline(run),
         interruption=interruption(run),
         remarks=list(remarks(run)),
-        charts=charts(run),
-        tables=tables(run),
+        sections=list(_sections(run)),
         strip=[_visible(stretch) for stretch in run.typical.strip] if run.typical else [],
     )
+
+
+def _sections(run: Run) -> Iterator[Section]:
+    """Charts first, each with its table, then the tables that are left."""
+    left = {table.title: table for table in tables(run)}
+    for chart in charts(run):
+        yield Section(chart.words.title, chart, left.pop(chart.words.title, None))
+    for title, table in left.items():
+        yield Section(title, None, table)
 
 
 def _shown(value: object) -> object:
@@ -38,5 +57,5 @@ def _shown(value: object) -> object:
 
 
 def _visible(stretch: Stretch) -> Stretch:
-    """A rejected line break, which must not break the line."""
+    """A rejected line break is shown, and breaks no line."""
     return stretch._replace(text=stretch.text.replace("\n", "⏎")) if stretch.kind == "rejected" else stretch

@@ -38,7 +38,8 @@ def _parts(run: Run) -> Iterator[str]:
 
 
 def _grid(table: Table) -> str:
-    lines = [_line(map(_escaped, table.head)), _line(["---", *["---:"] * (len(table.head) - 1)])]
+    rules = ["---" if i in table.words else "---:" for i in range(len(table.head))]
+    lines = [_line(map(_escaped, table.head)), _line(rules)]
     return "\n".join([*lines, *(_line(map(_escaped, row)) for row in table.rows)])
 
 

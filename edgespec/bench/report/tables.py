@@ -11,15 +11,20 @@ from ..scopes import Scope, categories, totals
 from ..speedups import speedup
 from .wording import NONE, counted, milliseconds, sameness, three, with_bounds
 
+#: Titles that charts have too.
+SPEEDUP, ACCEPTANCE, LENGTHS = "Speedup over plain decoding", "Acceptance by drafter and depth", "Draft length K"
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of text below a head, the first cell of each its name. `note` says how to read it."""
+    """Rows of text below a head, the first cell of each its name. `note` says how to read it; `words` are the columns,
+    from 0, that hold no figures."""
 
     title: str
     note: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
+    words: Sequence[int] = (0,)
 
 
 def tables(run: Run) -> list[Table]:
@@ -35,14 +40,14 @@ def taking_part(run: Run) -> list[str]:
 
 
 def _speedups(run: Run) -> Table:
-    scopes = [*categories(run), *totals(run)]
+    scopes = [*totals(run), *categories(run)]
     asked = {scope: speedup(run, PLAIN, scope).questions for scope in scopes}
     names = taking_part(run)
     rows = [[name, *(_speedup(run, name, scope, asked[scope]) for scope in scopes)] for name in names]
     if rows:
         rows.insert(0, ["questions", *(str(asked[scope]) for scope in scopes)])
     return Table(
-        "Speedup over plain decoding",
+        SPEEDUP,
         "How many times faster a token came, without the time of the prompt, over the questions that both answered; in "
         'brackets the 95% interval (bootstrap over questions). "Of" tells how many questions, where it is not all. '
         "Replayed: contenders are made to say a given text, and their passes are paid for in full.",
@@ -52,6 +57,8 @@ def _speedups(run: Run) -> Table:
 
 
 def _speedup(run: Run, contender: str, scope: Scope, asked: int) -> str:
+    if scope.category is None and scope not in totals(run, contender):
+        return NONE
     if contender == PLAIN:
         return "1" if asked else NONE
     found = speedup(run, contender, scope)
@@ -60,7 +67,7 @@ def _speedup(run: Run, contender: str, scope: Scope, asked: int) -> str:
 
 
 def _others(run: Run) -> Table:
-    found = [figures(run, name, scope) for name in taking_part(run) for scope in totals(run)]
+    found = [figures(run, name, scope) for name in taking_part(run) for scope in totals(run, name)]
     return Table(
         "Other figures",
         "Milliseconds between tokens and between bursts are those not exceeded in 50 / 95 / 99% of the cases; tokens "
@@ -80,7 +87,8 @@ def _others(run: Run) -> Table:
             "joules a token",
             "same text as plain",
         ],
-        [_row(each) for each in found if each.answers],
+        [_row(each) for each in found],
+        words=(0, 1),
     )
 
 
@@ -110,7 +118,7 @@ def _acceptance(run: Run) -> Table:
     rows = {f"{name}, {_kind(s)}": each for s in totals(run) for name, each in figures(run, OURS, s).depths.items()}
     deepest = max(map(len, rows.values()), default=0)
     return Table(
-        "Acceptance by drafter and depth",
+        ACCEPTANCE,
         "How many of a drafter's guesses were right, by how far ahead they were made. Names with a plus sign: drafters "
         "that guessed the same.",
         ["drafter", *(f"depth {depth}" for depth in range(1, deepest + 1))],
@@ -128,9 +136,9 @@ def _lengths(run: Run) -> Table:
     found = {_kind(scope): figures(run, OURS, scope).lengths for scope in totals(run)}
     lengths = sorted({k for each in found.values() for k in each})
     return Table(
-        "Draft length K",
-        "How many rounds of edgespec drafted so many tokens.",
-        ["answers", *(f"K = {k}" for k in lengths)],
+        LENGTHS,
+        "How many rounds of edgespec drafted so many tokens (K).",
+        ["K", *map(str, lengths)],
         [[name, *(str(each.get(k, 0)) for k in lengths)] for name, each in found.items() if each],
     )
 
@@ -141,6 +149,7 @@ def _contenders(run: Run) -> Table:
         "Peak memory is that of a contender's process; those of edgespec share one.",
         ["contender", "what it is", "peak memory, MB", "took part"],
         [[each.name, each.title, three(each.memory, 1e-6), _part(run, each)] for each in run.contenders],
+        words=(0, 1, 3),
     )
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from ..figures import Latency, Sameness, figures
 from ..records import OURS, Run
-from ..scopes import Scope, categories, totals
-from ..speedups import Estimate, Speedup, hindsight, speedup
+from ..scopes import ALL, REPLAYED, categories, totals
+from ..speedups import Estimate, Hindsight, hindsight, speedup
 
 NONE = "–"  #: where there is no figure
 
@@ -66,19 +66,23 @@ def counted(n: int, thing: str) -> str:
 
 
 def headline(run: Run) -> str:
-    """The result in a sentence, or two where texts were replayed."""
-    found = [(scope, speedup(run, OURS, scope)) for scope in totals(run)]
-    said = [_result(scope, each) for scope, each in found if scope.replayed is not None and each.decoding]
-    return " ".join(said) or "No result: there is no question that both plain decoding and edgespec answered."
+    """The result in a sentence: of free answers, where there are any."""
+    for said in _results(run):
+        return said
+    return "No result: there is no question that both plain decoding and edgespec answered."
 
 
-def _result(scope: Scope, found: Speedup) -> str:
-    estimate = found.decoding
-    if estimate is None:
-        return ""
-    what = "Made to say given texts (replayed), edgespec came to" if scope.replayed else "edgespec came to"
+def _results(run: Run) -> Iterator[str]:
+    for scope in totals(run):
+        found = speedup(run, OURS, scope)
+        if scope != ALL and found.decoding:
+            yield _result(found.decoding, found.questions, replayed=scope == REPLAYED)
+
+
+def _result(estimate: Estimate, questions: int, *, replayed: bool) -> str:
+    what = "Made to say given texts (replayed), edgespec came to" if replayed else "edgespec came to"
     sure = f"95% {bounds(estimate)}" if estimate.interval else "too few questions for an interval"
-    where = f"over {counted(found.questions, 'question')} on this machine"
+    where = f"over {counted(questions, 'question')} on this machine"
     return f"{what} {ratio(estimate)}x plain decoding ({sure}) {where}{_pays(estimate)}."
 
 
@@ -93,28 +97,39 @@ def interruption(run: Run) -> str:
     """What to say first of a run that did not come to its end; empty of one that did."""
     if not run.interrupted:
         return ""
-    both, asked = speedup(run, OURS).questions, sum(run.questions.values())
-    return f"This run was interrupted: {both} of {counted(asked, 'question')} had been answered with and without speculation."
+    both, asked = speedup(run, OURS).questions, counted(sum(run.questions.values()), "question")
+    return f"This run was interrupted: {both} of {asked} had been answered both plainly and by edgespec."
 
 
 def remarks(run: Run) -> Iterator[str]:
-    """Where speculation does not pay, and how peers did, a sentence each."""
+    """What else there is to say: replayed texts, where speculation does not pay, how others did. A sentence each."""
+    yield from list(_results(run))[1:]
     if run.by(OURS) and not any(figures(run, OURS).lengths.keys() - {0}):
         yield "edgespec drafted nothing: it decoded plainly throughout."
-    found = [(scope, speedup(run, OURS, scope).decoding) for scope in categories(run)]
-    sure = [(scope.label, each, each.interval) for scope, each in found if each and each.interval]
-    losing = [f"{label} ({ratio(each)}x)" for label, each, (_, high) in sure if high < 1]
+    yield from _verdicts(run)
+    for best in hindsight(run):
+        if best.ours.decoding:
+            yield _comparison(run, best, best.ours.decoding)
+
+
+def _verdicts(run: Run) -> Iterator[str]:
+    found = [(scope.label, speedup(run, OURS, scope).decoding) for scope in categories(run)]
+    sure = [(label, each, each.interval) for label, each in found if each and each.interval]
+    losing = [f"{label}, {ratio(each)}x" for label, each, (_, high) in sure if high < 1]
     if losing:
-        yield f"Speculation does not pay in: {', '.join(losing)}."
+        yield f"Speculation does not pay in {'; '.join(losing)}."
     unsure = [label for label, _, (low, high) in sure if low <= 1 <= high]
     if unsure:
-        yield f"No difference that could be told from chance in: {', '.join(unsure)}."
-    for best in hindsight(run):
-        ours = best.ours.decoding
-        if ours:
-            over = counted(best.ours.questions, "question")
-            kind = f"{best.family}, in hindsight at its best with {best.configuration} (of {best.of})"
-            yield (
-                f"{kind}, came to {with_bounds(best.speedup)} times plain decoding; edgespec is "
-                f"{with_bounds(ours)} times as fast as that, over {over} that both answered."
-            )
+        yield f"No difference that could be told from chance in {'; '.join(unsure)}."
+
+
+def _comparison(run: Run, best: Hindsight, ours: Estimate) -> str:
+    name = best.configuration
+    if best.of > 1:
+        name = f"The best in hindsight of {best.of} configurations of {best.family}, {name},"
+    replayed = speedup(run, OURS, REPLAYED, base=best.configuration).questions
+    among = f", {replayed} of them replayed" if replayed else ""
+    return (
+        f"{name} came to {with_bounds(best.speedup)} times plain decoding; edgespec was {with_bounds(ours)} times as "
+        f"fast as that, over the {counted(best.ours.questions, 'question')} that both answered{among}."
+    )

@@ -11,6 +11,8 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ....terminal.show import printable
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -18,7 +20,7 @@ BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072b2", "#e69f00", "#009e73", "#d55e0
 #: They stand for what the page's style sheet says, and nothing else is drawn in them.
 INK, RULE, PAGE = "#010101", "#020202", "#030303"
 
-PX = 72.0  # of SVG, an inch
+PX = 72  # of SVG, an inch
 
 _PAGE_COLOURS = {INK: "currentColor", RULE: "var(--rule)", PAGE: "var(--page)"}
 _SIZE = 11.5
@@ -57,24 +59,24 @@ _STYLE: dict[str, Any] = {
 def svg(name: str, width: int, height: int, draw: Callable[[Figure], None]) -> str:
     """What `draw` draws into a figure of `width` and `height` pixels, as an element for a page. `name` is unique on the
     page: all ids begin with it."""
-    from matplotlib import style  # noqa: PLC0415 - only reports need it
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
     written = io.StringIO()
-    with warnings.catch_warnings(), style.context(_STYLE, after_reset=True):
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that its font, which only measures, lacks a character
-        figure = Figure(figsize=(width / PX, height / PX), layout="constrained", facecolor="none")
-        draw(figure)
-        figure.savefig(written, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+        from matplotlib import style  # noqa: PLC0415 - only reports need it
+        from matplotlib.figure import Figure  # noqa: PLC0415
+
+        with style.context(_STYLE, after_reset=True):
+            figure = Figure(figsize=(width / PX, height / PX), layout="constrained", facecolor="none")
+            draw(figure)
+            figure.savefig(written, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     return _inline(written.getvalue(), name, width, height)
 
 
 def _inline(document: str, name: str, width: int, height: int) -> str:
     """The element of an SVG document, for a page that holds others."""
-    body = document[document.index(">", document.index("<svg")) + 1 :]
-    body = re.sub(r"<!--.*?-->\s*", "", body, flags=re.DOTALL)
+    body = printable(document[document.index(">", document.index("<svg")) + 1 :])
+    body = re.sub(r"<!--.*?-->\s*|<style.*?</style>\s*", "", body, flags=re.DOTALL)
     body = re.sub(r'(\bid="|url\(#|href="#)', rf"\1{name}-", body)
-    body = re.sub(r"(font: [^;\"]*?px) [^;\"]*", r"\1 system-ui, sans-serif", body)
     for colour, meaning in _PAGE_COLOURS.items():
         body = body.replace(colour, meaning)
     return f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" aria-hidden="true">{body}'
