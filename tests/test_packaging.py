@@ -38,7 +38,10 @@ def test_the_wheel_is_complete(wheel: zipfile.ZipFile) -> None:
     folders = {"edgespec": "edgespec", "converters": "edgespec/converters", "models": "edgespec/models"}
     expected = {"edgespec/cli.py", "edgespec/py.typed", "edgespec/check_prompts.jsonl"}
     expected |= {f"edgespec/models/demo/{name}" for name in ("target.gguf", "draft.gguf", "CARD.md")}
-    expected.add("edgespec/models/registry.toml")
+    expected |= {
+        "edgespec/models/registry.toml",
+        *(f"edgespec/bench/report/page.{kind}" for kind in ("css", "html.j2")),
+    }
     for folder, package in folders.items():
         for path in (ROOT / folder).rglob("*.py"):
             expected.add(f"{package}/{path.relative_to(ROOT / folder).as_posix()}")
@@ -69,6 +72,7 @@ HEAVY = {
     "tokenizers",
     "sentencepiece",
     "huggingface_hub",
+    "matplotlib",
     "prompt_toolkit",
     "rich",
 }

@@ -156,7 +156,32 @@ class Run:
     problems: Sequence[Problem] = ()
     interrupted: bool = False
 
-    def of(self, contender: str, *, category: str | None = None) -> list[Answer]:
+    @classmethod
+    def of(cls, kept: Mapping[str, Any]) -> Run:
+        """From what `as_dict` gave, by way of JSON."""
+        prices = kept["prices"]
+        values = {
+            "contenders": tuple(Taking(**each) for each in kept["contenders"]),
+            "prices": prices and Priced(tuple(prices["passes"]), prices["step"]),
+            "answers": tuple(Answer.of(each) for each in kept["answers"]),
+            "problems": tuple(Problem(*each) for each in kept["problems"]),
+        }
+        return cls(**{**kept, **values})
+
+    def as_dict(self) -> dict[str, Any]:
+        """What JSON takes."""
+        return {
+            "about": dict(self.about),
+            "suite": self.suite,
+            "questions": dict(self.questions),
+            "contenders": [dataclasses.asdict(each) for each in self.contenders],
+            "prices": dataclasses.asdict(self.prices) if self.prices else None,
+            "answers": [answer.as_dict() for answer in self.answers],
+            "problems": list(self.problems),
+            "interrupted": self.interrupted,
+        }
+
+    def by(self, contender: str, *, category: str | None = None) -> list[Answer]:
         """The answers of one contender, in a category or in all."""
         return [a for a in self.answers if a.contender == contender and category in (None, a.category)]
 
@@ -168,6 +193,7 @@ class Run:
 
     @property
     def typical(self) -> Answer | None:
-        """Our answer of median length that shows drafts, to look at."""
-        drafted = [answer for answer in self.of(OURS) if any(each.drafted for each in answer.passes)]
-        return sorted(drafted, key=lambda answer: answer.tokens)[len(drafted) // 2] if drafted else None
+        """Our answer of median length that shows drafts, to look at; a replayed one where no other does."""
+        drafted = [answer for answer in self.by(OURS) if any(each.drafted for each in answer.passes)]
+        shown = [answer for answer in drafted if not answer.replayed] or drafted
+        return sorted(shown, key=lambda answer: answer.tokens)[len(shown) // 2] if shown else None

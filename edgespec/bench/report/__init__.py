@@ -1,0 +1,51 @@
+"""A run as files: all raw figures for programs, tables and charts for people."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...errors import OptionError
+from ..records import Run
+from . import html, markdown
+
+VERSION = 1  #: of the form of bench.json
+
+
+def write(run: Run, folder: Path) -> list[Path]:
+    """bench.json, report.md and report.html in `folder`, which is made if need be; each is there whole or not at all.
+
+    Raises:
+        OptionError: the folder cannot be written.
+    """
+    written = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in _texts(run):
+            written.append(folder / name)
+            _put(written[-1], text)
+    except OSError as error:
+        raise OptionError(
+            f"the report cannot be written to {folder}: {error.strerror or error}; choose another folder"
+        ) from error
+    return written
+
+
+def _texts(run: Run) -> Iterator[tuple[str, str]]:
+    """Raw figures first: they are what cannot be made again."""
+    yield "bench.json", json.dumps({"version": VERSION, **run.as_dict()}, separators=(",", ":")) + "\n"
+    yield "report.md", markdown.page(run)
+    yield "report.html", html.page(run)
+
+
+def _put(path: Path, text: str) -> None:
+    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        part.write_bytes(text.encode("utf-8", "replace"))  # a model may say half a character
+        part.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)

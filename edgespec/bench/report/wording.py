@@ -1,0 +1,135 @@
+"""Figures as words: no more decimals than the interval bears, and what the result means."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ..figures import Latency, Sameness, figures
+from ..records import OURS, Run
+from ..scopes import ALL, REPLAYED, categories, totals
+from ..speedups import Estimate, Hindsight, hindsight, speedup
+
+NONE = "–"  #: where there is no figure
+
+
+def ratio(estimate: Estimate) -> str:
+    """The figure alone; a decimal as long as half the interval is not larger than it, two at most."""
+    return f"{estimate.value:.{_decimals(estimate)}f}"
+
+
+def bounds(estimate: Estimate) -> str:
+    """The interval alone; empty where there is none."""
+    if estimate.interval is None:
+        return ""
+    low, high = estimate.interval
+    return f"{low:.{_decimals(estimate)}f} to {high:.{_decimals(estimate)}f}"
+
+
+def with_bounds(estimate: Estimate | None) -> str:
+    """Figure and interval."""
+    if estimate is None:
+        return NONE
+    return f"{ratio(estimate)} ({bounds(estimate)})" if estimate.interval else ratio(estimate)
+
+
+def _decimals(estimate: Estimate) -> int:
+    if estimate.interval is None:
+        return 1
+    half = (estimate.interval[1] - estimate.interval[0]) / 2
+    return min(2, max(0, -math.floor(math.log10(half)))) if half > 0 else 2
+
+
+def three(value: float | None, scale: float = 1.0) -> str:
+    """`value` times `scale` with three digits that mean something."""
+    if value is None:
+        return NONE
+    scaled = value * scale
+    places = 2 - math.floor(math.log10(abs(scaled))) if scaled else 0
+    return f"{scaled:.{min(3, max(0, places))}f}"
+
+
+def milliseconds(latency: Latency | None) -> str:
+    return NONE if latency is None else " / ".join(three(seconds, 1e3) for seconds in latency)
+
+
+def sameness(same: Sameness) -> str:
+    """At how many answers the output is that of plain decoding."""
+    if not same.compared:
+        return "not told" if same.untold else NONE
+    untold = f", {same.untold} not told" if same.untold else ""
+    return f"{same.same} of {same.compared}{untold}"
+
+
+def counted(n: int, thing: str) -> str:
+    return f"{n} {thing}{'s' * (n != 1)}"
+
+
+def headline(run: Run) -> str:
+    """The result in a sentence: of free answers, where there are any."""
+    for said in _results(run):
+        return said
+    return "No result: there is no question that both plain decoding and edgespec answered."
+
+
+def _results(run: Run) -> Iterator[str]:
+    for scope in totals(run):
+        found = speedup(run, OURS, scope)
+        if scope != ALL and found.decoding:
+            yield _result(found.decoding, found.questions, replayed=scope == REPLAYED)
+
+
+def _result(estimate: Estimate, questions: int, *, replayed: bool) -> str:
+    what = "Made to say given texts (replayed), edgespec came to" if replayed else "edgespec came to"
+    sure = f"95% {bounds(estimate)}" if estimate.interval else "too few questions for an interval"
+    where = f"over {counted(questions, 'question')} on this machine"
+    return f"{what} {ratio(estimate)}x plain decoding ({sure}) {where}{_pays(estimate)}."
+
+
+def _pays(estimate: Estimate) -> str:
+    low, high = estimate.interval or (estimate.value, estimate.value)
+    if high < 1:
+        return ": speculation does not pay here"
+    return "" if low > 1 else ": no difference that could be told from chance"
+
+
+def interruption(run: Run) -> str:
+    """What to say first of a run that did not come to its end; empty of one that did."""
+    if not run.interrupted:
+        return ""
+    both, asked = speedup(run, OURS).questions, counted(sum(run.questions.values()), "question")
+    return f"This run was interrupted: {both} of {asked} had been answered both plainly and by edgespec."
+
+
+def remarks(run: Run) -> Iterator[str]:
+    """What else there is to say: replayed texts, where speculation does not pay, how others did. A sentence each."""
+    yield from list(_results(run))[1:]
+    if run.by(OURS) and not any(figures(run, OURS).lengths.keys() - {0}):
+        yield "edgespec drafted nothing: it decoded plainly throughout."
+    yield from _verdicts(run)
+    for best in hindsight(run):
+        if best.ours.decoding:
+            yield _comparison(run, best, best.ours.decoding)
+
+
+def _verdicts(run: Run) -> Iterator[str]:
+    found = [(scope.label, speedup(run, OURS, scope).decoding) for scope in categories(run)]
+    sure = [(label, each, each.interval) for label, each in found if each and each.interval]
+    losing = [f"{label}, {ratio(each)}x" for label, each, (_, high) in sure if high < 1]
+    if losing:
+        yield f"Speculation does not pay in {'; '.join(losing)}."
+    unsure = [label for label, _, (low, high) in sure if low <= 1 <= high]
+    if unsure:
+        yield f"No difference that could be told from chance in {'; '.join(unsure)}."
+
+
+def _comparison(run: Run, best: Hindsight, ours: Estimate) -> str:
+    name = best.configuration
+    if best.of > 1:
+        name = f"The best in hindsight of {best.of} configurations of {best.family}, {name},"
+    replayed = speedup(run, OURS, REPLAYED, base=best.configuration).questions
+    among = f", {replayed} of them replayed" if replayed else ""
+    return (
+        f"{name} came to {with_bounds(best.speedup)} times plain decoding; edgespec was {with_bounds(ours)} times as "
+        f"fast as that, over the {counted(best.ours.questions, 'question')} that both answered{among}."
+    )

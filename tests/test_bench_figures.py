@@ -1,0 +1,218 @@
+"""Figures of a benchmark, worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgespec.bench.figures import Figures, Latency, Sameness, Stage, course, figures
+from edgespec.bench.records import OURS, PLAIN, Answer, Burst, Depth, Pass, Taking
+from edgespec.bench.scopes import ALL, FREE, REPLAYED, Scope, categories, totals
+from edgespec.bench.speedups import Estimate, families, hindsight, speedup
+
+from .benchruns import answer, fabricated, run
+
+#: Plain: 30 tokens in 20 seconds; ours: 20 in 10. The questions' ratios are 2 and 1.
+TWO = [
+    answer("a", PLAIN, 10, 12.0, prompt_seconds=2.0),
+    answer("b", PLAIN, 20, 12.0, prompt_seconds=2.0),
+    answer("a", OURS, 10, 7.0, prompt_seconds=2.0),
+    answer("b", OURS, 10, 7.0, prompt_seconds=2.0),
+]
+
+
+def value(estimate: Estimate | None) -> float:
+    assert estimate is not None
+    return estimate.value
+
+
+def test_speedup_is_the_ratio_of_what_a_token_took() -> None:
+    found = speedup(run(TWO), OURS)
+    assert value(found.decoding) == pytest.approx((20 / 30) / (10 / 20))
+    assert value(found.whole) == pytest.approx((24 / 30) / (14 / 20))
+    assert found.median == pytest.approx((2 + 1) / 2)
+    assert found.questions == 2
+
+
+def test_the_interval_is_that_of_questions_drawn_again() -> None:
+    """Of two questions a quarter of the draws is twice the one, and a quarter twice the other."""
+    found = speedup(run(TWO), OURS)
+    assert found.decoding is not None
+    assert found.decoding.interval == pytest.approx((1.0, 2.0))
+    assert found.whole is not None
+    assert found.whole.interval == pytest.approx(((12 / 20) / (7 / 10), (12 / 10) / (7 / 10)))
+    assert found == speedup(run(TWO), OURS)
+
+
+def test_the_interval_narrows_as_the_root_of_the_questions() -> None:
+    """Ratios of 1 and 3 in turns, of 16 times the questions: a quarter of the width."""
+
+    def width(questions: int) -> float:
+        answers = [answer(str(i), PLAIN, 10, 10.0) for i in range(questions)]
+        answers += [answer(str(i), OURS, 10, 10.0 / (1 + 2 * (i % 2))) for i in range(questions)]
+        estimate = speedup(run(answers), OURS).decoding
+        assert estimate is not None
+        assert estimate.interval is not None
+        return estimate.interval[1] - estimate.interval[0]
+
+    assert width(20) / width(320) == pytest.approx(4, rel=0.15)
+
+
+def test_a_question_alone_has_no_interval() -> None:
+    turns = [answer("a", name, 10, 10.0 / (1 + turn), turn=turn) for turn in range(4) for name in (PLAIN, OURS)]
+    found = speedup(run(turns), OURS)
+    assert found.decoding == Estimate(1.0)
+    assert found.questions == 1
+
+
+def test_only_what_both_answered_is_compared() -> None:
+    more = [answer("c", PLAIN, 1, 99.0), answer("d", OURS, 1, 99.0), answer("a", PLAIN, 1, 99.0, turn=1)]
+    assert speedup(run([*TWO, *more]), OURS) == speedup(run(TWO), OURS)
+
+
+def test_questions_of_other_categories_or_kinds_are_others() -> None:
+    more = [
+        answer("a", PLAIN, 1, 99.0, category="other"),
+        answer("b", PLAIN, 1, 99.0, replayed=True),
+        answer("e", OURS, 1, 99.0),
+        answer("e", PLAIN, 1, 99.0, replayed=True),
+    ]
+    assert speedup(run([*TWO, *more]), OURS) == speedup(run(TWO), OURS)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "seconds"), [(0, 5.0), (10, 0.0), (10, -1.0)], ids=["no tokens", "no time", "a prompt told too long"]
+)
+def test_nothing_is_divided_by_nothing(tokens: int, seconds: float) -> None:
+    answers = [answer("a", PLAIN, 10, 10.0), answer("a", OURS, tokens, seconds)]
+    found = speedup(run(answers), OURS)
+    assert (found.decoding, found.median, found.questions) == (None, None, 1)
+    assert figures(run(answers), OURS).tokens_per_second is None
+
+
+def test_an_empty_answer_spoils_no_interval() -> None:
+    answers = [*TWO, answer("c", PLAIN, 0, 0.0), answer("c", OURS, 0, 0.0)]
+    found = speedup(run(answers), OURS)
+    assert value(found.decoding) == pytest.approx(4 / 3)
+    assert found.decoding is not None
+    assert found.decoding.interval == pytest.approx((1.0, 2.0))
+    assert found.median == pytest.approx(1.5)
+
+
+def test_a_run_without_answers_has_no_figures() -> None:
+    found = figures(run(), OURS)
+    assert (found.answers, found.tokens, found.lengths, found.depths) == (0, 0, {}, {})
+    assert found.same == Sameness(0, 0, 0)
+    none = ("tokens_per_second", "mean_accepted_length", "first", "gaps", "waits", "joules")
+    assert [getattr(found, name) for name in none] == [None] * len(none)
+    assert (found.speedup.decoding, found.speedup.questions) == (None, 0)
+    assert (course(run()), categories(run()), totals(run()), hindsight(run())) == ([], [], [], [])
+
+
+def spoken() -> Figures:
+    one = answer(
+        "a",
+        OURS,
+        6,
+        4.0,
+        prompt_seconds=1.0,
+        bursts=(Burst(1.0, 3), Burst(2.0, 1), Burst(4.0, 2)),
+        passes=(Pass(4, 2, 3, 1.0), Pass(0, 0, 1, 1.0), Pass(4, 1, 2, 2.0)),
+        depths={"model": (Depth(2, 2), Depth(2, 1))},
+        joules=12.0,
+    )
+    two = answer(
+        "b",
+        OURS,
+        2,
+        2.0,
+        bursts=(Burst(1.5, 1), Burst(2.0, 1)),
+        passes=(Pass(1, 0, 1, 1.5), Pass(0, 0, 1, 0.5)),
+        depths={"model": (Depth(1, 0),), "lookup": (Depth(3, 3),)},
+    )
+    return figures(run([one, two]), OURS)
+
+
+def test_rates() -> None:
+    found = spoken()
+    assert (found.answers, found.tokens) == (2, 8)
+    assert found.tokens_per_second == pytest.approx(8 / (3 + 2))
+    assert found.mean_accepted_length == pytest.approx(8 / 5)
+    assert found.first == pytest.approx((1.0 + 1.5) / 2)
+    assert found.joules == pytest.approx(12 / 6)  # of the answer whose energy is known
+    assert found.lengths == {0: 2, 1: 1, 4: 2}
+    assert found.depths == {"model": (Depth(3, 2), Depth(2, 1)), "lookup": (Depth(3, 3),)}
+
+
+def test_tokens_of_a_burst_come_at_once() -> None:
+    """Between tokens: 0, 0, 1, 2, 0 and 0.5 seconds; between bursts 1, 2 and 0.5."""
+    found = spoken()
+    assert found.gaps == Latency(*np.percentile([0, 0, 0, 0.5, 1, 2], (50, 95, 99)))
+    assert found.gaps is not None
+    assert found.gaps.p50 == pytest.approx(0.25)
+    assert found.waits is not None
+    assert found.waits.p50 == pytest.approx(1.0)
+    assert found.waits == Latency(*np.percentile([0.5, 1, 2], (50, 95, 99)))
+
+
+def test_sameness_counts_free_answers_whose_tokens_are_told() -> None:
+    plain = [answer(name, PLAIN, 5, 1.0, digest="x") for name in "abcd"]
+    peers = [
+        answer("a", "peer", 5, 1.0, digest="x"),
+        answer("b", "peer", 5, 1.0, digest="y"),
+        answer("c", "peer", 5, 1.0),
+        answer("e", "peer", 5, 1.0, digest="x"),
+    ]
+    forced = [answer("d", name, 5, 1.0, digest="x", replayed=True, category="copy") for name in (PLAIN, "peer")]
+    assert figures(run([*plain, *peers, *forced]), "peer").same == Sameness(1, 2, 1)
+    assert figures(run(forced), "peer").same == Sameness(0, 0, 0)
+
+
+def test_replayed_answers_stand_apart() -> None:
+    free, replayed, both = (speedup(fabricated(), OURS, scope) for scope in (FREE, REPLAYED, ALL))
+    assert (free.questions, replayed.questions, both.questions) == (16, 12, 28)
+    assert len({value(each.decoding) for each in (free, replayed, both)}) == 3
+    assert [scope.label for scope in categories(fabricated())] == [
+        "chat",
+        "summarization",
+        "copy (replayed)",
+        "hard (replayed)",
+    ]
+    assert totals(fabricated()) == [FREE, REPLAYED, ALL]
+    assert totals(fabricated(), "llama-server") == [FREE]
+
+
+def test_a_category_with_both_kinds_is_two() -> None:
+    answers = [answer("a", PLAIN, 1, 1.0), answer("b", PLAIN, 1, 1.0, replayed=True)]
+    assert categories(run(answers)) == [Scope("chat", False), Scope("chat", True)]
+
+
+def peers(*more: Answer) -> list[Answer]:
+    """Two questions: ours twice as fast as plain; a peer 1.25 and 1.6 times, by its configuration."""
+    seconds = {PLAIN: 10.0, OURS: 5.0, "peer": 8.0, "peer:fast": 6.25}
+    return [*(answer(q, name, 10, each) for q in "ab" for name, each in seconds.items()), *more]
+
+
+def test_a_peer_is_compared_at_its_best() -> None:
+    (best,) = hindsight(run(peers()))
+    assert (best.family, best.configuration, best.of) == ("peer", "peer:fast", 2)
+    assert best.speedup.value == pytest.approx(1.6)
+    assert value(best.ours.decoding) == pytest.approx(6.25 / 5)
+
+
+def test_a_configuration_that_broke_down_early_is_not_the_best() -> None:
+    (best,) = hindsight(run(peers(answer("a", "peer:lucky", 10, 1.0))))
+    assert best.configuration == "peer:fast"
+
+
+def test_families_are_peers_and_fixed_lengths_of_ours() -> None:
+    names = {"plain": False, "edgespec": False, "lookup": False, "k=2": False, "k=4": False, "peer:x": True}
+    takes = [*(Taking(name, name, peer=peer) for name, peer in names.items()), Taking("gone", "", True, "missing")]
+    assert families(run([], contenders=takes)) == {"fixed K": ["k=2", "k=4"], "peer": ["peer:x"]}
+
+
+def test_the_course_of_draft_lengths_is_averaged_in_order() -> None:
+    passes = tuple(Pass(k, k // 2, 1 + k // 2, 1.0) for k in (0, 2, 4, 6, 8))
+    answers = [answer("a", OURS, 5, 1.0, passes=passes[:3]), answer("b", OURS, 5, 1.0, passes=passes[3:])]
+    assert course(run(answers), stages=2) == [Stage(3, 2.0, 1.0), Stage(2, 7.0, 3.5)]
+    assert [stage.drafted for stage in course(run(answers))] == [0, 2, 4, 6, 8]
