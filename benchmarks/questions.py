@@ -160,9 +160,7 @@ def _answer(passage: str, rng: random.Random) -> Line:
 def _write(name: str, lines: Sequence[Line]) -> None:
     OUT.mkdir(exist_ok=True)
     path = OUT / f"{name}.jsonl"
-    text = "".join(
-        json.dumps({"question_id": i, **line}, ensure_ascii=False) + "\n" for i, line in enumerate(lines, 1)
-    )
+    text = "".join(json.dumps({"question_id": i, **line}, ensure_ascii=False) + "\n" for i, line in enumerate(lines, 1))
     path.write_text(text, encoding="utf-8")
     click.echo(f"{path.name}: {len(lines)} questions")
 

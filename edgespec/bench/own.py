@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..backends import Device, Interrupt, Vocabulary, open_model
+from ..backends import Device, Interrupt, open_model
 from ..engine import Finished, Text
-from ..errors import Interrupted, OptionError
+from ..errors import Interrupted
 from ..learned import Learned
 from ..loading import OnProgress, assemble
 from ..pair import Speculation
 from ..runtime import Runtime
 from .contender import Ask, Done, Said
+from .meter import peak_memory
 from .records import OURS, PLAIN, Priced
 from .replay import Lent, Replayed
+
+
+_TITLES = {
+    PLAIN: "plain decoding",
+    OURS: "edgespec",
+    "lookup": "edgespec, look-ups only",
+    "model": "edgespec, draft model only",
+}
+NAMES = (*_TITLES, "k=N")  #: what `Workshop.contender` knows
 
 
 class Own:
@@ -47,8 +58,9 @@ class Own:
                     raise Interrupted
                 yield Done(event.stats.prompt_seconds)
 
-    def memory(self) -> None:
-        """All of ours share a process: see `peak`."""
+    def memory(self) -> int:
+        """Of this process, which all of ours share."""
+        return peak_memory()
 
     def close(self) -> None:
         self.runtime.close()
@@ -70,63 +82,51 @@ class Workshop:
     """
 
     def __init__(self, files: Files, device: Device, interrupt: Interrupt, on_progress: OnProgress) -> None:
-        self.device, self.interrupt = device, interrupt
+        self.files, self.device, self._interrupt = files, device, interrupt
         self._on_progress = on_progress
         with ExitStack() as opened:
             target = open_model(files.target, device, interrupt)
             opened.callback(target.close)
-            self.target, self.draft = Lent(target), None
+            self.target = Lent(target)
+            self.draft: Lent | None = None
             if files.draft is not None:
                 draft = open_model(files.draft, replace(device, exact=0), interrupt)
                 opened.callback(draft.close)
                 self.draft = Lent(draft)
             self.close = opened.pop_all().close
 
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return self.target.vocabulary
+    def contender(self, name: str) -> Own:
+        """A runtime that speculates as `name` says, and knows nothing but prices at its beginning.
 
-    def contender(self, name: str, speculation: Speculation) -> Own:
-        """A runtime that speculates so, and at its beginning knows nothing but prices."""
-        plain = speculation.k == 0
+        Raises:
+            OptionError: this pair cannot do it.
+        """
+        speculation = _speculation(name)
         runtime = assemble(
             self.target,
-            None if plain else self.draft,
+            None if speculation.k == 0 else self.draft,
             device=self.device,
             speculation=speculation,
-            interrupt=self.interrupt,
+            interrupt=self._interrupt,
             on_progress=self._on_progress,
             learned=Learned(None),
         )
-        session = self.target.sessions[-1]
-        return Own(name, _title(name), runtime, session)
-
-    def named(self, name: str) -> Own:
-        """The contender of this name: plain, edgespec, lookup, model, or k=N.
-
-        Raises:
-            OptionError: there is none of that name, or this pair cannot do it.
-        """
-        if name == PLAIN:
-            return self.contender(name, Speculation((), k=0))
-        if name == OURS:
-            return self.contender(name, Speculation())
-        if name in ("lookup", "model"):
-            return self.contender(name, Speculation((name,)))
-        _, _, k = name.partition("k=")
-        if not k.isdigit():
-            raise OptionError(f"no contender {name!r}; there are plain, edgespec, lookup, model, k=4 and the like")
-        return self.contender(name, Speculation(k=int(k)))
+        return Own(
+            name, _TITLES.get(name) or f"edgespec, K fixed at {speculation.k}", runtime, self.target.sessions[-1]
+        )
 
 
-def _title(name: str) -> str:
-    titles = {
-        PLAIN: "plain decoding",
-        OURS: "edgespec",
-        "lookup": "edgespec, look-ups only",
-        "model": "edgespec, draft model only",
-    }
-    return titles.get(name) or f"edgespec, fixed {name.upper().replace('=', ' = ')}"
+def is_name(name: str) -> bool:
+    """Whether `Workshop.contender` knows it."""
+    return name in _TITLES or bool(re.fullmatch(r"k=[1-9]\d*", name))
+
+
+def _speculation(name: str) -> Speculation:
+    if name == PLAIN:
+        return Speculation((), k=0)
+    if name == OURS:
+        return Speculation()
+    return Speculation((name,)) if name in _TITLES else Speculation(k=int(name.removeprefix("k=")))
 
 
 def priced(runtime: Runtime) -> Priced:

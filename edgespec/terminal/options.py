@@ -135,6 +135,28 @@ class Choosing:
         return Sampling(top_k=top_k, seed=self.seed if self.seed is not None else seed, **chosen)
 
 
+@dataclass(frozen=True, slots=True)
+class Benching:
+    """What is compared, on which questions, and where the report goes."""
+
+    suite: str
+    compare: str
+    limit: int | None
+    out: Path
+    resume: bool
+    llama_server: Path | None
+    source: Path | None
+    draft_source: Path | None
+    genai: Path | None
+    python: Path | None
+
+    def __post_init__(self) -> None:
+        from ..errors import OptionError  # noqa: PLC0415
+
+        if self.limit is not None and self.limit < 1:
+            raise OptionError(f"--limit is {self.limit}; it must be 1 or more")
+
+
 def files(model: Path | None, draft: str) -> tuple[Path, Path | None]:
     """The target and the draft model that the options name: the demo pair without a model.
 
@@ -245,4 +267,41 @@ choosing = gathered(
     click.option("--frequency-penalty", type=float, help="Taken from them once per occurrence"),
     click.option("--seed", type=int, help="Same seed, same text [default: chat another each time, check 0]"),
     click.option("--max-tokens", type=int, metavar="N", help="Longest answer [default: chat what fits, check 128]"),
+)
+benching = gathered(
+    Benching,
+    "benching",
+    click.option(
+        "--suite",
+        default="demo",
+        show_default=True,
+        metavar="NAME|FILE",
+        help="Questions: demo, replay, or a file in the form of Spec-Bench or MT-bench",
+    ),
+    click.option(
+        "--compare",
+        default="",
+        metavar="NAME,...",
+        help="Others to compare with: k=4, lookup, model, llama-server, llama-server:draft-3, ... or peers, for all of these",
+    ),
+    click.option("--limit", type=int, metavar="N", help="Questions of each category [default: all]"),
+    click.option(
+        "--out",
+        type=PATH,
+        default=Path("edgespec-bench"),
+        show_default=True,
+        metavar="DIR",
+        help="Where the report goes",
+    ),
+    click.option("--resume", is_flag=True, help="Go on with the run that was interrupted in --out"),
+    click.option("--llama-server", type=PATH, metavar="PATH", help="llama.cpp's server [default: the one on the PATH]"),
+    click.option("--source", type=PATH, metavar="DIR", help="MODEL's checkpoint, for transformers"),
+    click.option("--draft-source", type=PATH, metavar="DIR", help="The draft's checkpoint, for transformers"),
+    click.option("--genai", type=PATH, metavar="DIR", help="MODEL as a folder of ONNX Runtime GenAI"),
+    click.option(
+        "--python",
+        type=PATH,
+        metavar="PATH",
+        help="A Python that has transformers or onnxruntime-genai [default: this one]",
+    ),
 )
