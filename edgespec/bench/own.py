@@ -20,7 +20,6 @@ from .meter import peak_memory
 from .records import OURS, PLAIN, Priced
 from .replay import Lent, Replayed
 
-
 _TITLES = {
     PLAIN: "plain decoding",
     OURS: "edgespec",

@@ -140,7 +140,7 @@ class Bench:
             "versions": about.versions(),
             "target": about.model(paths.target, workshop.target.description),
             "draft": about.model(paths.draft, draft.description) if paths.draft and draft else "none",
-            "settings": f"{workshop.device.threads} threads, context {context}, answers of up to {self.most} tokens, {chosen}",
+            "settings": f"{workshop.device.threads} threads, context {context}, at most {self.most} tokens, {chosen}",
             "command": about.command(sys.argv[1:]),
         }
 

@@ -227,7 +227,12 @@ machine = gathered(
     _model,
     _draft,
     _ctx,
-    click.option("--threads", default=0, metavar="N", help="Measure with so many CPU threads only [default: several]"),
+    click.option(
+        "--threads",
+        default=0,
+        metavar="N",
+        help="So many CPU threads only [default: tune several, bench one a physical core]",
+    ),
     _gpu_layers,
     _provider,
     _backend,
@@ -258,15 +263,15 @@ loading = gathered(
 choosing = gathered(
     Choosing,
     "choosing",
-    click.option("--temp", type=float, help="Temperature; 0 is greedy [default: the model's, else 0.8]"),
+    click.option("--temp", type=float, help="Temperature; 0 is greedy [default: the model's, else 0.8; bench 0]"),
     click.option("--top-k", type=int, help="Only the k likeliest tokens; 0 for all [default: 40]"),
     click.option("--top-p", type=float, help="Only the likeliest that reach this together [default: 0.95]"),
     click.option("--min-p", type=float, help="Only those this likely relative to the likeliest [default: 0.05]"),
     click.option("--repeat-penalty", type=float, help="Divides the logits of recent tokens; 1 is off"),
     click.option("--presence-penalty", type=float, help="Taken once from the logits of recent tokens"),
     click.option("--frequency-penalty", type=float, help="Taken from them once per occurrence"),
-    click.option("--seed", type=int, help="Same seed, same text [default: chat another each time, check 0]"),
-    click.option("--max-tokens", type=int, metavar="N", help="Longest answer [default: chat what fits, check 128]"),
+    click.option("--seed", type=int, help="Same seed, same text [default: chat another each time, else 0]"),
+    click.option("--max-tokens", type=int, metavar="N", help="Longest answer [default: chat what fits, else 128]"),
 )
 benching = gathered(
     Benching,
@@ -282,7 +287,7 @@ benching = gathered(
         "--compare",
         default="",
         metavar="NAME,...",
-        help="Others to compare with: k=4, lookup, model, llama-server, llama-server:draft-3, ... or peers, for all of these",
+        help="Others as well: k=4, lookup, model, llama-server, llama-server:draft-3 ..., or peers, for all of these",
     ),
     click.option("--limit", type=int, metavar="N", help="Questions of each category [default: all]"),
     click.option(
