@@ -50,8 +50,8 @@ class Journal:
         """The answers of an earlier run; one that it was killed in the middle of writing is not among them."""
         try:
             first, *rest = path.read_text("utf-8").splitlines() or [""]
-            earlier = json.loads(first)
-        except (OSError, ValueError) as error:
+            earlier = dict(json.loads(first))
+        except (OSError, ValueError, TypeError) as error:
             raise OptionError(f"{path} cannot be gone on with ({error}); leave out --resume to begin anew") from error
         unlike = next((name for name, value in terms.items() if earlier.get(name) != value), None)
         if unlike is not None:

@@ -84,11 +84,13 @@ class Course:
     def _warm_up(self) -> Iterator[Problem]:
         """The first answer of an engine pays for what later ones find ready."""
         question = self.suite.questions[0]
+        try:
+            ask = self._ask(question, 0, [{"role": "user", "content": question.turns[0]}])
+        except EdgespecError:  # told when its turn comes
+            return
         for contender in self.contenders:
             try:
-                ask = self._ask(question, 0, [{"role": "user", "content": question.turns[0]}])
-                most = min(_WARM_UP, ask.max_tokens)
-                for _ in contender.answer(Ask(ask.prompt, ask.sampling, most)):
+                for _ in contender.answer(Ask(ask.prompt, ask.sampling, min(_WARM_UP, ask.max_tokens))):
                     pass
             except EdgespecError as error:
                 yield from self._told(contender, question, error)
