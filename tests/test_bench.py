@@ -297,7 +297,7 @@ def test_answers_on_other_terms_are_not_gone_on_with(tmp_path: Path) -> None:
     path.write_text("no JSON\n")
     with pytest.raises(OptionError, match="cannot be gone on with"):
         kept(path, resume=True)
-    path.write_text("[]\n")
+    path.write_text("[1]\n")
     with pytest.raises(OptionError, match="cannot be gone on with"):
         kept(path, resume=True)
     (tmp_path / "file").touch()
