@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgespec.terminal.options import PATH, Choosing, Loading, Machine, choosing, loading, machine
+from edgespec.terminal.options import PATH, Choosing, Loading, Machine, Pairing, choosing, loading, machine, pairing
 from edgespec.terminal.progress import has_colour, progress
 
 if TYPE_CHECKING:
@@ -112,28 +112,35 @@ def check(loading: Loading, choosing: Choosing, file: Path | None) -> None:
 
 
 @app.command()
-@click.argument("source", type=PATH)
+@click.argument("source", type=PATH, required=False)
 @click.option("--to", "fmt", default="gguf", show_default=True, metavar="FORMAT", help="Format to write")
 @click.option("--quant", metavar="NAME", help="Quantization; a wrong name lists them  [default: 8 bits]")
 @click.option("--out", "output", type=PATH, required=True, metavar="PATH", help="File, or for onnx folder, to write")
 @click.option("--force", is_flag=True, help="Overwrite an existing file or converted folder")
-def convert(source: Path, fmt: str, quant: str | None, output: Path, force: bool) -> None:
-    """Convert SOURCE, the folder of a Hugging Face checkpoint or org/name on the hub, to a quantized model."""
+@pairing
+def convert(source: Path | None, fmt: str, quant: str | None, output: Path, force: bool, pairing: Pairing) -> None:
+    """Convert SOURCE, the folder of a Hugging Face checkpoint or org/name on the hub, to a quantized model.
+
+    With --pair, a target and its draft into the folder --out, for `edgespec chat FOLDER`; and measure how often the
+    draft is right, what it brings on this machine, and that it changes no word.
+    """
+    if (source is None) == (pairing.pair is None):
+        raise click.UsageError("give one checkpoint, or two with --pair TARGET DRAFT")
+    if source is None:
+        from edgespec.terminal.pairing import make  # noqa: PLC0415
+
+        sys.exit(0 if make(pairing, output, fmt, quant, force=force) else FAILED)
+    if pairing.asked:
+        raise click.UsageError(f"{pairing.asked} is for --pair TARGET DRAFT")
     from edgespec import converters  # noqa: PLC0415
+    from edgespec.terminal.converting import run, size  # noqa: PLC0415
     from edgespec.terminal.pulling import checkpoint  # noqa: PLC0415
 
     source = checkpoint(source)
-    quant = quant or converters.default_quantization(fmt)
+    quant = converters.chosen_quantization(fmt, quant)
     steps = converters.convert(source, output, fmt=fmt, quantization=quant, force=force)
-    with progress(f"converting to {quant}") as tell:
-        for step in steps:
-            match step:
-                case converters.Note(text):
-                    click.echo(f"Note: {text}", err=True)
-                case converters.Progress(what, done, total):
-                    tell(what, done, total)
-    files = [path for path in output.rglob("*") if path.is_file()] or [output]
-    click.echo(f"{output}: {sum(path.stat().st_size for path in files) / 1e6:.1f} MB, {quant}", err=True)
+    run(steps, f"converting to {quant}")
+    click.echo(f"{output}: {size(output) / 1e6:.1f} MB, {quant}", err=True)
 
 
 @app.command()

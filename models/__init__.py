@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from edgespec import pairfile
+
 _DEMO = Path(__file__).parent / "demo"
 
 
@@ -29,9 +31,17 @@ def demo() -> Pair:
 
 
 def with_draft(target: Path) -> Pair:
-    """`target` and the draft model beside it: a file of its name with `.draft` before the suffix (`qwen.gguf`,
-    `qwen.draft.gguf`), or one called `draft.gguf`, where there is one. Of a folder, the folders `NAME.draft` or
-    `draft` beside it that hold a model.onnx."""
+    """What a pair file names, if `target` is one or a folder with one; else `target` and the draft model beside it.
+
+    That is a file of its name with `.draft` before the suffix (`qwen.gguf`, `qwen.draft.gguf`), or one called
+    `draft.gguf`, where there is one. Of a folder, the folders `NAME.draft` or `draft` beside it that hold a model.onnx.
+
+    Raises:
+        ModelFileError: a pair file that is not what it should be.
+    """
+    if (file := pairfile.at(target)) is not None:
+        pair = pairfile.read(file)
+        return Pair(pair.target, pair.draft)
     if not target.name:
         return Pair(target, None)
     stem, suffix = (target.name, "") if _is(Path.is_dir, target) else (target.stem, target.suffix)

@@ -73,7 +73,7 @@ def named(text: str) -> Named | None:
         OptionError: it is neither.
     """
     path = Path(text)
-    if not text or text == "." or _exists(path) or path.suffix.lower() == ".gguf":
+    if not text or text == "." or _exists(path) or path.suffix.lower() in {".gguf", ".json"}:
         return None
     if (entry := entries().get(text)) is not None:
         return Named(Source.of(entry.target), Source.of(entry.draft) if entry.draft else None, entry)

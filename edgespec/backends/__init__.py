@@ -109,10 +109,19 @@ class Pieces(Protocol):
         ...
 
 
-class Vocabulary(Pieces, Protocol):
-    """The tokens of a model, and text to tokens and back."""
+class Labels(Protocol):
+    """How a vocabulary writes its tokens."""
 
     size: int
+
+    def label(self, token: int) -> str:
+        """How the vocabulary itself writes `token`; equal labels mean equal tokens."""
+        ...
+
+
+class Vocabulary(Pieces, Labels, Protocol):
+    """The tokens of a model, and text to tokens and back."""
+
     bos: int | None
     #: The model's chat template in Jinja, where it has one.
     template: str | None
@@ -124,10 +133,6 @@ class Vocabulary(Pieces, Protocol):
             special: whether text that spells a special token becomes one. Never for what a user typed.
             start: whether this begins a sequence, so that models that ask for it get their bos.
         """
-        ...
-
-    def label(self, token: int) -> str:
-        """How the vocabulary itself writes `token`; equal labels mean equal tokens."""
         ...
 
     def specials(self) -> Sequence[str]:
@@ -297,7 +302,7 @@ def fingerprint(vocabulary: Vocabulary) -> str:
     return hashlib.sha256(labels.encode("utf-8", "replace")).hexdigest()
 
 
-def require_same_tokens(target: Vocabulary, draft: Vocabulary) -> None:
+def require_same_tokens(target: Labels, draft: Labels) -> None:
     """Check token by token that a draft model's vocabulary is the target's.
 
     Models of one family pad their vocabularies to different sizes; tokens that only one has are never drafted, so

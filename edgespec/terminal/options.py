@@ -42,11 +42,13 @@ class Loading:
         from ..errors import VocabularyMismatch  # noqa: PLC0415
         from ..loading import load  # noqa: PLC0415
         from ..pair import Speculation  # noqa: PLC0415
+        from ..pairfile import at  # noqa: PLC0415
         from . import background  # noqa: PLC0415
 
         target, draft = files(self.model, self.draft)
         names = tuple(name.strip() for name in self.drafter.split(",")) if self.drafter is not None else None
-        speculation = Speculation(names, self._k(), self.verifier, self.draft != "auto", self.remember)
+        named = self.draft != "auto" or (self.model is not None and at(self.model) is not None)
+        speculation = Speculation(names, self._k(), self.verifier, named, self.remember)
         device = Device(self.ctx, self.threads, self.gpu_layers, self.exact, self.provider, self.backend)
         interrupt = Interrupt()
 
@@ -64,7 +66,7 @@ class Loading:
             try:
                 runtime = background.call(lambda: opened(draft), interrupt.set)
             except VocabularyMismatch as error:
-                if self.draft != "auto":
+                if named:
                     raise
                 click.echo(f"{draft}, found beside the model, is left out: {error}", err=True)
                 runtime = background.call(lambda: opened(None), interrupt.set)
@@ -83,6 +85,28 @@ class Loading:
             return int(self.k)
         except ValueError:
             raise OptionError(f"--k is {self.k!r}; it must be auto, or a number from 0 (plain decoding)") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """What `convert --pair` makes of a target and its draft, and how it measures them."""
+
+    pair: tuple[Path, Path] | None
+    draft_quant: str | None
+    prompts: Path | None
+    max_tokens: int | None
+    as_json: bool
+
+    @property
+    def asked(self) -> str:
+        """The first option that means nothing without --pair; empty if none was given."""
+        given = {
+            "--draft-quant": self.draft_quant,
+            "--prompts": self.prompts,
+            "--max-tokens": self.max_tokens,
+            "--json": self.as_json,
+        }
+        return next((name for name, value in given.items() if value), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +256,17 @@ loading = gathered(
     click.option(
         "--remember", is_flag=True, help="Keep what is said and look it up in later chats; `edgespec forget` deletes it"
     ),
+)
+pairing = gathered(
+    Pairing,
+    "pairing",
+    click.option("--pair", nargs=2, type=PATH, metavar="TARGET DRAFT", help="Convert both, and measure them together"),
+    click.option("--draft-quant", metavar="NAME", help="With --pair: the draft's quantization [default: 8 bits]"),
+    click.option(
+        "--prompts", type=PATH, metavar="FILE", help="With --pair: JSON lines to measure with, as `check` takes them"
+    ),
+    click.option("--max-tokens", type=int, metavar="N", help="With --pair: tokens of each answer [default: 64]"),
+    click.option("--json", "as_json", is_flag=True, help="With --pair: the figures as one JSON object"),
 )
 choosing = gathered(
     Choosing,

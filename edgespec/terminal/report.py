@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from ..check import Verdict
 from ..errors import OptionError, TemplateError
@@ -71,6 +72,11 @@ def read_prompts(file: Path | None, runtime: Runtime) -> list[list[int]]:
     Raises:
         OptionError: an unreadable file, or a line that is no prompt; the message names it.
     """
+    return [_fitting(_tokens(prompt, runtime, where), runtime, where) for where, prompt in parsed(file)]
+
+
+def parsed(file: Path | None) -> list[tuple[str, dict[str, Any]]]:
+    """The prompts of the same as they stand there, each with its place. Raises as `read_prompts`."""
     name = str(file) if file else "the bundled prompts"
     try:
         text = file.read_text("utf-8") if file else _bundled()
@@ -79,8 +85,9 @@ def read_prompts(file: Path | None, runtime: Runtime) -> list[list[int]]:
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not lines:
         raise OptionError(f'{name} holds no prompt; expected lines of JSON with "messages" or "prompt"')
-    prompts = [(f"{name}, line {number}", line) for number, line in lines]
-    return [_fitting(_tokens(line, runtime, where), runtime, where) for where, line in prompts]
+    return [
+        (where, _prompt(line, where)) for where, line in ((f"{name}, line {number}", line) for number, line in lines)
+    ]
 
 
 def _fitting(prompt: list[int], runtime: Runtime, where: str) -> list[int]:
@@ -94,16 +101,22 @@ def _bundled() -> str:
     return (resources.files("edgespec") / "check_prompts.jsonl").read_text("utf-8")
 
 
-def _tokens(line: str, runtime: Runtime, where: str) -> list[int]:
+def _tokens(asked: dict[str, Any], runtime: Runtime, where: str) -> list[int]:
+    if "messages" in asked:
+        return _chat(asked["messages"], runtime, where)
+    return runtime.vocabulary.tokenize(asked["prompt"], start=True)
+
+
+def _prompt(line: str, where: str) -> dict[str, Any]:
     try:
         asked = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise OptionError(f"{where} is not JSON: {error}") from error
     match asked:
         case {"messages": [*messages]} if messages:
-            return _chat(messages, runtime, where)
+            return {"messages": messages}
         case {"prompt": str(prompt)} if prompt:
-            return runtime.vocabulary.tokenize(prompt, start=True)
+            return {"prompt": prompt}
     raise OptionError(f'{where} has neither "messages" (a list) nor "prompt" (a text)')
 
 
