@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from edgespec import pairfile
@@ -60,21 +61,43 @@ def _check(folder: Path, force: bool) -> None:
     check_parent(folder / pairfile.NAME)
 
 
-def convert_pair(folder: Path, parts: Sequence[Part], force: bool) -> Iterator[Progress | Note]:
-    """Convert `parts` into `folder`, which is made; one that this made before, of the same files, is kept.
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """The folder of a pair for this process alone: made if need be, and removed again if it stays empty.
 
-    The call itself checks what `convert` checks. Each part appears whole or not at all, one after the other; a folder
-    that stays empty is removed. ConversionError and OptionError as there.
+    ConversionError if it cannot be made, or another conversion is at work there.
+    """
+    from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined] # noqa: PLC0415
+
+    lock = folder / ".lock"
+    try:
+        folder.mkdir(exist_ok=True)
+        with WeakFileLock(lock, timeout=0.01):
+            try:
+                yield
+            finally:
+                with suppress(OSError):  # Windows does so itself
+                    lock.unlink()
+    except TimeoutError as error:
+        raise ConversionError(
+            f"another conversion is at work in {folder}; wait until it has ended, or choose another folder"
+        ) from error
+    except OSError as error:
+        raise ConversionError(f"the output {folder} cannot be written: {error.strerror}; choose another") from error
+    finally:
+        with suppress(OSError):  # it is not empty: as it should be
+            folder.rmdir()
+
+
+def convert_pair(folder: Path, parts: Sequence[Part], force: bool) -> Iterator[Progress | Note]:
+    """Convert `parts` into `folder`, which is held; what was made there before, of the same files, is kept.
+
+    The call itself checks what `convert` checks. Each part appears whole or not at all, one after the other.
+    ConversionError and OptionError as there.
     """
     check_folder(folder, force)
-    with suppress(FileExistsError):
-        folder.mkdir()
-    try:
-        todo = [_steps(part, force) for part in parts]
-    except BaseException:
-        _leave(folder)
-        raise
-    return _run(folder, todo)
+    todo = [_steps(part, force) for part in parts]
+    return chain.from_iterable(todo)
 
 
 def _steps(part: Part, force: bool) -> Iterator[Progress | Note]:
@@ -88,16 +111,3 @@ def _steps(part: Part, force: bool) -> Iterator[Progress | Note]:
 def _noted(steps: Iterator[Progress | Note], again: Again) -> Iterator[Progress | Note]:
     yield from steps
     again.keep()
-
-
-def _run(folder: Path, todo: Sequence[Iterator[Progress | Note]]) -> Iterator[Progress | Note]:
-    try:
-        for steps in todo:
-            yield from steps
-    finally:
-        _leave(folder)
-
-
-def _leave(folder: Path) -> None:
-    with suppress(OSError):  # it is not empty: as it should be
-        folder.rmdir()

@@ -71,8 +71,8 @@ def read(path: Path) -> PairFile:
     for key in ("target", "draft"):
         if key not in given:
             raise ModelFileError(f'{path} has no {key}; add "{key}": "{key}.gguf", a path relative to the file')
-    models = [_there(path, key, given[key]) for key in ("target", "draft")]
-    return PairFile(*models, {key: value for key, value in given.items() if key not in ("target", "draft")})
+    target, draft = (_there(path, key, given.pop(key)) for key in ("target", "draft"))
+    return PairFile(target, draft, given)
 
 
 def text(given: Mapping[str, Any]) -> str:

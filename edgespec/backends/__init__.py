@@ -112,7 +112,10 @@ class Pieces(Protocol):
 class Labels(Protocol):
     """How a vocabulary writes its tokens."""
 
-    size: int
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        ...
 
     def label(self, token: int) -> str:
         """How the vocabulary itself writes `token`; equal labels mean equal tokens."""

@@ -144,14 +144,14 @@ class Findings:
         worth = self.worth
         if worth.ceiling.speedup < WORTH or worth.break_even is None:
             yield (
-                f"Even a draft that is always right would bring {worth.ceiling.speedup:.2f}x here. Take a smaller draft, a "
+                f"Even a draft that is always right would bring {worth.ceiling.speedup:.2f}x. Take a smaller one, a "
                 "larger target, or a quantization whose wide passes are cheaper (for onnx: r8)."
             )
         elif not worth.best.k:
             right = worth.acceptance[0] if worth.acceptance else 0.0
             yield (
-                f"The draft is right too seldom: drafts pay here from {worth.break_even:.0%} on, and of its first tokens "
-                f"{right:.0%} are accepted. Take one that was distilled from the target, or made for the same texts."
+                f"The draft is right too seldom: {right:.0%} of its first tokens are accepted, and drafts pay from "
+                f"{worth.break_even:.0%} on. Take one that was distilled from the target, or made for the same texts."
             )
         if worth.step > DEAR * worth.curve[0]:
             yield "The draft model is dear for this target: a smaller one, or a coarser --draft-quant, would pay more."

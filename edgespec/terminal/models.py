@@ -75,7 +75,8 @@ def memory(plan: fit.Plan) -> str:
 
 def paired(target: Path, draft: Path | None) -> Iterator[str]:
     """Whether two files make a pair, and what it can bring."""
-    draft = draft or models.with_draft(target).draft or finding.local_draft(target)
+    target, found = models.with_draft(target)
+    draft = draft or found or finding.local_draft(target)
     if draft is None:
         raise OptionError(
             f"no draft model for {target} is known or found here; name one: edgespec models pair TARGET DRAFT"

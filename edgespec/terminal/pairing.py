@@ -70,9 +70,10 @@ def make(pairing: Pairing, folder: Path, fmt: str, quant: str | None, *, force: 
     found = Findings(likeness, made)
     for line in found.beforehand():
         click.echo(line, err=True)
-    _convert(order, sources, made)
-    found = _measured(order, found)
-    _write(folder / pairfile.NAME, found)
+    with pair.held(folder):
+        _convert(order, sources, made)
+        found = _measured(order, found)
+        _write(folder / pairfile.NAME, found)
     click.echo(found.as_json() if pairing.as_json else "\n".join(found.lines()))
     return found.passed
 
