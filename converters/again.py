@@ -27,7 +27,7 @@ class Again:
             made_by = version("edgespec")
         except PackageNotFoundError:  # run from a bare checkout
             made_by = ""
-        recipe = {"source": _listed(source), "format": fmt, "quantization": quantization, "version": made_by}
+        recipe = {"source": _listed(source), "format": fmt, "quantization": quantization, "edgespec": made_by}
         return cls(output, recipe)
 
     @property

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from edgespec.converters import convert, folder, whole
+from edgespec.converters import convert, folder
 from edgespec.errors import ConversionError
 
 from . import checkpoints
@@ -177,7 +177,7 @@ def test_one_that_is_killed_leaves_nothing_of_the_name(
 
 def much_later(monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time
-    monkeypatch.setattr(whole.time, "time", lambda: now() + 2 * 3600)
+    monkeypatch.setattr(time, "time", lambda: now() + 2 * 3600)
 
 
 def test_one_that_is_killed_keeps_what_was_there(
