@@ -33,7 +33,7 @@ class Again:
     @property
     def is_there(self) -> bool:
         """Whether the output is what this very conversion made, untouched since."""
-        return self.output.exists() and self._shelf.read() == {**self.recipe, "output": _listed(self.output)}
+        return self._shelf.read() == {**self.recipe, "output": _listed(self.output)}
 
     def keep(self) -> None:
         """Note that the output was just made. Where that cannot be noted it is made again."""

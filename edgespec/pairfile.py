@@ -108,7 +108,7 @@ def _there(path: Path, key: str, name: str) -> Path:
     found = path.parent / name
     try:
         there = bool(name) and found.exists()
-    except (OSError, ValueError):  # a name too long, or with a null in it
+    except OSError:  # a name too long
         there = False
     if not there:
         raise ModelFileError(f"{path} names {name!r} as its {key}, and nothing is there; correct it, or convert anew")

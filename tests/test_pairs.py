@@ -19,17 +19,19 @@ import pytest
 import edgespec
 from edgespec import Device, Sampling, Speculation, models, pairfile
 from edgespec.backends.toy import Bytes, ToyModel, blend, ngram_rule
+from edgespec.check import Divergence, Verdict
 from edgespec.converters import again, pair, quantize
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.likeness import Likeness
 from edgespec.errors import ConversionError, Interrupted, ModelFileError, OptionError
-from edgespec.terminal import pairing
+from edgespec.terminal import options, pairing
 from edgespec.terminal.findings import Findings, Made
 from edgespec.terminal.options import Pairing
 from edgespec.terminal.report import Report
 from edgespec.worth import Worth, weigh
 
 from . import checkpoints
+from .hubserver import COMMIT, serving
 
 DEMO = models.demo()
 EDGESPEC = str(Path(sys.executable).parent / "edgespec")
@@ -143,6 +145,9 @@ def test_commands_open_a_pair(tmp_path: Path) -> None:
     (tmp_path / "prompts.jsonl").write_text(PROMPTS)
     done = run("check", folder, "--prompts", tmp_path / "prompts.jsonl", "--k", "3", "--max-tokens", "8")
     assert "2 of 2 prompts" in done.stdout, done.stderr
+    assert options.files(folder, "auto") == (DEMO.target, DEMO.draft)
+    assert options.files(folder, "none") == (DEMO.target, None)
+    assert options.files(folder, "other.gguf") == (DEMO.target, Path("other.gguf"))
     done = run("models", "pair", folder)
     assert str(DEMO.draft) in done.stdout, done.stderr
     assert str(DEMO.draft) in run("models", "show", folder).stdout
@@ -488,6 +493,18 @@ def test_options_that_make_no_sense(tmp_path: Path, arguments: list[str], says: 
     assert names(tmp_path) == []
 
 
+def test_names_on_the_hub_are_fetched_and_their_commit_is_noted(source: Path, prompts: Path, tmp_path: Path) -> None:
+    files = {path.name: path.read_bytes() for path in source.iterdir()}
+    with serving({"org/target": files, "org/draft": files}) as hub:
+        env = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "0"}
+        options = ("--prompts", prompts, "--max-tokens", "4", "--out", tmp_path / "pair")
+        done = run("convert", "--pair", "org/target", "org/draft", *options, env=env)
+    assert done.returncode == 0, done.stderr
+    kept = json.loads((tmp_path / "pair" / "pair.json").read_text())
+    for role in pair.ROLES:
+        assert kept["made_of"][role] == {"source": f"org/{role}", "commit": COMMIT, "quantization": "q8_0"}
+
+
 def test_a_name_on_the_hub_without_a_hub(source: Path, tmp_path: Path) -> None:
     env = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf")}
     done = run("convert", "--pair", source, "org/draft", "--out", tmp_path / "pair", env=env)
@@ -531,6 +548,21 @@ def test_the_verdict_and_what_to_do_better(source: Path, worth: Worth, says: str
     advice = lines[lines.index("memory") + 1 : -1]
     assert len(advice) == bool(advises)
     assert all(advises in line for line in advice)
+
+
+def test_another_word_is_no_pass(source: Path) -> None:
+    """Nothing that was drafted can have changed one."""
+
+    def passed(*verdicts: Verdict) -> bool:
+        report = Report(len(verdicts))
+        for verdict in verdicts:
+            report.add(verdict)
+        return Findings(likeness(source), (), report=report).passed
+
+    parted = Divergence(3, 1.0, 0.1, flips=False)
+    assert passed(Verdict(9, 4, 2, None))
+    assert not passed(Verdict(9, 4, 2, None), Verdict(9, 4, 2, parted))
+    assert passed(Verdict(9, 0, 0, None))
 
 
 def lines_without_memory(found: Findings) -> list[str]:
