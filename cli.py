@@ -115,8 +115,10 @@ def check(loading: Loading, choosing: Choosing, file: Path | None) -> None:
 @click.argument("source", type=PATH, required=False)
 @click.option("--to", "fmt", default="gguf", show_default=True, metavar="FORMAT", help="Format to write")
 @click.option("--quant", metavar="NAME", help="Quantization; a wrong name lists them  [default: 8 bits]")
-@click.option("--out", "output", type=PATH, required=True, metavar="PATH", help="File, or for onnx folder, to write")
-@click.option("--force", is_flag=True, help="Overwrite an existing file or converted folder")
+@click.option(
+    "--out", "output", type=PATH, required=True, metavar="PATH", help="File, or for onnx and --pair folder, to write"
+)
+@click.option("--force", is_flag=True, help="Overwrite an existing file, converted folder or pair")
 @pairing
 def convert(source: Path | None, fmt: str, quant: str | None, output: Path, force: bool, pairing: Pairing) -> None:
     """Convert SOURCE, the folder of a Hugging Face checkpoint or org/name on the hub, to a quantized model.

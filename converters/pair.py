@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -70,23 +70,24 @@ def held(folder: Path) -> Iterator[None]:
     from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined] # noqa: PLC0415
 
     lock = folder / ".lock"
-    try:
-        folder.mkdir(exist_ok=True)
-        with WeakFileLock(lock, timeout=0.01):
-            try:
-                yield
-            finally:
-                with suppress(OSError):  # Windows does so itself
-                    lock.unlink()
-    except TimeoutError as error:
-        raise ConversionError(
-            f"another conversion is at work in {folder}; wait until it has ended, or choose another folder"
-        ) from error
-    except OSError as error:
-        raise ConversionError(f"the output {folder} cannot be written: {error.strerror}; choose another") from error
-    finally:
-        with suppress(OSError):  # it is not empty: as it should be
-            folder.rmdir()
+    with ExitStack() as stack:
+        stack.callback(_quietly, folder.rmdir)  # unless something is in it, as should be
+        try:
+            folder.mkdir(exist_ok=True)
+            stack.enter_context(WeakFileLock(lock, timeout=0.01))
+        except TimeoutError as error:
+            raise ConversionError(
+                f"another conversion is at work in {folder}; wait until it has ended, or choose another folder"
+            ) from error
+        except OSError as error:
+            raise ConversionError(f"the output {folder} cannot be written: {error.strerror}; choose another") from error
+        stack.callback(_quietly, lock.unlink)  # Windows does so itself
+        yield
+
+
+def _quietly(call: Callable[[], None]) -> None:
+    with suppress(OSError):
+        call()
 
 
 def convert_pair(folder: Path, parts: Sequence[Part], force: bool) -> Iterator[Progress | Note]:

@@ -272,7 +272,7 @@ def test_a_pair_is_made_and_opens(
     assert said[2].startswith("acceptance by depth: 100%")
     assert said[3].startswith("speedup expected at the prices of this machine: ")
     assert said[4] == "check: 2 of 2 prompts: 2 identical, 0 near ties, 0 different"
-    assert said[5].startswith("memory: ")
+    assert re.fullmatch(r"memory: \d\.\d\d GB.* with a context of 512 tokens; it fits", said[5])
     assert "The draft model is dear for this target" in done.stdout
     assert said[-1] == f"edgespec chat {out}"
     kept = json.loads((out / "pair.json").read_text())
@@ -421,6 +421,13 @@ with pair.held(Path(sys.argv[1])):
     assert names(tmp_path / "pair") == ["draft.gguf", "pair.json", "target.gguf"]
 
 
+def test_what_fails_while_the_folder_is_held_is_told_as_it_is(tmp_path: Path) -> None:
+    for error in (BrokenPipeError, TimeoutError):
+        with pytest.raises(error), pair.held(tmp_path / "pair"):
+            raise error
+    assert names(tmp_path) == []
+
+
 def test_places_that_cannot_be(make: Callable[..., bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "pair"
     out.write_text("mine")
@@ -567,8 +574,7 @@ def test_another_word_is_no_pass(source: Path) -> None:
 
 def lines_without_memory(found: Findings) -> list[str]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("edgespec.terminal.findings.memory", lambda _plan: "memory")
-        patch.setattr("edgespec.models.fit.plan", lambda *_: None)
+        patch.setattr(Findings, "_memory", lambda _self: "memory")
         return list(found.lines())
 
 

@@ -110,7 +110,7 @@ class Pieces(Protocol):
 
 
 class Labels(Protocol):
-    """How a vocabulary writes its tokens."""
+    """The tokens of a model as far as it takes to compare them with another's."""
 
     @property
     def size(self) -> int:

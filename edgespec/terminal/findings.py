@@ -16,7 +16,6 @@ from edgespec.models import fit
 
 from ..worth import Worth
 from .converting import size
-from .models import memory
 from .report import Report
 from .tune import DEAR, WORTH
 
@@ -77,7 +76,7 @@ class Findings:
         yield f"acceptance by depth: {self._acceptance()}"
         yield self._speedup()
         yield f"check: {self.report.text().splitlines()[-1]}"
-        yield memory(self._plan())
+        yield self._memory()
         yield from self._advice()
         yield f"edgespec chat {self.made[0].output.parent}"
 
@@ -95,7 +94,7 @@ class Findings:
                 "ceiling": worth.ceiling._asdict(),
                 "check": self.report.text().splitlines()[-1],
                 "passed": self.passed,
-                "memory": {"needed": plan.needed, "free": plan.free, "context": plan.context, "fits": plan.fits},
+                "memory": {"needed": plan.needed, "context": plan.context, "fits": plan.fits},
                 "advice": list(self._advice()),
             }
         )
@@ -157,6 +156,12 @@ class Findings:
             yield "The draft model is dear for this target: a smaller one, or a coarser --draft-quant, would pay more."
         if self.likeness.mismatch:
             yield "A draft of the target's own family shares its vocabulary, costs less and is right more often."
+
+    def _memory(self) -> str:
+        plan = self._plan()
+        but = "" if plan.cache is not None else " and a cache of unknown size"
+        verdict = "it fits" if plan.fits else "more than is free now: take a coarser quantization or smaller models"
+        return f"memory: {plan.needed / 1e9:.2f} GB{but} with a context of {plan.context} tokens; {verdict}"
 
     def _plan(self) -> fit.Plan:
         files = [each.output for each in self.made]
