@@ -543,7 +543,8 @@ def test_what_checkpoints_say_of_each_other(source: Path) -> None:
     [
         (Worth(((100, 90),), (1.0, 1.1), 0.1), "1.58x at K = 1, mean accepted length 1.90", ""),
         (Worth(((100, 10),), (1.0, 1.1), 0.1), "none, plain decoding is fastest", "right too seldom: 10% of its first"),
-        (Worth(((100, 90),), (1.0, 2.0), 0.1), "none, plain decoding", "Even a draft that is always right would bring"),
+        (Worth(((100, 90),), (1.0, 1.4), 0.6), "none, plain decoding", "Even a draft that is always right would bring"),
+        (Worth(((100, 90),), (1.0, 1.6), 0.0), "1.19x at K = 1", "over two tokens takes 1.6 plain steps: --to onnx"),
         (Worth(((100, 90),), (1.0, 1.1), 0.3), "a guess costs 0.30 of a plain step", "is dear for this target"),
     ],
 )
@@ -553,8 +554,8 @@ def test_the_verdict_and_what_to_do_better(source: Path, worth: Worth, says: str
     lines = lines_without_memory(found)
     assert any(says in line for line in lines), lines
     advice = lines[lines.index("memory") + 1 : -1]
-    assert len(advice) == bool(advises)
-    assert all(advises in line for line in advice)
+    assert len(advice) == bool(advises) + (worth.step == 0.6)
+    assert not advises or advises in advice[0]
 
 
 def test_another_word_is_no_pass(source: Path) -> None:

@@ -20,6 +20,7 @@ from .report import Report
 from .tune import DEAR, WORTH
 
 _TENTH = 0.1  # of the target's parameters, for a draft that costs little
+_WIDE = 1.5  # plain steps, for a pass over two tokens: one that is dear
 _ENGINES = {"gguf": "llama-cpp-python", "onnx": "onnxruntime"}
 
 
@@ -43,7 +44,7 @@ class Findings:
 
     likeness: Likeness
     made: Sequence[Made]
-    worth: Worth = Worth((), (1.0,), 0.0)  # noqa: RUF009 - frozen
+    worth: Worth = Worth((), (1.0, 1.0), 0.0)  # noqa: RUF009 - frozen
     report: Report = field(default_factory=lambda: Report(0))
     context: int = 0
     prompts: int = 0
@@ -101,8 +102,7 @@ class Findings:
 
     def as_pair(self) -> dict[str, Any]:
         """The pair file's content but for the date; see `edgespec.pairfile`."""
-        worth, (k, gain) = self.worth, self.worth.best
-        fmt = "gguf" if self.made[0].output.suffix else "onnx"
+        worth, (k, gain), engine = self.worth, self.worth.best, _ENGINES[self._fmt]
         return {
             **{each.role: each.output.name for each in self.made},
             "made_of": {
@@ -119,8 +119,12 @@ class Findings:
                 "speedup": round(gain, 3),
                 "mean_accepted_length": round(worth.length(k), 3),
             },
-            "versions": {"edgespec": _version("edgespec"), "engine": f"{_ENGINES[fmt]} {_version(_ENGINES[fmt])}"},
+            "versions": {"edgespec": _version("edgespec"), "engine": f"{engine} {_version(engine)}"},
         }
+
+    @property
+    def _fmt(self) -> str:
+        return "gguf" if self.made[0].output.suffix else "onnx"
 
     def _acceptance(self) -> str:
         if not self.worth.acceptance:
@@ -144,13 +148,18 @@ class Findings:
         if worth.ceiling.speedup < WORTH or worth.break_even is None:
             yield (
                 f"Even a draft that is always right would bring {worth.ceiling.speedup:.2f}x. Take a smaller one, a "
-                "larger target, or a quantization whose wide passes are cheaper (for onnx: r8)."
+                "larger target, or a quantization whose wide passes are cheaper."
             )
         elif not worth.best.k:
             right = worth.acceptance[0] if worth.acceptance else 0.0
             yield (
                 f"The draft is right too seldom: {right:.0%} of its first tokens are accepted, and drafts pay from "
                 f"{worth.break_even:.0%} on. Take one that was distilled from the target, or made for the same texts."
+            )
+        if self._fmt == "gguf" and worth.curve[1] > _WIDE * worth.curve[0]:
+            yield (
+                f"A pass over two tokens takes {worth.curve[1] / worth.curve[0]:.1f} plain steps: --to onnx --quant r8 "
+                "may make wide passes cheaper."
             )
         if worth.step > DEAR * worth.curve[0]:
             yield "The draft model is dear for this target: a smaller one, or a coarser --draft-quant, would pay more."
