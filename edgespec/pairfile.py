@@ -60,7 +60,7 @@ def read(path: Path) -> PairFile:
         ModelFileError: it is missing or broken, has a key that means nothing, or names a model that is not there.
     """
     try:
-        given = json.loads(path.read_text("utf-8"))
+        given = json.loads(path.read_text("utf-8-sig"))  # as some editors begin a file
     except FileNotFoundError as error:
         raise ModelFileError(f"no pair file at {path}; `edgespec convert --pair` writes one") from error
     except OSError as error:
@@ -75,14 +75,15 @@ def read(path: Path) -> PairFile:
     return PairFile(target, draft, given)
 
 
-def text(given: Mapping[str, Any]) -> str:
+def content(given: Mapping[str, Any]) -> bytes:
     """The content of a pair file that says this.
 
     Raises:
         ModelFileError: `read` would not take it.
     """
     _require(Path(NAME), "it", given, _FORM)
-    return json.dumps(given, indent=2) + "\n"
+    text = json.dumps(given, indent=2, ensure_ascii=False) + "\n"
+    return text.encode("utf-8", "backslashreplace")  # of a path that is no Unicode, what JSON writes for it
 
 
 def _require(path: Path, where: str, value: Any, form: Any) -> None:

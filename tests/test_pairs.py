@@ -118,6 +118,20 @@ def test_a_broken_file_says_what_is_wrong(tmp_path: Path, content: Any, says: st
         assert "\n" not in str(caught.value)
 
 
+def test_what_is_written_can_be_read(tmp_path: Path) -> None:
+    """By people too; and with a mark at its beginning, as some editors write it."""
+    origin = {"source": "Jürgen/\udcff", "commit": "", "quantization": "q8_0"}
+    given = {**BOTH, "made_of": {"target": origin}}
+    data = pairfile.content(given)
+    assert "Jürgen/\\udcff".encode() in data
+    path = written(tmp_path / "pair", {})
+    for beginning in (b"", b"\xef\xbb\xbf"):
+        path.write_bytes(beginning + data)
+        assert pairfile.read(path).about == {"made_of": {"target": origin}}
+    with pytest.raises(ModelFileError, match="means nothing"):
+        pairfile.content({**BOTH, "more": 1})
+
+
 def test_a_file_that_is_not_there_or_a_folder(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match="no pair file at"):
         models.with_draft(tmp_path / "pair.json")
@@ -490,7 +504,7 @@ def test_what_can_be_refused_is_refused_before_the_work(
         (["a", "--pair", "a", "b"], "give one checkpoint, or two with --pair"),
         (["a", "--draft-quant", "q8_0"], "--draft-quant is for --pair"),
         (["a", "--prompts", "x"], "--prompts is for --pair"),
-        (["a", "--max-tokens", "3"], "--max-tokens is for --pair"),
+        (["a", "--max-tokens", "0"], "--max-tokens is for --pair"),
         (["a", "--json"], "--json is for --pair"),
         (["--pair", "a", "b", "--max-tokens", "0"], "--max-tokens is 0; it must be 1 or more"),
     ],

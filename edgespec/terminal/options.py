@@ -106,7 +106,7 @@ class Pairing:
             "--max-tokens": self.max_tokens,
             "--json": self.as_json,
         }
-        return next((name for name, value in given.items() if value), "")
+        return next((name for name, value in given.items() if value is not None and value is not False), "")
 
 
 @dataclass(frozen=True, slots=True)

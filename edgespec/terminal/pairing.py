@@ -142,6 +142,6 @@ def _checked(runtime: Runtime, prompts: Sequence[Sequence[int]], sampling: Sampl
 
 
 def _write(path: Path, found: Findings) -> None:
-    data = pairfile.text({**found.as_pair(), "date": f"{datetime.now(timezone.utc):%Y-%m-%d}"}).encode()
+    data = pairfile.content({**found.as_pair(), "date": f"{datetime.now(timezone.utc):%Y-%m-%d}"})
     with whole(path, len(data), force=True) as file:
         file.write(data)
