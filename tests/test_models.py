@@ -12,8 +12,7 @@ import pytest
 
 from edgespec import models
 from edgespec.errors import OptionError
-from edgespec.models import finding, fit, listing, registry
-from edgespec.models.header import header
+from edgespec.models import finding, listing, registry
 
 from . import checkpoints
 from .hubserver import COMMIT, StandIn, serving
@@ -151,40 +150,6 @@ def test_a_draft_is_found_by_its_vocabulary_and_size(tmp_path: Path, monkeypatch
         file.truncate(11 * small.stat().st_size)
     assert finding.local_draft(target) == small
     assert finding.local_draft(tmp_path / "missing.gguf") is None
-
-
-# --- memory
-
-
-def test_the_cache_is_what_the_engine_allocates() -> None:
-    with header(DEMO.target) as head:
-        layers, groups = (
-            int(head.metadata("llama.block_count") or 0),
-            int(head.metadata("llama.attention.head_count_kv") or 0),
-        )
-        width = int(head.metadata("llama.embedding_length") or 0) // int(
-            head.metadata("llama.attention.head_count") or 1
-        )
-        assert head.cache_bytes(1000) == 1000 * layers * groups * width * 2 * 2 > 0
-        assert head.metadata("no.such.key") is None
-        assert head.vocabulary.size == 4096
-
-
-def test_a_plan_counts_all_and_says_whether_it_fits() -> None:
-    made = fit.plan([DEMO.target, DEMO.draft or DEMO.target], 4096)
-    sizes = sum(path.stat().st_size for path in DEMO if path)
-    assert made.weights == sizes
-    assert made.cache is not None
-    assert made.needed > sizes + made.cache
-    assert made.fits
-    assert not fit.Plan(1, 10**15, 0, made.free, None).fits
-    assert fit.Plan(1, 10**15, None, made.free, 10**16).fits
-
-
-def test_parts_count_together(tmp_path: Path) -> None:
-    for n in (1, 2, 3):
-        (tmp_path / f"x-q4-0000{n}-of-00003.gguf").write_bytes(b"x" * n)
-    assert fit.size_of(tmp_path / "x-q4-00001-of-00003.gguf") == 6
 
 
 # --- commands
