@@ -76,12 +76,23 @@ class Hub:
             return Listing(repo, info.sha or revision, tuple(files))
 
     def search(self, words: str, limit: int) -> tuple[str, ...]:
-        """Repositories with GGUF files whose names have these words, the most fetched first. Raises HubError."""
+        """Repositories with GGUF files whose names have these words, the most fetched first.
+
+        Asked once: HfApi.list_models tries again for half a minute, which no draft is worth. Raises HubError.
+        """
+        asked = {"search": words, "filter": "gguf", "sort": "downloads", "limit": limit}
+        headers = build_hf_headers(token=self.token, library_name="edgespec")
         with told(self.endpoint, f"a search for {words}"):
-            found = HfApi(self.endpoint, token=self.token).list_models(
-                search=words, filter="gguf", sort="downloads", limit=limit
+            if constants.is_offline_mode():
+                raise OfflineModeIsEnabled
+            response = get_session().get(
+                f"{self.endpoint}/api/models", params=asked, headers=headers, timeout=constants.HF_HUB_ETAG_TIMEOUT
             )
-            return tuple(each.id for each in found)
+            hf_raise_for_status(response)
+            found = response.json()
+            if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+                raise ValueError("no list of models")
+            return tuple(str(each.get("id", "")) for each in found)
 
     def head(self, repo: str, file: str, revision: str = "main") -> Header:
         """What the head of a GGUF file says: its first megabytes are read, as far as they go, and nothing is kept.

@@ -151,14 +151,20 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that has read enough hangs up: nothing to tell."""
+
+
 @contextmanager
 def serving(repos: dict[str, dict[str, bytes]]) -> Iterator[StandIn]:
     hub = StandIn(repos)
     closing = threading.Event()
 
     handler = type("Handler", (_Handler,), {"hub": hub, "closing": closing})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), handler)
     hub.endpoint = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
