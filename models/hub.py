@@ -80,7 +80,7 @@ class Hub:
 
         Asked once: HfApi.list_models tries again for half a minute, which no draft is worth. Raises HubError.
         """
-        asked = {"search": words, "filter": "gguf", "sort": "downloads", "limit": limit}
+        asked: dict[str, str | int] = {"search": words, "filter": "gguf", "sort": "downloads", "limit": limit}
         headers = build_hf_headers(token=self.token, library_name="edgespec")
         with told(self.endpoint, f"a search for {words}"):
             if constants.is_offline_mode():

@@ -93,8 +93,12 @@ def test_heads_may_differ_by_layer(tmp_path: Path) -> None:
     assert header(written(tmp_path / "a.gguf", arrays)).cache() == (2 * 2 * 24, 0, 2 * 4 * 24)
     assert header(written(tmp_path / "b.gguf", shaped)).cache() == (2 * 8 * 16,) * 3, "as many as queries have"
     assert header(written(tmp_path / "c.gguf", lambda _w: None)).cache() is None
-    other = written(tmp_path / "d.gguf", lambda w: (shaped(w), w.add_head_count_kv([1, 2])))  # type: ignore[func-returns-value]
-    assert header(other).cache() is None, "two for three layers"
+
+    def two(writer: gguf.GGUFWriter) -> None:
+        shaped(writer)
+        writer.add_head_count_kv([1, 2])
+
+    assert header(written(tmp_path / "d.gguf", two)).cache() is None, "two for three layers"
 
 
 @pytest.mark.parametrize("cut", [0, 3, 4, 12, 100, 5000, 130_000])

@@ -71,6 +71,7 @@ def test_what_is_asked_for_is_not_changed(demo: dict[str, Path], having: Callabl
     having(1000 * MB, [445 * MB])
     asked = Device(1024, gpu_layers=1, draft_gpu_layers=0)
     assert fitted(demo["target"], demo["draft"], asked, anywhere=False) == asked
+    having(1000 * MB, [420 * MB])
     with pytest.raises(OptionError, match="give fewer --gpu-layers"):
         fitted(demo["target"], demo["draft"], Device(), anywhere=False)
     exact = fitted(demo["target"], demo["draft"], Device(exact=4), anywhere=True)
@@ -98,10 +99,10 @@ def test_plans_in_words(demo: dict[str, Path], having: Callable[..., None]) -> N
 
     having(1000 * MB)
     assert words().endswith("= 0.07 GB; free are 1.05: it fits")
-    having(230 * MB)
+    having(200 * MB + 50_000_000)
     assert "it does not fit\nto do: 0.0" in words()
     assert "memory: it does not fit: a context of 1000000 tokens takes" in words(1_000_000)
-    having(264 * MB)
+    having(200 * MB + 62_000_000)
     assert "context: 1" in words()
     having(1000 * MB, [445 * MB])
     assert "and 0.47 on GPUs: it fits\nGPU: 3 of 5 layers of the target, all layers of the draft" in words()
@@ -114,17 +115,7 @@ def test_what_a_pair_promises() -> None:
     prices, drafting = Prices.of({16: [0.010, 0.011, 0.012, 0.013]}), Prices.of({16: [0.001, 0.001]})
     fresh = list(promised(prices, drafting, None))
     assert fresh[0] == "price: a plain step takes 10.0 ms, a step of the draft 1.0: 0.10 of it"
-    assert (
-        fresh[2:7]
-        == [
-            "   50%  1.26x at K = 2",
-            "   60%  1.45x at K = 3",
-            "   70%  1.69x at K = 3",
-            "   80%  1.97x at K = 3",
-            "   90%  2.29x at K = 3",
-        ]
-        or fresh[2:7]
-    )
+    assert fresh[2] == "   50%  1.25x at K = 1"  # 1.5 tokens for 12 ms, 1.75 for 14
     assert fresh[-1].startswith("learned here: not enough yet")
     learned = list(promised(prices, drafting, Share(0.7, 200)))
     assert learned[-1].startswith("learned here: 70% of the draft's first guesses were right, which means 1.")

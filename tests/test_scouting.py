@@ -126,6 +126,8 @@ def test_a_head_that_is_not_to_be_had(stand_in: StandIn, monkeypatch: pytest.Mon
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(HubError, match="HF_HUB_OFFLINE"):
         Hub().head(REPO, "t-Q4_K_M.gguf")
+    with pytest.raises(HubError, match="HF_HUB_OFFLINE"):
+        Hub().search("talk", 9)
     assert len(stand_in.asked) == asked
 
 
@@ -259,6 +261,11 @@ def test_a_search_that_fails_is_told(stand_in: StandIn) -> None:
     stand_in.on_search = Fault(503)
     with pytest.raises(HubError, match=r"out of order \(503\), so a search for talk cannot"):
         drafted()
+    assert stand_in.searches == 1, "not again and again"
+    for body in (b"<html>", b'{"error": 1}', b"[1]"):
+        stand_in.on_search = Fault(body=body)
+        with pytest.raises(HubError, match="what no hub says"):
+            drafted()
 
 
 def test_a_draft_in_the_cache_is_found_before_the_hub_is_asked(stand_in: StandIn, tmp_path: Path) -> None:
