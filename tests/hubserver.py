@@ -28,6 +28,8 @@ class Fault:
     body: bytes | None = None
     hang: bool = False
     ranges: bool = True  #: whether a part of a file can be asked for
+    #: Bytes of a body after which nothing comes any more; used up, once each.
+    stalls: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -146,6 +148,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body[: self.hub.on_file.cuts.pop(0)])
             self.wfile.flush()
             self.connection.shutdown(socket.SHUT_RDWR)
+            self.close_connection = True
+            return
+        if "ETag" in headers and self.hub.on_file.stalls:
+            self.wfile.write(body[: self.hub.on_file.stalls.pop(0)])
+            self.wfile.flush()
+            self.closing.wait(60)
             self.close_connection = True
             return
         self.wfile.write(body)

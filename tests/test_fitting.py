@@ -105,7 +105,7 @@ def test_plans_in_words(demo: dict[str, Path], having: Callable[..., None]) -> N
     having(200 * MB + 62_000_000)
     assert "context: 1" in words()
     having(1000 * MB, [445 * MB])
-    assert "and 0.47 on GPUs: it fits\nGPU: 3 of 5 layers of the target, all layers of the draft" in words()
+    assert "and 0.47 on GPUs: it fits\nGPU: 1 of 5 layers of the target, all layers of the draft" in words()
     target = replace(target, sizes=replace(target.sizes, cache=None, layers=()))
     having(1000 * MB)
     assert "+ cache unknown until it is here for 2048 tokens +" in words()

@@ -16,7 +16,7 @@ from edgespec.errors import OptionError
 from edgespec.models import finding, listing, registry
 
 from . import checkpoints
-from .hubserver import COMMIT, Fault, StandIn, serving
+from .hubserver import COMMIT, Fault, StandIn, etag, serving
 
 DEMO = models.demo()
 EDGESPEC = str(Path(sys.executable).parent / "edgespec")
@@ -173,6 +173,25 @@ def test_a_name_is_fetched_and_chatted_with(env: dict[str, str], stand_in: Stand
     assert "licence mit" in shown
     assert "for 2048 tokens" in shown
     assert "it fits" in shown
+
+
+def test_half_a_file_is_never_opened(env: dict[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / "hf" / "hub" / "models--org--tiny-GGUF"
+    snapshot = folder / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    (folder / "blobs").mkdir()
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text(COMMIT)
+    digest = etag(DEMO.target.read_bytes())
+    (folder / "blobs" / f"{digest}.edgespec-part").write_bytes(DEMO.target.read_bytes()[:1_000_000])
+    (snapshot / "tiny-Q8_0.gguf").symlink_to(Path("../../blobs") / digest)
+    for name in ("tiny", "org/tiny-GGUF"):
+        offline = run({**env, "HF_HUB_OFFLINE": "1"}, "chat", name, "-p", "x", "--draft", "none")
+        assert offline.returncode == 1
+        assert "is not in the cache, and HF_HUB_OFFLINE forbids" in offline.stderr
+    assert "GGUF files in" not in run(env, "models", "list").stdout
+    pulled = run(env, "models", "pull", "org/tiny-GGUF").stdout.partition("  ")[0]
+    assert Path(pulled).read_bytes() == DEMO.target.read_bytes(), "it goes on where it ended"
 
 
 def test_what_is_not_here_is_listed_and_shown(env: dict[str, str]) -> None:
