@@ -172,7 +172,7 @@ def models() -> None:
 
 @models.command("list")
 def list_models() -> None:
-    """The pairs that are known by name, and which are here."""
+    """The pairs that are known by name, which are here, and what else is in the cache of the Hugging Face tools."""
     from edgespec.terminal.models import listed  # noqa: PLC0415
 
     for line in listed():
@@ -181,9 +181,9 @@ def list_models() -> None:
 
 @models.command()
 @click.argument("name")
-@click.option("--ctx", default=0, metavar="N", help="Context in tokens  [default: 4096]")
+@click.option("--ctx", default=0, metavar="N", help="Context in tokens  [default: at most 4096]")
 def show(name: str, ctx: int) -> None:
-    """NAME's files and sizes, what of it is here, and whether it fits into memory."""
+    """NAME's files and sizes, what of it is here, and how it fits into memory; also before it is fetched."""
     from edgespec.terminal.models import shown  # noqa: PLC0415
 
     for line in shown(name, ctx):
@@ -192,22 +192,27 @@ def show(name: str, ctx: int) -> None:
 
 @models.command()
 @click.argument("name")
-def pull(name: str) -> None:
+@click.option("--quant", default="", metavar="NAME", help="Quantization of the target, of a repository with several")
+@click.option("--revision", default="main", metavar="NAME", help="Branch, tag or commit of its repository")
+def pull(name: str, quant: str, revision: str) -> None:
     """Fetch NAME, a pair of the list, or org/repo[:QUANTIZATION] on the hub, into the cache of the Hugging Face tools.
 
     What is here already is not fetched again; a pull that was interrupted goes on where it ended.
     """
     from edgespec.terminal.pulling import everything  # noqa: PLC0415
 
-    for found in everything(name):
+    for found in everything(name, quant, revision):
         click.echo(f"{found.paths[0]}  (commit {found.commit[:12]})")
 
 
 @models.command()
-@click.argument("target", type=PATH)
-@click.argument("draft", type=PATH, required=False)
-def pair(target: Path, draft: Path | None) -> None:
-    """Say whether the files TARGET and DRAFT make a pair, and what it may bring here."""
+@click.argument("target")
+@click.argument("draft", required=False)
+def pair(target: str, draft: str | None) -> None:
+    """Say whether TARGET and DRAFT make a pair, and what it may bring here: files, names, or org/repo on the hub.
+
+    Without DRAFT one is looked for here and, for a target's family, on the hub; nothing is fetched.
+    """
     from edgespec.terminal.models import paired  # noqa: PLC0415
 
     for line in paired(target, draft):

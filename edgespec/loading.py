@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 from . import pairfile
@@ -66,8 +65,7 @@ def load(
         opened.callback(target.close)
         second = None
         if draft is not None:
-            # Only the target's output must not depend on the width of its passes.
-            second = open_model(Path(draft), replace(device, exact=0), interrupt)
+            second = open_model(Path(draft), device.of_draft(), interrupt)
             opened.callback(second.close)
         runtime = assemble(
             target,

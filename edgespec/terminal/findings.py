@@ -9,8 +9,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from edgespec.converters.likeness import Likeness
 from edgespec.models import fit
 
@@ -46,7 +44,7 @@ class Findings:
     made: Sequence[Made]
     worth: Worth = Worth((), (1.0, 1.0), 0.0)  # noqa: RUF009 - frozen
     report: Report = field(default_factory=lambda: Report(0))
-    context: int = 0
+    plan: fit.Plan | None = None
     prompts: int = 0
     file: str = ""
     temperature: float = 0.0
@@ -83,7 +81,7 @@ class Findings:
 
     def as_json(self) -> str:
         """The same figures, for a program; seconds and bytes."""
-        plan, worth = self._plan(), self.worth
+        plan, worth = self.plan, self.worth
         return json.dumps(
             {
                 **self.as_pair(),
@@ -95,7 +93,7 @@ class Findings:
                 "ceiling": worth.ceiling._asdict(),
                 "check": self.report.text().splitlines()[-1],
                 "passed": self.passed,
-                "memory": {"needed": plan.needed, "context": plan.context, "fits": plan.fits},
+                "memory": {"needed": plan.needed, "context": plan.context, "fits": plan.fits} if plan else None,
                 "advice": list(self._advice()),
             }
         )
@@ -167,17 +165,12 @@ class Findings:
             yield "A draft of the target's own family shares its vocabulary, costs less and is right more often."
 
     def _memory(self) -> str:
-        plan = self._plan()
+        plan = self.plan
+        if plan is None:
+            return "memory: unknown"
         but = "" if plan.cache is not None else " and a cache of unknown size"
         verdict = "it fits" if plan.fits else "more than is free now: take a coarser quantization or smaller models"
         return f"memory: {plan.needed / 1e9:.2f} GB{but} with a context of {plan.context} tokens; {verdict}"
-
-    def _plan(self) -> fit.Plan:
-        files = [each.output for each in self.made]
-        if all(path.is_file() for path in files):
-            return fit.plan(files, self.context)
-        weights = sum(size(path) for path in files)
-        return fit.Plan(self.context, weights, None, psutil.virtual_memory().available, None)
 
 
 def _texts(tokens: frozenset[str]) -> str:

@@ -13,6 +13,7 @@ import click
 from .progress import progress
 
 if TYPE_CHECKING:
+    from ..backends import Device
     from ..runtime import Runtime
     from ..sampling import Sampling
 
@@ -30,7 +31,8 @@ class Loading:
     verifier: str
     ctx: int
     threads: int
-    gpu_layers: int
+    gpu_layers: int | None
+    draft_gpu_layers: int | None
     exact: int
     provider: str
     backend: str
@@ -38,18 +40,19 @@ class Loading:
 
     def open(self) -> Runtime:
         """Load, with a progress bar for what is measured once."""
-        from ..backends import Device, Interrupt  # noqa: PLC0415
+        from ..backends import Interrupt  # noqa: PLC0415
         from ..errors import VocabularyMismatch  # noqa: PLC0415
         from ..loading import load  # noqa: PLC0415
         from ..pair import Speculation  # noqa: PLC0415
         from ..pairfile import at  # noqa: PLC0415
         from . import background  # noqa: PLC0415
+        from .fitting import fitted  # noqa: PLC0415
 
-        target, draft = files(self.model, self.draft)
+        target, draft = files(self.model, self.draft, self.ctx)
         names = tuple(name.strip() for name in self.drafter.split(",")) if self.drafter is not None else None
         named = self.draft != "auto" or (self.model is not None and at(self.model) is not None)
         speculation = Speculation(names, self._k(), self.verifier, named, self.remember)
-        device = Device(self.ctx, self.threads, self.gpu_layers, self.exact, self.provider, self.backend)
+        device = fitted(target, draft, _device(self, self.exact), anywhere=self.gpu_layers is None)
         interrupt = Interrupt()
 
         def opened(draft: Path | None) -> Runtime:
@@ -117,9 +120,16 @@ class Machine:
     draft: str
     ctx: int
     threads: int
-    gpu_layers: int
+    gpu_layers: int | None
+    draft_gpu_layers: int | None
     provider: str
     backend: str
+
+    def fitted(self, target: Path, draft: Path | None) -> Device:
+        """Where they run, as far as it was asked for, and else what fits."""
+        from .fitting import fitted  # noqa: PLC0415
+
+        return fitted(target, draft, _device(self), anywhere=self.gpu_layers is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +169,20 @@ class Choosing:
         return Sampling(top_k=top_k, seed=self.seed if self.seed is not None else seed, **chosen)
 
 
-def files(model: Path | None, draft: str) -> tuple[Path, Path | None]:
+def _device(given: Loading | Machine, exact: int = 0) -> Device:
+    """What was asked for; layers on the GPU as many as the engine can, where nothing was."""
+    from ..backends import Device  # noqa: PLC0415
+
+    layers = -1 if given.gpu_layers is None else given.gpu_layers
+    own = given.draft_gpu_layers
+    return Device(given.ctx, given.threads, layers, exact, given.provider, given.backend, own)
+
+
+def files(model: Path | None, draft: str, context: int = 0) -> tuple[Path, Path | None]:
     """The target and the draft model that the options name: the demo pair without a model.
 
     What is named and not here is fetched, and said first. A draft is looked for by its name beside the target, in the
-    registry, and among the files that are here.
+    registry, among the files that are here, and on the hub for a model that comes from there.
     """
     from edgespec import models  # noqa: PLC0415
     from edgespec.models import finding  # noqa: PLC0415
@@ -173,7 +192,7 @@ def files(model: Path | None, draft: str) -> tuple[Path, Path | None]:
     known = finding.named(model.as_posix()) if model is not None else None
     wanted = (draft == "auto" and known and known.draft) or None
     if known is not None:
-        target, second = fetched(known.target, wanted)
+        target, second = fetched(known.target, wanted, context=context, look=draft == "auto")
         found = models.Pair(target, second)
     else:
         found = models.demo() if model is None else models.with_draft(model)
@@ -213,9 +232,14 @@ _draft = click.option(
     metavar="PATH|NAME|auto|none",
     help="Draft model [default: auto, the one that is known or found for MODEL]",
 )
-_ctx = click.option("--ctx", default=0, metavar="N", help="Context in tokens [default: the model's, at most 4096]")
+_ctx = click.option(
+    "--ctx", default=0, metavar="N", help="Context in tokens [default: the model's, at most 4096, or what fits]"
+)
 _gpu_layers = click.option(
-    "--gpu-layers", default=-1, metavar="N", help="Layers on the GPU [default: all, where there is one]"
+    "--gpu-layers", type=int, metavar="N", help="Layers on the GPU; -1 is all [default: as many as fit]"
+)
+_draft_gpu_layers = click.option(
+    "--draft-gpu-layers", type=int, metavar="N", help="The draft model's [default: all if they fit, else none]"
 )
 _provider = click.option(
     "--provider", default="auto", metavar="NAME", help="What ONNX Runtime runs on: cpu, cuda ... [default: auto]"
@@ -231,6 +255,7 @@ machine = gathered(
     _ctx,
     click.option("--threads", default=0, metavar="N", help="Measure with so many CPU threads only [default: several]"),
     _gpu_layers,
+    _draft_gpu_layers,
     _provider,
     _backend,
 )
@@ -245,6 +270,7 @@ loading = gathered(
     _ctx,
     click.option("--threads", default=0, metavar="N", help="CPU threads [default: one a physical core]"),
     _gpu_layers,
+    _draft_gpu_layers,
     click.option(
         "--exact",
         default=0,

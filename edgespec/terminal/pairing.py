@@ -15,8 +15,9 @@ from edgespec.converters import pair
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.likeness import Likeness
 from edgespec.converters.whole import whole
+from edgespec.models import fit
 
-from ..backends import Interrupt
+from ..backends import Device, Interrupt
 from ..check import check
 from ..errors import OptionError
 from ..loading import load
@@ -27,6 +28,7 @@ from ..worth import DEPTH, Worth, weigh
 from . import background
 from .converting import run
 from .findings import Findings, Made
+from .fitting import fitted
 from .options import Choosing, Pairing
 from .progress import progress
 from .pulling import checkpoint
@@ -86,6 +88,8 @@ def _convert(order: _Order, sources: Sequence[Path], made: Sequence[Made]) -> No
 
 
 def _measured(order: _Order, found: Findings) -> Findings:
+    target, draft = (each.output for each in found.made)
+    plan = fit.plan(target, draft)
     with ExitStack() as stack:
         runtime = stack.enter_context(_opened(found))
         prompts = read_prompts(order.prompts, runtime)
@@ -96,7 +100,7 @@ def _measured(order: _Order, found: Findings) -> Findings:
             found,
             worth=worth,
             report=report,
-            context=runtime.context,
+            plan=plan,
             prompts=len(prompts),
             file=str(order.prompts or ""),
             temperature=sampling.temperature,
@@ -107,11 +111,13 @@ def _opened(found: Findings) -> Runtime:
     interrupt = Interrupt()
     name = "words" if found.likeness.mismatch else "model"
     target, draft = (each.output for each in found.made)
+    device = fitted(target, draft, Device(), anywhere=True)
     with progress("measuring this machine (once for each model)") as tell:
         runtime = background.call(
             lambda: load(
                 target,
                 draft,
+                device=device,
                 speculation=Speculation((name,), DEPTH),
                 interrupt=interrupt,
                 on_progress=lambda what, share: tell(f"measuring passes of the {what}", share, 1.0),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from ..backends import Device, Interrupt
+from ..backends import Interrupt
 from ..errors import VocabularyMismatch
 from ..machine import physical_cores
 from ..tuning import (
@@ -43,10 +43,8 @@ _MARK = "~"  # before what was not timed
 
 def measured(machine: Machine, budget: float) -> Iterator[Measured]:
     """Measure with a progress bar; on Ctrl-C raises Interrupted once all is closed."""
-    target, draft = files(machine.model, machine.draft)
-    device = Device(
-        machine.ctx, machine.threads, machine.gpu_layers, provider=machine.provider, backend=machine.backend
-    )
+    target, draft = files(machine.model, machine.draft, machine.ctx)
+    device = machine.fitted(target, draft)
     threads = [machine.threads] if machine.threads else thread_counts(physical_cores())
     with progress("measuring this machine") as tell:
 

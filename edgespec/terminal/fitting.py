@@ -1,0 +1,64 @@
+"""Loading what fits into memory, and saying where that is less than was hoped for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..backends import Device
+from ..errors import ModelError
+
+if TYPE_CHECKING:
+    from edgespec.models.fit import Plan
+
+
+def placed(target: Path, draft: Path | None) -> Device:
+    """Where these models run if nothing is asked for; nothing is said of it."""
+    device, _ = _chosen(target, draft, Device(), anywhere=True)
+    return device
+
+
+def fitted(target: Path, draft: Path | None, device: Device, *, anywhere: bool) -> Device:
+    """`device` with the context and the layers on GPUs that there is memory for.
+
+    Args:
+        anywhere: whether it is left to us how many layers go on GPUs.
+
+    Raises:
+        OptionError: what was asked for does not fit.
+    """
+    chosen, lines = _chosen(target, draft, device, anywhere=anywhere)
+    for line in lines:
+        click.echo(line, err=True)
+    return chosen
+
+
+def _chosen(target: Path, draft: Path | None, device: Device, *, anywhere: bool) -> tuple[Device, list[str]]:
+    from edgespec.models import fit  # noqa: PLC0415
+
+    freely = None if not device.exact else 0  # bits are the same on the CPU alone
+    layers = freely if anywhere else device.gpu_layers
+    try:
+        plan = fit.plan(target, draft, fit.Asked(device.context, layers, device.draft_gpu_layers))
+    except (ModelError, OSError):  # what is wrong with the files is told when they are opened
+        return device, []
+    context = device.context or (plan.context if plan.shortened else 0)
+    chosen = replace(device, context=context, gpu_layers=plan.gpu_layers, draft_gpu_layers=plan.draft_gpu_layers)
+    return chosen, list(notices(plan, asked=device.context))
+
+
+def notices(plan: Plan, *, asked: int = 0) -> Iterator[str]:
+    """What a user should know of a plan before the model is slow, or forgets."""
+    if plan.shortened and not asked:
+        yield f"The context is {plan.context} tokens, for memory has room for no more; --ctx N insists on N."
+    if plan.gpu_layers > 0:
+        yield f"{plan.gpu_layers} of {plan.layers} layers fit on the GPU; the rest runs on the CPU."
+    if plan.lacking:
+        yield (
+            f"The model does not fit: {plan.lacking / 1e9:.2f} GB of memory are lacking, so it may be very slow; one "
+            f"of {plan.largest / 1e9:.2f} GB would fit."
+        )
