@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from edgespec import models
+from edgespec import models, pairfile
 from edgespec.models import finding, fit, registry
 from edgespec.models.header import Header, header
 
@@ -41,6 +41,7 @@ def shown(name: str, context: int) -> Iterator[str]:
         pair = models.with_draft(Path(name))
         paths = [path for path in pair if path is not None]
         yield from (f"{path}  {fit.size_of(path) / 1e9:.2f} GB" for path in paths if _require(path))
+        yield from _measured(Path(name))
     else:
         if entry := known.entry:
             yield f"{entry.title}; licence {entry.licence}; needs {entry.needs}"
@@ -60,6 +61,16 @@ def shown(name: str, context: int) -> Iterator[str]:
             yield f"Memory is told once it is here: edgespec models pull {name}"
             return
     yield memory(fit.plan(paths, context or _CONTEXT))
+
+
+def _measured(path: Path) -> Iterator[str]:
+    """What the file of a pair says of it, if `path` is one."""
+    file = pairfile.at(path)
+    about = pairfile.read(file).about if file is not None else {}
+    if known := about.get("measured", {}).get("acceptance"):
+        shares = " ".join(f"{share:.0%}" for share in known)
+        when = f" (measured {about['date']})" if "date" in about else ""
+        yield f"acceptance by depth: {shares}{when}"
 
 
 def memory(plan: fit.Plan) -> str:
