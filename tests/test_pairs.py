@@ -165,6 +165,8 @@ def test_commands_open_a_pair(tmp_path: Path) -> None:
     done = run("models", "pair", folder)
     assert str(DEMO.draft) in done.stdout, done.stderr
     assert str(DEMO.draft) in run("models", "show", folder).stdout
+    written(folder, {**BOTH, "measured": {"acceptance": [0.61, 0.9]}, "date": "2026-01-01"})
+    assert "acceptance by depth: 61% 90% (measured 2026-01-01)\n" in run("models", "show", folder).stdout
     written(folder, {**BOTH, "draft": "gone"})
     assert "names 'gone' as its draft" in refused(run("chat", folder, "-p", "x"))
     assert "no pair file at org/pair.json" in refused(run("chat", "org/pair.json", "-p", "x"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from edgespec import models
+from edgespec import models, pairfile
 from edgespec.models import facts, finding, fit, registry
 from edgespec.models.facts import Facts
 from edgespec.models.finding import TENTH
@@ -52,11 +52,23 @@ def shown(name: str, context: int) -> Iterator[str]:
                 "" if each.path is not None and each.name == str(each.path) and known is None else f"  {_where(each)}"
             )
             yield f"{what:6}  {each.name}  {each.size / 1e9:.2f} GB{here}"
-    if known is not None and known.entry:
+    if known is None:
+        yield from _measured(Path(name))
+    elif known.entry:
         yield f"verified: {known.entry.verified or 'nothing'}"
     yield from planned(target, draft, fit.Asked(context))
     if any(each is not None and each.path is None for each in (target, draft)):
         yield f"to fetch it: edgespec models pull {name}"
+
+
+def _measured(path: Path) -> Iterator[str]:
+    """What the file of a pair says of it, if `path` is one."""
+    file = pairfile.at(path)
+    about = pairfile.read(file).about if file is not None else {}
+    if known := about.get("measured", {}).get("acceptance"):
+        shares = " ".join(f"{share:.0%}" for share in known)
+        when = f" (measured {about['date']})" if "date" in about else ""
+        yield f"acceptance by depth: {shares}{when}"
 
 
 def _where(each: Facts) -> str:
