@@ -109,7 +109,7 @@ def choose(target: Sizes, draft: Sizes | None, free: Memory, asked: Asked) -> Pl
     for found in plans:
         if found.fits:
             return found
-        if running is None and found.lacking <= found.mapped:
+        if running is None and found.in_ram - found.mapped <= free.free:
             running = found
     if running is None:
         raise OptionError(_too_long(target, draft, found, asked))

@@ -235,7 +235,7 @@ def test_weights_that_do_not_fit_may_stay_on_the_disk_and_nothing_else() -> None
     with pytest.raises(OptionError, match="give a smaller --ctx"):
         choose(TARGET, None, Memory(4 * GB), Asked(32768))
     with pytest.raises(OptionError, match=r"a context of 512 tokens .*take a smaller model"):
-        choose(TARGET, DRAFT, Memory(GB // 2), Asked())
+        choose(TARGET, DRAFT, Memory(3 * GB // 8), Asked())
 
 
 def test_an_unknown_cache_is_not_made_up() -> None:

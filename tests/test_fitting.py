@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import huggingface_hub.constants
 import pytest
 
 from edgespec.backends import Device
@@ -14,9 +15,12 @@ from edgespec.errors import OptionError
 from edgespec.loading import load
 from edgespec.models import fit
 from edgespec.models.facts import of_path
+from edgespec.models.finding import Source
+from edgespec.models.hub import Pulled
 from edgespec.models.memory import Gpu, Memory
 from edgespec.models.sizes import sizes
 from edgespec.prices import Prices
+from edgespec.terminal import pulling
 from edgespec.terminal.fitting import fitted, placed
 from edgespec.terminal.gains import promised
 from edgespec.terminal.models import planned
@@ -123,3 +127,17 @@ def test_what_a_pair_promises() -> None:
     assert list(promised(prices, drafting, Share(0.01, 200)))[-1].startswith("better: the draft is too often wrong")
     dear = Prices.of({16: [0.004, 0.004]})
     assert list(promised(prices, dear, None))[-1].startswith("better: the draft is dear for this target")
+
+
+def test_what_memory_cannot_hold_is_told_before_it_is_fetched(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("edgespec.models.memory.memory", lambda: Memory(700 * MB, (Gpu(700 * MB),)))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(pulling, "pulled", lambda source: Pulled(source.repo, "c", (tmp_path / source.file,)))
+    room = 800 * MB
+    target, draft = Source("a/b", "t.gguf", "", room - 5), Source("a/c", "d.gguf", "", 5)
+    assert pulling.fetched(target, draft) == (tmp_path / "t.gguf", tmp_path / "d.gguf")
+    assert capsys.readouterr().err == "Not here yet, so it is fetched, 0.84 GB: a/b t.gguf and a/c d.gguf\n"
+    pulling.fetched(target, replace(draft, size=6))
+    assert "Its 0.84 GB are more than the 0.84 GB of memory that are free" in capsys.readouterr().err

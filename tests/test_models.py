@@ -94,7 +94,9 @@ def test_the_users_own_file_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("[a", "is not TOML"),
         ("[a]\ntarget = 'x.gguf'", "a.target must be"),
         ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = 'big' }", "has size = 'big'; it must be a number"),
+        ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = true }", "has size = True; it must be a number"),
         ("[a]\ntarget = { repo = 'n', file = 'x.gguf', size = 1 }", "it takes org/name and a .gguf file"),
+        ("[a]\ntarget = { repo = 'o/n', file = 'x.bin', size = 1 }", "it takes org/name and a .gguf file"),
         ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = 1 }\nlicense = 'mit'", "has 'license', which means"),
         ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = 1 }\nneeds = 4", "has needs = 4; it must be text"),
     ],
@@ -109,6 +111,13 @@ def test_a_registry_with_a_mistake_says_where(
         registry.entries()
     assert says in str(raised.value)
     assert str(own) in str(raised.value)
+
+
+def test_without_a_file_of_the_users_there_is_what_ships(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    for own in (tmp_path / "none.toml", tmp_path / "file" / "models.toml"):
+        monkeypatch.setattr(registry, "own_file", lambda own=own: own)
+        assert "qwen3-8b" in registry.entries()
 
 
 # --- names
@@ -146,11 +155,14 @@ def test_a_draft_is_found_by_its_vocabulary_and_size(tmp_path: Path, monkeypatch
     small = tmp_path / "other-name.gguf"
     small.write_bytes((DEMO.draft or DEMO.target).read_bytes())
     (tmp_path / "text.gguf").write_text("no model")
-    (tmp_path / "mmproj-x.gguf").write_bytes(small.read_bytes())
+    (tmp_path / "mmproj-x.gguf").write_bytes(small.read_bytes() + b"x")
     assert finding.local_draft(target) is None, "more than a tenth"
     with target.open("ab") as file:
-        file.truncate(11 * small.stat().st_size)
+        file.truncate(12 * small.stat().st_size)
     assert finding.local_draft(target) == small
+    smaller = tmp_path / "smaller.gguf"
+    smaller.write_bytes(small.read_bytes()[:-1000])
+    assert finding.local_draft(target) == small, "the largest of them"
     assert finding.local_draft(tmp_path / "missing.gguf") is None
 
 
@@ -189,7 +201,9 @@ def test_half_a_file_is_never_opened(env: dict[str, str], tmp_path: Path) -> Non
         offline = run({**env, "HF_HUB_OFFLINE": "1"}, "chat", name, "-p", "x", "--draft", "none")
         assert offline.returncode == 1
         assert "is not in the cache, and HF_HUB_OFFLINE forbids" in offline.stderr
-    assert "GGUF files in" not in run(env, "models", "list").stdout
+    listed = run(env, "models", "list")
+    assert listed.returncode == 0, listed.stderr
+    assert "GGUF files in" not in listed.stdout
     pulled = run(env, "models", "pull", "org/tiny-GGUF").stdout.partition("  ")[0]
     assert Path(pulled).read_bytes() == DEMO.target.read_bytes(), "it goes on where it ended"
 
@@ -207,6 +221,16 @@ def test_what_is_not_here_is_listed_and_shown(env: dict[str, str]) -> None:
     assert "edgespec models pull qwen3-8b" in shown.stdout
 
 
+def test_a_draft_that_is_not_to_be_had_is_left_out(env: dict[str, str]) -> None:
+    own = Path(env["XDG_CONFIG_HOME"]) / "edgespec" / "models.toml"
+    own.write_text(PAIR.replace("org/tinier-GGUF", "org/gone-GGUF"))
+    chat = run(env, "chat", "tiny", "-p", "A train.", "--temp", "0", "--max-tokens", "4", "--k", "0", "--json")
+    assert chat.returncode == 0, chat.stderr
+    assert "The draft model is left out: org/gone-GGUF is not at http" in chat.stderr
+    listed = run(env, "models", "list").stdout
+    assert next(line for line in listed.splitlines() if line.startswith("tiny ")).split()[2:4] == ["in", "part"]
+
+
 def test_a_repository_brings_a_draft_of_its_family(env: dict[str, str], stand_in: StandIn, tmp_path: Path) -> None:
     target, draft = DEMO.target.read_bytes() + bytes(10_000_000), (DEMO.draft or DEMO.target).read_bytes()
     with serving({"a/Talk-7B-GGUF": {"t-Q4_K_M.gguf": target}, "a/Talk-0.5B-GGUF": {"d-Q4_K_M.gguf": draft}}) as hub:
@@ -222,11 +246,18 @@ def test_a_repository_brings_a_draft_of_its_family(env: dict[str, str], stand_in
         assert "vocabulary: the same" in paired.stdout
         assert "size: the draft has 10% of the target's bytes; good" in paired.stdout
         assert "speedup: told once both are here" in paired.stdout
+        named = run(env, "models", "pair", "a/Talk-7B-GGUF", "a/Talk-0.5B-GGUF")
+        assert "draft   a/Talk-0.5B-GGUF d-Q4_K_M.gguf" in named.stdout, named.stderr
+        assert "found:" not in named.stdout
+        hub.repos["a/Two"] = {"x-Q4_K_M.gguf": draft, "x-Q8_0.gguf": draft}
+        long = run(env, "chat", "a/Two", "-p", "A train.", "--ctx", "16000000")
+        assert "Error: nothing of a/Two fits into" in long.stderr
         assert not list(tmp_path.rglob("*.gguf")), "nothing was fetched"
         asked = ("chat", "a/Talk-7B-GGUF", "-p", "A train.", "--temp", "0", "--max-tokens", "4", "--k", "2", "--json")
+        searches = hub.searches
         alone = run({**env, "HF_HOME": str(tmp_path / "other")}, *asked, "--draft", "none")
         assert alone.returncode == 0, alone.stderr
-        searches = hub.searches
+        assert hub.searches == searches, "none is wanted"
         hub.on_search = Fault(503)
         without = run({**env, "HF_HOME": str(tmp_path / "third")}, *asked)
         assert without.returncode == 0, without.stderr
@@ -239,7 +270,7 @@ def test_a_repository_brings_a_draft_of_its_family(env: dict[str, str], stand_in
         assert "The draft model is a/Talk-0.5B-GGUF, of the family talk, found on the hub; --draft none" in lines[0]
         assert lines[1].startswith("Not here yet, so it is fetched, 0.03 GB: a/Talk-7B-GGUF t-Q4_K_M.gguf and a/Talk-0")
         assert '"model"' in first.stdout
-        assert hub.searches == searches + 2, "one of them in vain, none with --draft none"
+        assert hub.searches == searches + 2, "one of them in vain"
         before = len(hub.asked)
         again = run({**env, "HF_HUB_OFFLINE": "1"}, *asked)
         assert (again.returncode, again.stderr) == (0, "")

@@ -236,6 +236,7 @@ def test_the_registrys_drafts_come_first(stand_in: StandIn, monkeypatch: pytest.
         "one": entry("tal", registry.File("b/other", "b.gguf", len(stranger))),
         "two": entry("talk", registry.File("a/Talk-0.6B-GGUF", "a.gguf", len(DRAFT))),
         "three": entry("walk", registry.File("a/none", "a.gguf", 1)),
+        "four": entry("talk", registry.File("org/Talk-2B-Instruct", "a.gguf", len(BIG) // 10 + 1)),
     }
     monkeypatch.setattr(scouting, "entries", lambda: known)
     found = drafted()
@@ -243,7 +244,7 @@ def test_the_registrys_drafts_come_first(stand_in: StandIn, monkeypatch: pytest.
     assert found.source == Source("a/Talk-0.6B-GGUF", "a.gguf", "", len(DRAFT))
     assert found.why == "the registry's draft for talk"
     assert stand_in.searches == 0
-    assert not [path for _, path, _ in stand_in.asked if "a/none" in path]
+    assert not [path for _, path, _ in stand_in.asked if "a/none" in path or "-2B" in path]
 
 
 def test_requests_are_few(stand_in: StandIn, stranger: bytes) -> None:

@@ -48,9 +48,7 @@ def shown(name: str, context: int) -> Iterator[str]:
     draft = _own_draft(name, target, known)
     for what, each in (("target", target), ("draft", draft)):
         if each is not None:
-            here = (
-                "" if each.path is not None and each.name == str(each.path) and known is None else f"  {_where(each)}"
-            )
+            here = f"  {_where(each)}" if known is not None else ""
             yield f"{what:6}  {each.name}  {each.size / 1e9:.2f} GB{here}"
     if known is None:
         yield from _measured(Path(name))

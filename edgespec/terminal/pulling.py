@@ -33,6 +33,7 @@ def fetched(
         size = sum(source.size for source in lacking)
         about = f", {size / 1e9:.2f} GB" if all(source.size for source in lacking) else ""
         click.echo(f"Not here yet, so it is fetched{about}: {' and '.join(map(str, lacking))}", err=True)
+        _warn(sum(source.size for source in here if source is not None))
     path = here[target] or pulled(target).paths[0]
     if draft is None:
         return path, None
@@ -41,6 +42,19 @@ def fetched(
     except HubError as error:
         click.echo(f"The draft model is left out: {error}", err=True)
         return path, None
+
+
+def _warn(size: int) -> None:
+    """Say it before gigabytes come that there is no memory for."""
+    from edgespec.models import fit, memory  # noqa: PLC0415
+
+    room = fit.room(memory.memory())
+    if size > room:
+        click.echo(
+            f"Its {size / 1e9:.2f} GB are more than the {room / 1e9:.2f} GB of memory that are free, so it may be very "
+            "slow. Ctrl-C ends the fetching.",
+            err=True,
+        )
 
 
 def _scouted(target: Source, draft: Source | None, context: int, *, look: bool) -> tuple[Source, Source | None]:
