@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -44,7 +43,6 @@ class _Order:
 
     folder: Path
     fmt: str
-    quantizations: tuple[str, str]
     prompts: Path | None
     max_tokens: int
     force: bool
@@ -61,7 +59,7 @@ def make(pairing: Pairing, folder: Path, fmt: str, quant: str | None, *, force: 
         raise OptionError(f"--max-tokens is {tokens}; it must be 1 or more")
     parsed(pairing.prompts)
     pair.check_folder(folder, force)
-    order = _Order(folder, fmt, (quantizations[0], quantizations[1]), pairing.prompts, tokens, force)
+    order = _Order(folder, fmt, pairing.prompts, tokens, force)
     given = pairing.pair or ()
     sources = [checkpoint(source) for source in given]
     likeness = Likeness.of(*map(Checkpoint.open, sources))
@@ -90,8 +88,7 @@ def _convert(order: _Order, sources: Sequence[Path], made: Sequence[Made]) -> No
 def _measured(order: _Order, found: Findings) -> Findings:
     target, draft = (each.output for each in found.made)
     plan = fit.plan(target, draft)
-    with ExitStack() as stack:
-        runtime = stack.enter_context(_opened(found))
+    with _opened(found) as runtime:
         prompts = read_prompts(order.prompts, runtime)
         sampling = Choosing(*[None] * len(fields(Choosing))).sampling(runtime.sampling, seed=0)
         worth = _worth(runtime, prompts, sampling, order.max_tokens)
