@@ -117,8 +117,8 @@ def test_plans_in_words(demo: dict[str, Path], having: Callable[..., None]) -> N
     having(1000 * MB, [445 * MB])
     assert "and 0.47 on GPUs: it fits\nGPU: 1 of 5 layers of the target, all layers of the draft" in words()
     target = replace(target, sizes=replace(target.sizes, cache=None, layers=()))
-    having(1000 * MB)
-    assert "+ cache unknown until it is here for 2048 tokens +" in words()
+    said = "memory: weights 0.02 GB, and a cache for 2048 tokens, not known yet; free are 1.05, and 0.47 on GPUs: "
+    assert words() == f"{said}its weights fit"
 
 
 def test_what_a_pair_promises() -> None:
