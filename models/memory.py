@@ -42,8 +42,12 @@ def memory() -> Memory:
 
 
 def used_by_llamacpp(found: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """Those it takes: integrated ones only where there is no other, as in its llama_model_load_from_file."""
-    return tuple(gpu for gpu in found if not gpu.shared) or found[:1]
+    """Those it takes: integrated ones only where there is no other, as in its llama_model_load_from_file.
+
+    One that tells of no free memory does not tell; what goes there is left to llama.cpp.
+    """
+    taken = tuple(gpu for gpu in found if not gpu.shared) or found[:1]
+    return tuple(gpu for gpu in taken if gpu.free)
 
 
 def _gpus() -> Iterator[Gpu]:

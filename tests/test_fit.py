@@ -292,6 +292,7 @@ def test_integrated_gpus_count_only_where_there_is_no_other() -> None:
     assert used_by_llamacpp((one, other)) == (other,)
     assert used_by_llamacpp((one, one)) == (one,)
     assert used_by_llamacpp(()) == ()
+    assert used_by_llamacpp((one, Gpu(0))) == (), "it does not tell"
 
 
 def test_layers_that_are_asked_for_are_honoured_or_refused() -> None:

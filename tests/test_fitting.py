@@ -68,7 +68,13 @@ def test_what_is_less_than_hoped_for_is_said(
     device = fitted(target, draft, Device(), anywhere=True)
     assert device.draft_gpu_layers == -1
     assert 0 < device.gpu_layers < 5
-    assert capsys.readouterr().err == f"{device.gpu_layers} of 5 layers fit on the GPU; the rest runs on the CPU.\n"
+    assert capsys.readouterr().err == f"{device.gpu_layers} of 5 layers fit on the GPU; the CPU runs the rest.\n"
+    fitted(target, draft, Device(gpu_layers=device.gpu_layers), anywhere=False)
+    fitted(target, draft, Device(exact=2), anywhere=True)
+    assert capsys.readouterr().err == "", "that was asked for"
+    having(1000 * MB, [410 * MB])
+    assert fitted(target, draft, Device(), anywhere=True).gpu_layers == 0
+    assert capsys.readouterr().err == "No layer fits on the GPU; the CPU runs the rest.\n"
 
 
 def test_what_is_asked_for_is_not_changed(demo: dict[str, Path], having: Callable[..., None], tmp_path: Path) -> None:
@@ -111,8 +117,8 @@ def test_plans_in_words(demo: dict[str, Path], having: Callable[..., None]) -> N
     having(1000 * MB, [445 * MB])
     assert "and 0.47 on GPUs: it fits\nGPU: 1 of 5 layers of the target, all layers of the draft" in words()
     target = replace(target, sizes=replace(target.sizes, cache=None, layers=()))
-    having(1000 * MB)
-    assert "+ cache unknown until it is here for 2048 tokens +" in words()
+    said = "memory: weights 0.02 GB, and a cache for 2048 tokens, not known yet; free are 1.05, and 0.47 on GPUs: "
+    assert words() == f"{said}its weights fit"
 
 
 def test_what_a_pair_promises() -> None:

@@ -48,15 +48,16 @@ def _chosen(target: Path, draft: Path | None, device: Device, *, anywhere: bool)
         return device, []
     context = device.context or (plan.context if plan.shortened else 0)
     chosen = replace(device, context=context, gpu_layers=plan.gpu_layers, draft_gpu_layers=plan.draft_gpu_layers)
-    return chosen, list(notices(plan, asked=device.context))
+    return chosen, list(_notices(plan, freely=layers is None, shortened=bool(context) and not device.context))
 
 
-def notices(plan: Plan, *, asked: int = 0) -> Iterator[str]:
-    """What a user should know of a plan before the model is slow, or forgets."""
-    if plan.shortened and not asked:
+def _notices(plan: Plan, *, freely: bool, shortened: bool) -> Iterator[str]:
+    """What a user should know of a plan before the model is slow, or forgets; what he asked for himself he knows."""
+    if shortened:
         yield f"The context is {plan.context} tokens, for memory has room for no more; --ctx N insists on N."
-    if plan.gpu_layers > 0:
-        yield f"{plan.gpu_layers} of {plan.layers} layers fit on the GPU; the rest runs on the CPU."
+    if freely and plan.gpu_layers >= 0:
+        count = f"{plan.gpu_layers} of {plan.layers} layers fit" if plan.gpu_layers else "No layer fits"
+        yield f"{count} on the GPU; the CPU runs the rest."
     if plan.lacking:
         yield (
             f"The model does not fit: {plan.lacking / 1e9:.2f} GB of memory are lacking, so it may be very slow; one "

@@ -82,17 +82,19 @@ def planned(target: Facts, draft: Facts | None, asked: fit.Asked) -> Iterator[st
     except OptionError as error:
         yield f"memory: it does not fit: {error}"
         return
-    cache = "cache unknown until it is here" if plan.cache is None else f"cache {plan.cache / 1e9:.2f}"
-    parts = f"weights {plan.weights / 1e9:.2f} + {cache} for {plan.context} tokens + buffers {plan.buffers / 1e9:.2f}"
+    known = plan.cache is not None
+    rest = f"cache {(plan.cache or 0) / 1e9:.2f} for {plan.context} tokens + buffers {plan.buffers / 1e9:.2f}"
+    total = f" = {plan.needed / 1e9:.2f} GB" if known else f" GB, and a cache for {plan.context} tokens, not known yet"
     gpus = f", and {sum(gpu.free for gpu in free.gpus) / 1e9:.2f} on GPUs" if free.gpus else ""
-    verdict = "it fits" if plan.fits else "it does not fit"
-    yield f"memory: {parts} = {plan.needed / 1e9:.2f} GB; free are {free.free / 1e9:.2f}{gpus}: {verdict}"
+    verdict = "it does not fit" if not plan.fits else "it fits" if known else "its weights fit"
+    weights = f"weights {plan.weights / 1e9:.2f}" + (f" + {rest}" if known else "")
+    yield f"memory: {weights}{total}; free are {free.free / 1e9:.2f}{gpus}: {verdict}"
     if not plan.fits:
         yield (
             f"to do: {plan.lacking / 1e9:.2f} GB are lacking, so it would be very slow; close other programs, or take "
             f"models of {plan.largest / 1e9:.2f} GB together: a coarser quantization, or fewer parameters"
         )
-    if free.gpus:
+    if plan.layers and free.gpus:
         yield f"GPU: {_layers(plan.gpu_layers, plan.layers)} of the target" + (
             f", {_layers(plan.draft_gpu_layers, 0)} of the draft" if draft is not None else ""
         )
