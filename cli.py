@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgespec.terminal.options import PATH, Benching, Choosing, Loading, Machine, benching, choosing, loading, machine
+from edgespec.terminal.benching import Benching, benching
+from edgespec.terminal.options import PATH, Choosing, Loading, Machine, Pairing, choosing, loading, machine, pairing
 from edgespec.terminal.progress import has_colour, progress
 
 if TYPE_CHECKING:
@@ -112,28 +113,37 @@ def check(loading: Loading, choosing: Choosing, file: Path | None) -> None:
 
 
 @app.command()
-@click.argument("source", type=PATH)
+@click.argument("source", type=PATH, required=False)
 @click.option("--to", "fmt", default="gguf", show_default=True, metavar="FORMAT", help="Format to write")
 @click.option("--quant", metavar="NAME", help="Quantization; a wrong name lists them  [default: 8 bits]")
-@click.option("--out", "output", type=PATH, required=True, metavar="PATH", help="File, or for onnx folder, to write")
-@click.option("--force", is_flag=True, help="Overwrite an existing file or converted folder")
-def convert(source: Path, fmt: str, quant: str | None, output: Path, force: bool) -> None:
-    """Convert SOURCE, the folder of a Hugging Face checkpoint or org/name on the hub, to a quantized model."""
+@click.option(
+    "--out", "output", type=PATH, required=True, metavar="PATH", help="File, or for onnx and --pair folder, to write"
+)
+@click.option("--force", is_flag=True, help="Overwrite an existing file, converted folder or pair")
+@pairing
+def convert(source: Path | None, fmt: str, quant: str | None, output: Path, force: bool, pairing: Pairing) -> None:
+    """Convert SOURCE, the folder of a Hugging Face checkpoint or org/name on the hub, to a quantized model.
+
+    With --pair, a target and its draft into the folder --out, for `edgespec chat FOLDER`; and measure how often the
+    draft is right, what it brings on this machine, and that it changes no word.
+    """
+    if (source is None) == (pairing.pair is None):
+        raise click.UsageError("give one checkpoint, or two with --pair TARGET DRAFT")
+    if source is None:
+        from edgespec.terminal.pairing import make  # noqa: PLC0415
+
+        sys.exit(0 if make(pairing, output, fmt, quant, force=force) else FAILED)
+    if pairing.asked:
+        raise click.UsageError(f"{pairing.asked} is for --pair TARGET DRAFT")
     from edgespec import converters  # noqa: PLC0415
+    from edgespec.terminal.converting import run, size  # noqa: PLC0415
     from edgespec.terminal.pulling import checkpoint  # noqa: PLC0415
 
     source = checkpoint(source)
-    quant = quant or converters.default_quantization(fmt)
+    quant = converters.chosen_quantization(fmt, quant)
     steps = converters.convert(source, output, fmt=fmt, quantization=quant, force=force)
-    with progress(f"converting to {quant}") as tell:
-        for step in steps:
-            match step:
-                case converters.Note(text):
-                    click.echo(f"Note: {text}", err=True)
-                case converters.Progress(what, done, total):
-                    tell(what, done, total)
-    files = [path for path in output.rglob("*") if path.is_file()] or [output]
-    click.echo(f"{output}: {sum(path.stat().st_size for path in files) / 1e6:.1f} MB, {quant}", err=True)
+    run(steps, f"converting to {quant}")
+    click.echo(f"{output}: {size(output) / 1e6:.1f} MB, {quant}", err=True)
 
 
 @app.command()
@@ -183,7 +193,7 @@ def models() -> None:
 
 @models.command("list")
 def list_models() -> None:
-    """The pairs that are known by name, and which are here."""
+    """The pairs that are known by name, which are here, and what else is in the cache of the Hugging Face tools."""
     from edgespec.terminal.models import listed  # noqa: PLC0415
 
     for line in listed():
@@ -192,9 +202,9 @@ def list_models() -> None:
 
 @models.command()
 @click.argument("name")
-@click.option("--ctx", default=0, metavar="N", help="Context in tokens  [default: 4096]")
+@click.option("--ctx", default=0, metavar="N", help="Context in tokens  [default: at most 4096]")
 def show(name: str, ctx: int) -> None:
-    """NAME's files and sizes, what of it is here, and whether it fits into memory."""
+    """NAME's files and sizes, what of it is here, and how it fits into memory; also before it is fetched."""
     from edgespec.terminal.models import shown  # noqa: PLC0415
 
     for line in shown(name, ctx):
@@ -203,22 +213,27 @@ def show(name: str, ctx: int) -> None:
 
 @models.command()
 @click.argument("name")
-def pull(name: str) -> None:
+@click.option("--quant", default="", metavar="NAME", help="Quantization of the target, of a repository with several")
+@click.option("--revision", default="main", metavar="NAME", help="Branch, tag or commit of its repository")
+def pull(name: str, quant: str, revision: str) -> None:
     """Fetch NAME, a pair of the list, or org/repo[:QUANTIZATION] on the hub, into the cache of the Hugging Face tools.
 
     What is here already is not fetched again; a pull that was interrupted goes on where it ended.
     """
     from edgespec.terminal.pulling import everything  # noqa: PLC0415
 
-    for found in everything(name):
+    for found in everything(name, quant, revision):
         click.echo(f"{found.paths[0]}  (commit {found.commit[:12]})")
 
 
 @models.command()
-@click.argument("target", type=PATH)
-@click.argument("draft", type=PATH, required=False)
-def pair(target: Path, draft: Path | None) -> None:
-    """Say whether the files TARGET and DRAFT make a pair, and what it may bring here."""
+@click.argument("target")
+@click.argument("draft", required=False)
+def pair(target: str, draft: str | None) -> None:
+    """Say whether TARGET and DRAFT make a pair, and what it may bring here: files, names, or org/repo on the hub.
+
+    Without DRAFT one is looked for here and, for a target's family, on the hub; nothing is fetched.
+    """
     from edgespec.terminal.models import paired  # noqa: PLC0415
 
     for line in paired(target, draft):

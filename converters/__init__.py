@@ -10,6 +10,7 @@
     card.py         name and licence, chat templates, sampling defaults
     pool.py         threads that work on a stream
     whole.py        a file that is there whole or not at all; folder.py is the same of a folder
+    pair.py         two checkpoints into one folder; likeness.py compares them, again.py knows what was made before
 
     gguf.py         the GGUF writer; gguf_graph.py is what llama.cpp is told of a graph
     quantize.py     llama.cpp's own quantizer, block by block
@@ -64,9 +65,12 @@ def quantizations(fmt: str) -> tuple[str, ...]:
     return tuple(_writer(fmt).quantizations())
 
 
-def default_quantization(fmt: str) -> str:
-    """What `convert` takes where no quantization is named. OptionError if the format is unknown."""
-    return str(_writer(fmt).DEFAULT)
+def chosen_quantization(fmt: str, name: str | None) -> str:
+    """The quantization of this name as the format writes it, its default without one. OptionError for one unknown."""
+    writer = _writer(fmt)
+    quantization = (name or str(writer.DEFAULT)).lower()
+    writer.check(quantization)
+    return quantization
 
 
 def convert(
@@ -80,8 +84,7 @@ def convert(
     """
     source, output = Path(source), Path(output)
     writer = _writer(fmt)
-    quantization = quantization.lower() or writer.DEFAULT
-    writer.check(quantization)
+    quantization = chosen_quantization(fmt, quantization)
     _check_output(writer, output, force)
     checkpoint = import_module("edgespec.converters.checkpoint").Checkpoint.open(source)
     steps: Iterator[Progress | Note] = writer.write(checkpoint, output, quantization, force)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from edgespec.converters.whole import check_parent, check_room, reason, sync_folder
+from edgespec.converters.whole import beside, check_parent, check_room, reason, sweep, sync_folder
 from edgespec.errors import ConversionError
 
 
@@ -40,8 +39,9 @@ def whole_folder(output: Path, size: int, replace: bool) -> Iterator[Path]:
     room for them nothing is started. An empty folder of that name gives way, and with `replace` a full one.
     Failures to create, write or rename raise ConversionError.
     """
-    part = _beside(output, "part")
+    part = beside(output, "part")
     try:
+        sweep(output)
         check_room(output, size)
         part.mkdir()
         yield part
@@ -56,25 +56,37 @@ def whole_folder(output: Path, size: int, replace: bool) -> Iterator[Path]:
 
 
 def _settle(part: Path, output: Path, replace: bool) -> None:
-    old = _beside(output, "old")
-    if replace and output.exists():
-        output.rename(old)
+    """Give `part` its name. What has it gives way with `replace`, however often another process was first."""
+    old = beside(output, "old")
     try:
-        with suppress(OSError):
-            output.rmdir()  # an empty folder: Windows renames onto none
-        if output.exists() or output.is_symlink():
-            raise FileExistsError
-        part.rename(output)
+        while not _renamed(part, output):
+            if not replace:
+                raise FileExistsError
+            shutil.rmtree(old, ignore_errors=True)
+            with suppress(FileNotFoundError):  # another took it away
+                output.rename(old)
     except BaseException:
         if old.exists() and not output.exists():
             old.rename(output)
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
     sync_folder(output.parent)
 
 
-def _beside(output: Path, suffix: str) -> Path:
-    return output.with_name(f"{output.name}.{secrets.token_hex(4)}.{suffix}")
+def _renamed(part: Path, output: Path) -> bool:
+    """Whether `part` has the name now; not if a folder with something in it, or anything else, has it."""
+    with suppress(OSError):
+        output.rmdir()  # an empty folder: Windows renames onto none
+    if output.exists() or output.is_symlink():
+        return False
+    try:
+        part.rename(output)
+    except OSError:
+        if output.exists():  # it came into being just now
+            return False
+        raise
+    return True
 
 
 def _sync(path: Path) -> None:

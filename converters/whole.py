@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from edgespec.errors import ConversionError
+
+_FORGOTTEN = 3600  # seconds without a change, after which what has a temporary name is nobody's
 
 
 @contextmanager
@@ -55,8 +59,9 @@ def whole(output: Path, size: int, force: bool) -> Iterator[BinaryIO]:
     `size` is the number of bytes to come: without room for them nothing is started. Failures to create,
     write or rename raise ConversionError.
     """
-    part = output.with_name(f"{output.name}.{secrets.token_hex(4)}.part")
+    part = beside(output, "part")
     try:
+        sweep(output)
         check_room(output, size)
         with part.open("xb") as file:
             yield file
@@ -68,6 +73,22 @@ def whole(output: Path, size: int, force: bool) -> Iterator[BinaryIO]:
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
+
+
+def beside(output: Path, suffix: str) -> Path:
+    """A name of its own in the folder of `output`, so that several may write at once, and the last step is a rename."""
+    return output.with_name(f"{output.name}.{secrets.token_hex(4)}.{suffix}")
+
+
+def sweep(output: Path) -> None:
+    """Delete what killed conversions to `output` left. One that lives writes more often than once in so long."""
+    for path in output.parent.glob(f"{glob.escape(output.name)}.????????.*"):
+        if path.suffix not in {".part", ".old"}:
+            continue
+        with suppress(OSError):
+            states = [each.stat() for each in (path, *path.rglob("*"))]
+            if max(max(state.st_mtime, state.st_ctime) for state in states) < time.time() - _FORGOTTEN:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def check_room(output: Path, size: int) -> None:

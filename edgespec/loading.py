@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
+from . import pairfile
 from .backends import (
     Device,
     Interrupt,
@@ -44,8 +44,9 @@ def load(
     """Load a target, and a draft model if one is given, and measure what passes cost unless that is known.
 
     Args:
-        model: a GGUF file, or the folder of an ONNX model that edgespec converted.
-        draft: a small one, of either kind.
+        model: a GGUF file, or the folder of an ONNX model that edgespec converted; or the file of a pair, or its
+            folder, which name a target and its draft.
+        draft: a small one, of either kind. It comes before that of a pair.
         interrupt: set it from another thread to give up loading.
         on_progress: told how far measuring is; it runs once for each model and machine.
 
@@ -56,13 +57,15 @@ def load(
     """
     device, interrupt = device or Device(), interrupt or Interrupt()
     speculation = speculation or Speculation()
+    if (file := pairfile.at(Path(model))) is not None:
+        pair = pairfile.read(file)
+        model, draft = pair.target, draft or pair.draft
     with ExitStack() as opened:
         target = open_model(Path(model), device, interrupt)
         opened.callback(target.close)
         second = None
         if draft is not None:
-            # Only the target's output must not depend on the width of its passes.
-            second = open_model(Path(draft), replace(device, exact=0), interrupt)
+            second = open_model(Path(draft), device.of_draft(), interrupt)
             opened.callback(second.close)
         runtime = assemble(
             target,

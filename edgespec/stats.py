@@ -36,6 +36,9 @@ class Stats:
     by_drafter: dict[str, tuple[int, int]]
     #: Rounds by the number of tokens drafted.
     k_histogram: dict[int, int]
+    #: By depth in a draft, from its first token on: how often a token there was tried, all before it being accepted,
+    #: and how often it was accepted.
+    by_depth: tuple[tuple[int, int], ...]
 
     @property
     def tokens_per_second(self) -> float:
@@ -69,6 +72,9 @@ class Tally:
     drafted: Counter[str] = field(default_factory=Counter)
     accepted: Counter[str] = field(default_factory=Counter)
     lengths: Counter[int] = field(default_factory=Counter)
+    #: Rounds by how deep a draft was tried, and by how deep it was accepted.
+    tried: Counter[int] = field(default_factory=Counter)
+    reached: Counter[int] = field(default_factory=Counter)
     plain: list[float] = field(default_factory=list)
 
     def add(self, round: Round, seconds: float) -> None:  # noqa: A002
@@ -82,6 +88,9 @@ class Tally:
         if round.draft:
             self.drafted.update(round.draft.drafters)
             self.accepted.update(round.draft.drafters[node] for node in round.path)
+            depth = len(round.path)
+            self.reached[depth] += 1
+            self.tried[depth + ((round.path[-1] if depth else -1) in round.draft.parents)] += 1
 
     def stats(self, plain_seconds: float | None) -> Stats:
         """The figures now; `plain_seconds` is the price of a plain step."""
@@ -100,4 +109,12 @@ class Tally:
             plain_tokens_per_second=1 / plain_seconds if plain_seconds else None,
             by_drafter={name: (n, self.accepted[name]) for name, n in sorted(self.drafted.items())},
             k_histogram=dict(sorted(self.lengths.items())),
+            by_depth=tuple(
+                (_at_least(depth, self.tried), _at_least(depth, self.reached))
+                for depth in range(1, max(self.tried, default=0) + 1)
+            ),
         )
+
+
+def _at_least(depth: int, rounds: Counter[int]) -> int:
+    return sum(n for deep, n in rounds.items() if deep >= depth)

@@ -7,7 +7,9 @@ of the drafter.
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -33,12 +35,19 @@ OnProgress = Callable[[str, float], None]
 Opener = Callable[[int], AbstractContextManager[tuple[Session, Session | None]]]
 
 
-def committed(acceptance: float, k: int) -> float:
+#: The chance that a drafted token is accepted once all before it were: the same for all, or by depth; then the last
+#: one holds for all that is deeper.
+Chances = float | Sequence[float]
+
+
+def committed(acceptance: Chances, k: int) -> float:
     """Tokens that a round over `k` drafted ones commits on the average."""
-    return sum(acceptance**i for i in range(k + 1))
+    each = acceptance if isinstance(acceptance, Sequence) else (acceptance,)
+    chances = (each[min(depth, len(each) - 1)] for depth in range(k))
+    return sum(itertools.accumulate(chances, operator.mul, initial=1.0))
 
 
-def speedup(curve: Sequence[float], step: float, acceptance: float, k: int) -> float:
+def speedup(curve: Sequence[float], step: float, acceptance: Chances, k: int) -> float:
     """How many times faster than plain decoding rounds of `k` drafted tokens are; `curve` is as `Prices.curve`.
 
     Args:
@@ -54,7 +63,7 @@ class Best(NamedTuple):
     speedup: float
 
 
-def best(curve: Sequence[float], step: float, acceptance: float) -> Best:
+def best(curve: Sequence[float], step: float, acceptance: Chances) -> Best:
     """The best draft length of those priced, the shortest of equals."""
     k = max(range(len(curve)), key=lambda k: (speedup(curve, step, acceptance, k), -k))
     return Best(k, speedup(curve, step, acceptance, k))
@@ -144,7 +153,7 @@ def opener(target: Path, draft: Path | None, device: Device, interrupt: Interrup
                 if draft is None:
                     yield session, None
                     return
-                with closing(open_model(draft, asked, interrupt)) as second:
+                with closing(open_model(draft, asked.of_draft(), interrupt)) as second:
                     require_same_tokens(model.vocabulary, second.vocabulary)
                     with closing(second.session(context)) as drafting:
                         yield session, drafting

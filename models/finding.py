@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgespec.backends import require_same_tokens
-from edgespec.errors import EdgespecError, ModelFileError, OptionError, VocabularyMismatch
+from edgespec.backends import Labels, require_same_tokens
+from edgespec.errors import EdgespecError, OptionError
 
+from .header import header
+from .listing import is_model
 from .registry import Entry, File, entries
+from .sizes import is_onnx, size_of
 
 if TYPE_CHECKING:
     from .hub import OnProgress, Pulled
@@ -18,7 +23,7 @@ if TYPE_CHECKING:
 
 # The hub's package takes a third of a second to load, and paths need none.
 
-_TENTH = 10  # a draft model has at most this part of the target's bytes
+TENTH = 10  #: a draft model has at most this part of the target's bytes
 _LOOKED_AT = 8  # files that are opened while a draft is looked for
 
 
@@ -47,11 +52,11 @@ class Source:
         found = Hub().find(self.repo, self.choose())
         return found.paths[0] if found else None
 
-    def pull(self, on_progress: OnProgress | None = None) -> Pulled:
+    def pull(self, on_progress: OnProgress | None = None, revision: str = "main") -> Pulled:
         """Have it here. Raises HubError."""
         from .hub import Hub  # noqa: PLC0415
 
-        return Hub().pull(self.repo, self.choose(), on_progress=on_progress)
+        return Hub().pull(self.repo, self.choose(), revision=revision, on_progress=on_progress)
 
     def __str__(self) -> str:
         return f"{self.repo} {self.file or self.quantization}".rstrip()
@@ -73,7 +78,7 @@ def named(text: str) -> Named | None:
         OptionError: it is neither.
     """
     path = Path(text)
-    if not text or text == "." or _exists(path) or path.suffix.lower() == ".gguf":
+    if not text or text == "." or _exists(path) or path.suffix.lower() in {".gguf", ".json"}:
         return None
     if (entry := entries().get(text)) is not None:
         return Named(Source.of(entry.target), Source.of(entry.draft) if entry.draft else None, entry)
@@ -96,39 +101,62 @@ def named(text: str) -> Named | None:
 def local_draft(target: Path) -> Path | None:
     """The largest model that is here, shares the target's vocabulary and has at most a tenth of its bytes.
 
-    Looked for beside it, and among the registry's files in the cache.
+    Looked for beside it, and among the GGUF files in the cache of the Hugging Face tools.
     """
-    from .fit import size_of  # noqa: PLC0415
-    from .header import header  # noqa: PLC0415
-
     try:
-        limit = size_of(target) // _TENTH
-        found = {path.resolve(): path for path in _models_here(target) if 0 < path.stat().st_size <= limit}
-        candidates = sorted(found.values(), key=lambda path: -path.stat().st_size)[:_LOOKED_AT]
-        if not candidates:
-            return None
-        with header(target) as ours:
-            for path in candidates:
-                try:
-                    with header(path) as theirs:
-                        require_same_tokens(ours.vocabulary, theirs.vocabulary)
-                except (ModelFileError, VocabularyMismatch):
-                    continue
-                return path
+        small = _small(_beside(target), size_of(target) // TENTH)
+        return _speaking(vocabulary(target), small) if small else None
     except (OSError, EdgespecError):  # what is wrong with the target is told when it is opened
         return None
+
+
+def draft_here(tokens: Labels, limit: int) -> Path | None:
+    """The same for a target that is not here: one with these tokens and at most `limit` bytes, in the cache."""
+    return _speaking(tokens, _small((), limit))
+
+
+def _small(beside: Iterable[Path], limit: int) -> list[Path]:
+    """The models `beside` and in the cache with at most `limit` bytes, the largest first."""
+    from .hub import Hub  # noqa: PLC0415
+
+    found = {path.resolve(): path for path in chain(beside, (path for _, path in Hub().models()))}
+    sized = sorted(((size_of(path), path) for path in found.values()), key=lambda each: -each[0])
+    return [path for size, path in sized if 0 < size <= limit][:_LOOKED_AT]
+
+
+def _speaking(tokens: Labels, paths: Iterable[Path]) -> Path | None:
+    """The first of `paths` with these tokens."""
+    for path in paths:
+        with suppress(EdgespecError):
+            require_same_tokens(tokens, vocabulary(path))
+            return path
     return None
 
 
-def _models_here(target: Path) -> Iterator[Path]:
+def vocabulary(path: Path) -> Labels:
+    """The tokens of a GGUF file or of an ONNX model, its weights left alone.
+
+    Raises:
+        ModelError: it cannot be read.
+    """
+    if not is_onnx(path):
+        return header(path).vocabulary
+    from edgespec.backends.ort_file import read  # noqa: PLC0415
+    from edgespec.backends.ort_vocabulary import OrtVocabulary, TokenizerFiles  # noqa: PLC0415
+
+    described = read(path / "model.onnx" if path.is_dir() else path)
+    return OrtVocabulary(TokenizerFiles(described.path.parent), described.vocabulary)
+
+
+def _beside(target: Path) -> Iterator[Path]:
+    """GGUF files beside a GGUF, folders of ONNX models beside one."""
+    if is_onnx(target):
+        folder = target if target.is_dir() else target.parent
+        yield from (path.parent for path in folder.parent.glob("*/model.onnx") if path.parent != folder)
+        return
     for path in target.parent.glob("*.gguf"):
-        if path.is_file() and "-of-0" not in path.name and not path.name.startswith("mmproj"):
+        if path.is_file() and is_model(path.name):
             yield path
-    files = {file for entry in entries().values() for file in (entry.target, entry.draft) if file is not None}
-    for file in files:
-        cached = Source.of(file).here()
-        if cached is not None:
-            yield cached
 
 
 def _exists(path: Path) -> bool:

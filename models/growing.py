@@ -68,6 +68,21 @@ class Growing:
         self._tell(self.size)
 
 
+class Coming:
+    """Bytes that come in pieces, read like a file."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._held = b""
+        self._at = 0
+
+    def read(self, n: int) -> bytes:
+        while len(self._held) - self._at < n and (piece := next(self._pieces, None)) is not None:
+            self._held, self._at = self._held[self._at :] + piece, 0
+        self._at += n
+        return self._held[self._at - n : self._at]
+
+
 class Silent:
     """The bar that huggingface-hub would draw."""
 

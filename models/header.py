@@ -1,71 +1,220 @@
-"""What the head of a GGUF file says, its weights left alone: shapes and vocabulary."""
+"""What the head of a GGUF file says, its weights left alone: shapes, tokens, and how large its tensors are.
+
+The form is that of docs/gguf.md of ggml. `gguf`, which has a reader, takes seven seconds for a vocabulary of 150000
+tokens and wants the whole file; this takes a tenth of one, and the first megabytes, as a hub sends them.
+"""
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from edgespec.backends.llama import LlamaVocabulary
 from edgespec.errors import ModelFileError
-from edgespec.llamacpp import bindings, captured_errors
 
-_ROOM = 512  # bytes of a number or a name, at most
+_SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
+_TEXT, _ARRAY = 8, 9
+_TOKENS = "tokenizer.ggml.tokens"
+_SHORT = 4096  # numbers of an array worth keeping: one a layer
+_LONGEST = 1 << 26  # bytes of a text, or of an array of numbers: more is no GGUF
+_LAYERS = 1 << 16
 
 
+class Readable(Protocol):
+    """A file from its beginning."""
+
+    def read(self, n: int, /) -> bytes:
+        """The next `n` bytes, fewer at the end."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """A vocabulary as far as it takes to compare it with another."""
+
+    tokens: Sequence[bytes]
+
+    @property
+    def size(self) -> int:
+        return len(self.tokens)
+
+    def label(self, token: int) -> str:
+        return self.tokens[token].decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
 class Header:
-    """One open file's."""
+    """What a head says: `fields` but for long arrays, the vocabulary, and where each tensor begins after the head,
+    which is `length` bytes long."""
 
-    def __init__(self, low: Any, model: Any) -> None:
-        self._low, self._model = low, model
-        self.vocabulary = LlamaVocabulary(low, model)
+    fields: Mapping[str, Any]
+    vocabulary: Labels
+    offsets: Mapping[str, int]
+    length: int
 
-    def metadata(self, key: str) -> str | None:
-        """The scalar `key` as text, None where the file lacks it."""
-        buffer = ctypes.create_string_buffer(_ROOM)
-        n = self._low.llama_model_meta_val_str(self._model, key.encode(), buffer, _ROOM)
-        return buffer.value.decode("utf-8", "replace") if n >= 0 else None
+    @property
+    def template(self) -> str | None:
+        """The chat template."""
+        return self._text("tokenizer.chat_template")
 
-    def cache_bytes(self, context: int) -> int | None:
-        """Bytes of a KV cache of `context` tokens, two bytes a number, no sliding window cut short (it must go back).
+    @property
+    def name(self) -> str:
+        """What the model calls itself."""
+        return self._text("general.name") or ""
 
-        None where layers differ in their heads, so that the file gives no one number.
-        """
-        architecture = self.metadata("general.architecture")
+    @property
+    def parts(self) -> int:
+        """How many files the model is spread over."""
+        parts = self.fields.get("split.count")
+        return parts if isinstance(parts, int) and parts > 1 else 1
 
-        def number(key: str) -> int | None:
-            text = self.metadata(f"{architecture}.{key}")
-            return int(text) if text and text.isdigit() else None
+    def number(self, key: str) -> int:
+        """The whole number of the architecture's `key`, 0 where there is none."""
+        value = self.fields.get(self._key(key))
+        return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
-        layers, heads, width = number("block_count"), number("attention.head_count"), number("embedding_length")
-        groups = number("attention.head_count_kv")
-        if not layers or not heads or not width or not groups:
+    @property
+    def layers(self) -> int:
+        return min(self.number("block_count"), _LAYERS)
+
+    def cache(self) -> tuple[int, ...] | None:
+        """Bytes that a token takes in the KV cache of each layer, two bytes a number, no sliding window cut short (it
+        must go back). None where the file does not tell."""
+        layers, heads, width = self.layers, self._by_layer("attention.head_count"), self.number("embedding_length")
+        groups = self._by_layer("attention.head_count_kv") or heads
+        if not layers or groups is None or len(groups) != layers:
             return None
-        key = number("attention.key_length") or width // heads
-        value = number("attention.value_length") or width // heads
-        return 2 * context * layers * groups * (key + value)
+        key, value = self.number("attention.key_length"), self.number("attention.value_length")
+        if not (key and value):
+            if not width or heads is None or not max(heads):
+                return None
+            key, value = key or width // max(heads), value or width // max(heads)
+        return tuple(2 * each * (key + value) for each in groups)
+
+    def tensors(self, size: int) -> dict[str, int]:
+        """Bytes of each tensor of a file of `size` bytes."""
+        starts = sorted(self.offsets.items(), key=lambda each: each[1])
+        ends = [*(offset for _, offset in starts[1:]), size - self.length]
+        return {name: max(0, end - start) for (name, start), end in zip(starts, ends, strict=False)}
+
+    def _by_layer(self, key: str) -> tuple[int, ...] | None:
+        """A number a layer, where one stands for all or each has its own."""
+        value = self.fields.get(self._key(key))
+        if isinstance(value, tuple):
+            return value if value and all(isinstance(each, int) for each in value) else None
+        number = self.number(key)
+        return (number,) * self.layers if number else None
+
+    def _key(self, key: str) -> str:
+        return f"{self.fields.get('general.architecture', '')}.{key}"
+
+    def _text(self, key: str) -> str | None:
+        value = self.fields.get(key)
+        return value if isinstance(value, str) else None
 
 
-@contextmanager
-def header(path: Path) -> Iterator[Header]:
+def header(path: Path) -> Header:
     """The head of the GGUF file at `path`.
 
     Raises:
-        ModelFileError: it cannot be read, or is no GGUF file.
-        MissingPackage: llama-cpp-python is not installed.
+        ModelFileError: it cannot be read, is no GGUF file, or ends within its head.
     """
-    low = bindings()
-    params = low.llama_model_default_params()
-    params.vocab_only, params.n_gpu_layers = True, 0
-    with captured_errors() as errors:
-        model = low.llama_model_load_from_file(str(path).encode(), params)
-    if not model:
-        raise ModelFileError(f"{path} cannot be read ({'; '.join(errors) or 'no reason given'}); fetch it again")
-    found = Header(low, model)
     try:
-        yield found
-    finally:
-        found.vocabulary.close()
-        low.llama_model_free(model)
+        with path.open("rb") as file:
+            return parsed(file, str(path))
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be opened: {error.strerror}; give a file that can be read") from error
+
+
+def parsed(file: Readable, name: str) -> Header:
+    """The head that `file` begins with.
+
+    Raises:
+        ModelFileError: it is none; it is called `name`.
+    """
+    with _told(name):
+        reader = _Reader(file)
+        if reader.take(4) != b"GGUF" or reader.number("<I") not in (2, 3):
+            raise ModelFileError(f"{name} is no GGUF file of today's form; fetch it again")
+        tensors, count = reader.number("<Q"), reader.number("<Q")
+        fields: dict[str, Any] = {}
+        tokens: Sequence[bytes] = ()
+        for _ in range(count):
+            key = reader.text().decode("utf-8", "replace")
+            value = reader.value(keep=key == _TOKENS)
+            if key == _TOKENS:
+                tokens = value or ()
+            else:
+                fields[key] = value
+        offsets = dict(_tensor(reader) for _ in range(tensors))
+        step = fields.get("general.alignment", 32)
+        alignment = step if isinstance(step, int) and step > 0 else 32
+        return Header(fields, Labels(tokens), offsets, -(-reader.done // alignment) * alignment)
+
+
+def _tensor(reader: _Reader) -> tuple[str, int]:
+    """A tensor's name, and where it begins after the head."""
+    name = reader.text().decode("utf-8", "replace")
+    reader.take(8 * reader.number("<I") + 4)  # its shape and its type
+    return name, reader.number("<Q")
+
+
+@contextmanager
+def _told(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, ValueError, MemoryError) as error:
+        raise ModelFileError(f"{name} is truncated or no GGUF file ({error}); fetch it again") from error
+
+
+class _Reader:
+    """Values one after another, counted."""
+
+    def __init__(self, file: Readable) -> None:
+        self._file = file
+        self.done = 0
+
+    def take(self, n: int) -> bytes:
+        if n > _LONGEST:
+            raise ValueError(f"a piece of {n} bytes")
+        data = self._file.read(n)
+        self.done += n
+        if len(data) < n:
+            raise EOFError(f"it ends after {self.done - n + len(data)} bytes")
+        return data
+
+    def number(self, form: str) -> Any:
+        return struct.unpack(form, self.take(struct.calcsize(form)))[0]
+
+    def text(self) -> bytes:
+        return self.take(int.from_bytes(self.take(8), "little"))
+
+    def value(self, *, keep: bool) -> Any:
+        """A value with its type before it. A long array only where it is to be kept, else None."""
+        kind = self.number("<I")
+        if kind == _TEXT:
+            return self.text().decode("utf-8", "replace")
+        if kind != _ARRAY:
+            return self.number(self._form(kind))
+        kind, n = self.number("<I"), self.number("<Q")
+        if kind == _TEXT:
+            return self._texts(n, keep=keep)
+        form = self._form(kind)
+        data = self.take(n * struct.calcsize(form))
+        return struct.unpack(f"<{n}{form[1]}", data) if n <= _SHORT else None
+
+    def _texts(self, n: int, *, keep: bool) -> list[bytes] | None:
+        text = self.text
+        if keep:
+            return [text() for _ in range(n)]
+        for _ in range(n):
+            text()
+        return None
+
+    def _form(self, kind: int) -> str:
+        if kind not in _SCALARS:
+            raise ValueError(f"a value of type {kind}")
+        return _SCALARS[kind]

@@ -9,21 +9,28 @@ run goes on where this one ended, and it gets its name when its checksum is the 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from huggingface_hub import HfApi, constants, hf_hub_download, hf_hub_url, snapshot_download
-from huggingface_hub.errors import LocalEntryNotFoundError
+from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 from huggingface_hub.file_download import http_get, repo_folder_name
-from huggingface_hub.utils import WeakFileLock, build_hf_headers  # type: ignore[attr-defined]
+from huggingface_hub.utils import (  # type: ignore[attr-defined]
+    WeakFileLock,
+    build_hf_headers,
+    get_session,
+    hf_raise_for_status,
+)
 
 from edgespec.errors import HubError
 
 from .faults import told
-from .growing import Growing, Silent
-from .listing import Choose, Listing, Remote
+from .growing import Coming, Growing, Silent
+from .header import Header, parsed
+from .listing import Choose, Listing, Remote, is_model
 
+_HEAD = 64 << 20  # bytes of a file asked for to read its head, which has 15 million where the vocabulary is largest
 _MARGIN = 64 << 20  # bytes to leave free on the disk
 
 #: Told which file comes, and how many bytes are here of how many.
@@ -67,6 +74,53 @@ class Hub:
                 for each in info.siblings or ()
             ]
             return Listing(repo, info.sha or revision, tuple(files))
+
+    def search(self, words: str, limit: int) -> tuple[str, ...]:
+        """Repositories with GGUF files whose names have these words, the most fetched first.
+
+        Asked once: HfApi.list_models tries again for half a minute, which no draft is worth. Raises HubError.
+        """
+        asked: dict[str, str | int] = {"search": words, "filter": "gguf", "sort": "downloads", "limit": limit}
+        headers = build_hf_headers(token=self.token, library_name="edgespec")
+        with told(self.endpoint, f"a search for {words}"):
+            if constants.is_offline_mode():
+                raise OfflineModeIsEnabled
+            response = get_session().get(
+                f"{self.endpoint}/api/models", params=asked, headers=headers, timeout=constants.HF_HUB_ETAG_TIMEOUT
+            )
+            hf_raise_for_status(response)
+            found = response.json()
+            if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+                raise ValueError("no list of models")
+            return tuple(str(each.get("id", "")) for each in found)
+
+    def head(self, repo: str, file: str, revision: str = "main") -> Header:
+        """What the head of a GGUF file says: its first megabytes are read, as far as they go, and nothing is kept.
+
+        Raises:
+            HubError: it cannot be had.
+            ModelFileError: it is no GGUF file.
+        """
+        url = hf_hub_url(repo, file, revision=revision, endpoint=self.endpoint)
+        headers = {
+            **build_hf_headers(token=self.token, library_name="edgespec"),
+            "Range": f"bytes=0-{_HEAD - 1}",
+        }
+        with told(self.endpoint, f"{file} of {repo}"):
+            if constants.is_offline_mode():
+                raise OfflineModeIsEnabled
+            with get_session().stream(
+                "GET", url, headers=headers, follow_redirects=True, timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT
+            ) as response:
+                hf_raise_for_status(response)
+                return parsed(Coming(response.iter_bytes()), f"{file} of {repo}")
+
+    def models(self) -> Iterator[tuple[str, Path]]:
+        """The GGUF files in the cache that are models, by repository; of several parts the first. Asks nobody."""
+        for path in sorted(self.cache.glob("models--*/snapshots/*/**/*.gguf")):
+            folder = path.relative_to(self.cache).parts[0]
+            if path.is_file() and is_model(path.name):
+                yield folder.removeprefix("models--").replace("--", "/", 1), path
 
     def cached(self, repo: str, revision: str = "main") -> Listing | None:
         """What the cache holds of `repo`, without asking anybody; None where that is nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -13,6 +13,11 @@ from typing import Any
 from edgespec.errors import HubError, OptionError
 
 QUANTIZATION = "q4_k_m"  #: taken where none is asked for, as llama.cpp does
+#: Taken in its stead, the largest that fits: finer ones bring nothing, coarser ones spoil too much.
+_SENSIBLE = (
+    *("q8_0", "q6_k", "q5_k_m", "q5_k_s", "q5_0", "q4_k_s", "q4_0", "iq4_nl", "iq4_xs"),
+    *("q3_k_l", "q3_k_m", "q3_k_s", "iq3_m", "q2_k"),
+)
 _SPLIT = re.compile(r"-(\d{5})-of-(\d{5})$")
 _BESIDE = ("*.json", "*.jinja", "*.model", "merges.txt", "vocab.txt", "README.md", "LICENSE*")
 
@@ -58,21 +63,61 @@ def named(name: str) -> Choose:
     return choose
 
 
-def gguf(quantization: str = "") -> Choose:
-    """The GGUF file of this quantization, all its parts if it has several; `QUANTIZATION` or the only one if ""."""
+def gguf(quantization: str = "", room: int | None = None) -> Choose:
+    """The GGUF file of this quantization, all its parts if it has several.
+
+    If "", `QUANTIZATION`, or the largest sensible one where there is no such file, or it has more than `room` bytes;
+    the only one there is in any case.
+    """
 
     def choose(listing: Listing) -> tuple[Remote, ...]:
-        found = [file for file in listing.files if _is_model(file.name)]
+        found = [file for file in listing.files if is_model(file.name)]
         asked = (quantization or QUANTIZATION).lower()
-        fitting = [file for file in found if re.search(rf"(^|[-._/]){re.escape(asked)}([-.]|$)", file.name.lower())]
-        if not quantization and not fitting and len(found) == 1:
-            fitting = found
-        if not fitting:
-            names = ", ".join(file.name for file in found[:12]) or "no GGUF file at all"
-            raise HubError(f"{listing.repo} has no GGUF file of {asked}, but {names}; add one's quantization, as :Q8_0")
-        return _with_parts(listing, min(fitting, key=lambda file: (len(file.name), file.name)))
+        file = _of(asked, found)
+        if quantization or not found:
+            if file is None:
+                names = ", ".join(file.name for file in found[:12]) or "no GGUF file at all"
+                raise HubError(
+                    f"{listing.repo} has no GGUF file of {asked}, but {names}; add one's quantization, as :Q8_0"
+                )
+            return _with_parts(listing, file)
+        if len(found) == 1:
+            return _with_parts(listing, found[0])
+        if file is not None and room is None:
+            return _with_parts(listing, file)
+        return _largest(listing, found, file, room)
 
     return choose
+
+
+def _of(quantization: str, found: Sequence[Remote]) -> Remote | None:
+    """The file whose name says this quantization, the shortest of several."""
+    pattern = rf"(^|[-._/]){re.escape(quantization)}([-.]|$)"
+    fitting = [file for file in found if re.search(pattern, file.name.lower())]
+    return min(fitting, key=lambda file: (len(file.name), file.name)) if fitting else None
+
+
+def _largest(listing: Listing, found: Sequence[Remote], usual: Remote | None, room: int | None) -> tuple[Remote, ...]:
+    """`usual` if it has no more than `room` bytes, else the largest sensible file that has."""
+    others = [file for name in _SENSIBLE if (file := _of(name, found)) is not None]
+    known = [_with_parts(listing, file) for file in ([usual] if usual is not None else []) + others] or [
+        _with_parts(listing, min(found, key=lambda file: (file.size, file.name)))
+    ]
+    fitting = [files for files in known if room is None or total(files) <= room]
+    if usual is not None and fitting and fitting[0] == known[0]:
+        return known[0]
+    if not fitting:
+        least = min(known, key=total)
+        raise HubError(
+            f"nothing of {listing.repo} fits into {(room or 0) / 1e9:.2f} GB of memory: {least[0].name} has "
+            f"{total(least) / 1e9:.2f}; take a model of fewer parameters, or name a quantization, as :q4_k_m"
+        )
+    return max(fitting, key=total)
+
+
+def total(files: Sequence[Remote]) -> int:
+    """Bytes of all."""
+    return sum(file.size for file in files)
 
 
 def checkpoint(listing: Listing) -> tuple[Remote, ...]:
@@ -91,7 +136,7 @@ def checkpoint(listing: Listing) -> tuple[Remote, ...]:
     return (*sorted(beside, key=lambda file: file.name != "config.json"), *templates, *weights)
 
 
-def _is_model(name: str) -> bool:
+def is_model(name: str) -> bool:
     """Whether this is a GGUF file that says something: no projector of images, no table of importances."""
     stem = PurePosixPath(name).name.lower()
     part = _SPLIT.search(stem.removesuffix(".gguf"))

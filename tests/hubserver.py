@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LARGE = 1000  #: files of more bytes are in LFS, as all weights are
@@ -27,6 +28,8 @@ class Fault:
     body: bytes | None = None
     hang: bool = False
     ranges: bool = True  #: whether a part of a file can be asked for
+    #: Bytes of a body after which nothing comes any more; used up, once each.
+    stalls: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -39,6 +42,11 @@ class StandIn:
     tokens: set[str] = field(default_factory=set)
     on_list: Fault = field(default_factory=Fault)
     on_file: Fault = field(default_factory=Fault)
+    on_search: Fault = field(default_factory=Fault)
+
+    @property
+    def searches(self) -> int:
+        return sum(path == "/api/models" for _, path, _ in self.asked)
 
     def gets(self, name: str) -> list[str]:
         """The Range of each GET of a file, "" for all of it."""
@@ -70,10 +78,24 @@ class _Handler(BaseHTTPRequestHandler):
         self.hub.tokens.add(self.headers.get("Authorization", ""))
         if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/revision/([^/]+)", path):
             self._answer(self.hub.on_list, self._listing(found[1]))
+        elif path == "/api/models":
+            self._answer(self.hub.on_search, self._found(parse_qs(self.path.partition("?")[2])))
         elif found := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
             self._file(self.hub.repos[found[1]].get(found[3]))
         else:
             self._say(404, b"", {})
+
+    def _found(self, asked: dict[str, list[str]]) -> bytes:
+        """What a search answers: repositories with GGUF files whose names have the words, the latest added first."""
+        words = asked["search"][0].lower().split()
+        names = [
+            repo
+            for repo, held in reversed(self.hub.repos.items())
+            if all(word in repo.lower() for word in words) and any(name.endswith(".gguf") for name in held)
+        ]
+        assert asked["filter"] == ["gguf"]
+        assert asked["sort"] == ["downloads"]
+        return json.dumps([{"id": name, "modelId": name} for name in names[: int(asked["limit"][0])]]).encode()
 
     def _listing(self, repo: str) -> bytes | None:
         if repo not in self.hub.repos:
@@ -107,11 +129,11 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if self.command == "GET" and fault.body is not None:
             content = fault.body
-        start = re.match(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        start = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         if start and fault.ranges:
-            first = int(start[1])
-            headers["Content-Range"] = f"bytes {first}-{len(content) - 1}/{len(content)}"
-            self._say(206, content[first:], headers)
+            first, last = int(start[1]), min(int(start[2] or len(content)), len(content) - 1)
+            headers["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
+            self._say(206, content[first : last + 1], headers)
         else:
             self._say(200, content, headers)
 
@@ -128,7 +150,20 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
             self.close_connection = True
             return
+        if "ETag" in headers and self.hub.on_file.stalls:
+            self.wfile.write(body[: self.hub.on_file.stalls.pop(0)])
+            self.wfile.flush()
+            self.closing.wait(60)
+            self.close_connection = True
+            return
         self.wfile.write(body)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that has read enough hangs up: nothing to tell."""
 
 
 @contextmanager
@@ -137,8 +172,7 @@ def serving(repos: dict[str, dict[str, bytes]]) -> Iterator[StandIn]:
     closing = threading.Event()
 
     handler = type("Handler", (_Handler,), {"hub": hub, "closing": closing})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), handler)
     hub.endpoint = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()

@@ -12,7 +12,7 @@ import onnx
 import pytest
 from tokenizers import Tokenizer
 
-from edgespec.converters import Note, Progress, convert, default_quantization, quantizations
+from edgespec.converters import Note, Progress, chosen_quantization, convert, quantizations
 from edgespec.converters import onnx as onnx_writer
 from edgespec.converters.checkpoint import Stored
 from edgespec.converters.onnx_graph import Scheme
@@ -319,7 +319,7 @@ def test_what_needs_a_newer_cpu_says_so(name: str, notes: int, tmp_path: Path) -
 
 def test_names() -> None:
     assert quantizations("onnx") == QUANTIZATIONS
-    assert (default_quantization("gguf"), default_quantization("onnx")) == ("q8_0", "int8")
+    assert (chosen_quantization("gguf", None), chosen_quantization("onnx", None)) == ("q8_0", "int8")
     with pytest.raises(OptionError, match=r"known: fp32, .*r8"):
         convert(Path(), Path("x"), fmt="onnx", quantization="q4_0")
 

@@ -17,7 +17,7 @@ HOUSE = Path(edgespec.__file__).parent
 #: From the ground up. Modules of one floor do not import each other.
 FLOORS = [
     {"errors", "types", "automaton"},
-    {"sampling", "llamacpp", "cache", "branches", "machine"},
+    {"sampling", "llamacpp", "cache", "branches", "machine", "pairfile"},
     {"verify", "backends", "text", "stats"},
     {"spelling"},
     {"prices", "calibration", "template", "drafters"},
@@ -29,7 +29,7 @@ FLOORS = [
     {"runtime"},
     {"loading", "tuning"},
     {"__init__"},
-    {"check"},
+    {"check", "worth"},
 ]
 #: Neighbours: the runtime imports none of them.
 NEIGHBOURS = {"bench", "cli", "converters", "models", "terminal"}

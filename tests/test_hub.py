@@ -186,6 +186,29 @@ def test_a_file_that_is_refused_or_gone(hub: Hub, stand_in: StandIn) -> None:
     assert leftovers(hub) == []
 
 
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (Fault(401, {"X-Error-Code": "GatedRepo"}), "is gated: accept its terms"),
+        (Fault(401), r"accepts no such token for .*\(401\)"),
+        (Fault(403), r"does not let this token read small-Q4_K_M.gguf of org/small-GGUF \(403\)"),
+        (Fault(404), "has no such file|answered 404"),
+        (Fault(429, {"Retry-After": "0"}), r"too many requests \(429\)"),
+        (Fault(500), r"out of order \(500\)"),
+    ],
+)
+def test_what_is_refused_of_a_file(
+    hub: Hub, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, fault: Fault, says: str
+) -> None:
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda _seconds: None)
+    stand_in.on_file = fault
+    with pytest.raises(HubError, match=says) as raised:
+        hub.pull(REPO, gguf())
+    assert "\n" not in str(raised.value)
+    assert leftovers(hub) == []
+    assert hub.find(REPO, gguf()) is None
+
+
 def test_a_hub_that_hangs_or_is_not_there(hub: Hub, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_ETAG_TIMEOUT", 0.2)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.2)
@@ -270,6 +293,48 @@ def test_two_processes_at_once(hub: Hub, stand_in: StandIn) -> None:
     ]
     assert [process.communicate(timeout=60)[0].strip() for process in running] == [str(len(MODEL))] * 2
     assert stand_in.gets(NAME) == [""]
+
+
+PULLING = """
+import sys
+from huggingface_hub import constants
+from edgespec.models.hub import Hub
+from edgespec.models.listing import gguf
+constants.DOWNLOAD_CHUNK_SIZE = 10_000
+
+def tell(_name, done, total):
+    if done >= total // 3 and sys.argv[1] == "tell":
+        print("a third", flush=True)
+
+print("begun", flush=True)
+print(Hub().pull("org/small-GGUF", gguf(), on_progress=tell).paths[0], flush=True)
+"""
+
+
+def test_one_of_two_processes_is_killed_and_the_other_ends_right(hub: Hub, stand_in: StandIn) -> None:
+    """Killed outright in the middle of the file, which the other waits for; that one goes on where the first ended."""
+    env = {**os.environ, "HF_ENDPOINT": stand_in.endpoint, "HF_HUB_CACHE": str(hub.cache), "HF_HUB_OFFLINE": "0"}
+
+    def pulling(mode: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-I", "-c", PULLING, mode]
+        process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        return process
+
+    stand_in.on_file.stalls = [len(MODEL) // 2]
+    with pulling("tell") as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "a third\n"
+        assert hub.find(REPO, gguf()) is None
+        with pulling("quiet") as second:
+            first.kill()
+            said, _ = second.communicate(timeout=60)
+    assert Path(said.strip()).read_bytes() == MODEL
+    (whole, rest) = stand_in.gets(NAME)
+    assert whole == ""
+    assert len(MODEL) // 3 - 10_000 <= int(rest.removeprefix("bytes=").removesuffix("-")) <= len(MODEL) // 2
+    assert leftovers(hub) == [etag(MODEL)]
 
 
 def test_a_checkpoint_is_what_convert_reads_and_no_more(hub: Hub, stand_in: StandIn) -> None:

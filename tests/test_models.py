@@ -8,15 +8,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import huggingface_hub.constants
 import pytest
 
 from edgespec import models
 from edgespec.errors import OptionError
-from edgespec.models import finding, fit, listing, registry
-from edgespec.models.header import header
+from edgespec.models import finding, listing, registry
 
 from . import checkpoints
-from .hubserver import COMMIT, StandIn, serving
+from .hubserver import COMMIT, Fault, StandIn, etag, serving
 
 DEMO = models.demo()
 EDGESPEC = str(Path(sys.executable).parent / "edgespec")
@@ -94,7 +94,9 @@ def test_the_users_own_file_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("[a", "is not TOML"),
         ("[a]\ntarget = 'x.gguf'", "a.target must be"),
         ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = 'big' }", "has size = 'big'; it must be a number"),
+        ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = true }", "has size = True; it must be a number"),
         ("[a]\ntarget = { repo = 'n', file = 'x.gguf', size = 1 }", "it takes org/name and a .gguf file"),
+        ("[a]\ntarget = { repo = 'o/n', file = 'x.bin', size = 1 }", "it takes org/name and a .gguf file"),
         ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = 1 }\nlicense = 'mit'", "has 'license', which means"),
         ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = 1 }\nneeds = 4", "has needs = 4; it must be text"),
     ],
@@ -109,6 +111,13 @@ def test_a_registry_with_a_mistake_says_where(
         registry.entries()
     assert says in str(raised.value)
     assert str(own) in str(raised.value)
+
+
+def test_without_a_file_of_the_users_there_is_what_ships(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    for own in (tmp_path / "none.toml", tmp_path / "file" / "models.toml"):
+        monkeypatch.setattr(registry, "own_file", lambda own=own: own)
+        assert "qwen3-8b" in registry.entries()
 
 
 # --- names
@@ -140,51 +149,21 @@ def test_a_repository_of_the_registry_brings_its_draft() -> None:
 
 
 def test_a_draft_is_found_by_its_vocabulary_and_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finding, "entries", dict)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     target = tmp_path / "target.gguf"
     target.write_bytes(DEMO.target.read_bytes())
     small = tmp_path / "other-name.gguf"
     small.write_bytes((DEMO.draft or DEMO.target).read_bytes())
     (tmp_path / "text.gguf").write_text("no model")
+    (tmp_path / "mmproj-x.gguf").write_bytes(small.read_bytes() + b"x")
     assert finding.local_draft(target) is None, "more than a tenth"
     with target.open("ab") as file:
-        file.truncate(11 * small.stat().st_size)
+        file.truncate(12 * small.stat().st_size)
     assert finding.local_draft(target) == small
+    smaller = tmp_path / "smaller.gguf"
+    smaller.write_bytes(small.read_bytes()[:-1000])
+    assert finding.local_draft(target) == small, "the largest of them"
     assert finding.local_draft(tmp_path / "missing.gguf") is None
-
-
-# --- memory
-
-
-def test_the_cache_is_what_the_engine_allocates() -> None:
-    with header(DEMO.target) as head:
-        layers, groups = (
-            int(head.metadata("llama.block_count") or 0),
-            int(head.metadata("llama.attention.head_count_kv") or 0),
-        )
-        width = int(head.metadata("llama.embedding_length") or 0) // int(
-            head.metadata("llama.attention.head_count") or 1
-        )
-        assert head.cache_bytes(1000) == 1000 * layers * groups * width * 2 * 2 > 0
-        assert head.metadata("no.such.key") is None
-        assert head.vocabulary.size == 4096
-
-
-def test_a_plan_counts_all_and_says_whether_it_fits() -> None:
-    made = fit.plan([DEMO.target, DEMO.draft or DEMO.target], 4096)
-    sizes = sum(path.stat().st_size for path in DEMO if path)
-    assert made.weights == sizes
-    assert made.cache is not None
-    assert made.needed > sizes + made.cache
-    assert made.fits
-    assert not fit.Plan(1, 10**15, 0, made.free, None).fits
-    assert fit.Plan(1, 10**15, None, made.free, 10**16).fits
-
-
-def test_parts_count_together(tmp_path: Path) -> None:
-    for n in (1, 2, 3):
-        (tmp_path / f"x-q4-0000{n}-of-00003.gguf").write_bytes(b"x" * n)
-    assert fit.size_of(tmp_path / "x-q4-00001-of-00003.gguf") == 6
 
 
 # --- commands
@@ -208,6 +187,27 @@ def test_a_name_is_fetched_and_chatted_with(env: dict[str, str], stand_in: Stand
     assert "it fits" in shown
 
 
+def test_half_a_file_is_never_opened(env: dict[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / "hf" / "hub" / "models--org--tiny-GGUF"
+    snapshot = folder / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    (folder / "blobs").mkdir()
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text(COMMIT)
+    digest = etag(DEMO.target.read_bytes())
+    (folder / "blobs" / f"{digest}.edgespec-part").write_bytes(DEMO.target.read_bytes()[:1_000_000])
+    (snapshot / "tiny-Q8_0.gguf").symlink_to(Path("../../blobs") / digest)
+    for name in ("tiny", "org/tiny-GGUF"):
+        offline = run({**env, "HF_HUB_OFFLINE": "1"}, "chat", name, "-p", "x", "--draft", "none")
+        assert offline.returncode == 1
+        assert "is not in the cache, and HF_HUB_OFFLINE forbids" in offline.stderr
+    listed = run(env, "models", "list")
+    assert listed.returncode == 0, listed.stderr
+    assert "GGUF files in" not in listed.stdout
+    pulled = run(env, "models", "pull", "org/tiny-GGUF").stdout.partition("  ")[0]
+    assert Path(pulled).read_bytes() == DEMO.target.read_bytes(), "it goes on where it ended"
+
+
 def test_what_is_not_here_is_listed_and_shown(env: dict[str, str]) -> None:
     listed = run(env, "models", "list")
     assert listed.returncode == 0, listed.stderr
@@ -219,6 +219,81 @@ def test_what_is_not_here_is_listed_and_shown(env: dict[str, str]) -> None:
     shown = run(env, "models", "show", "qwen3-8b")
     assert "5.03 GB  not here" in shown.stdout
     assert "edgespec models pull qwen3-8b" in shown.stdout
+
+
+def test_a_draft_that_is_not_to_be_had_is_left_out(env: dict[str, str]) -> None:
+    own = Path(env["XDG_CONFIG_HOME"]) / "edgespec" / "models.toml"
+    own.write_text(PAIR.replace("org/tinier-GGUF", "org/gone-GGUF"))
+    chat = run(env, "chat", "tiny", "-p", "A train.", "--temp", "0", "--max-tokens", "4", "--k", "0", "--json")
+    assert chat.returncode == 0, chat.stderr
+    assert "The draft model is left out: org/gone-GGUF is not at http" in chat.stderr
+    listed = run(env, "models", "list").stdout
+    assert next(line for line in listed.splitlines() if line.startswith("tiny ")).split()[2:4] == ["in", "part"]
+
+
+def test_a_repository_brings_a_draft_of_its_family(env: dict[str, str], stand_in: StandIn, tmp_path: Path) -> None:
+    target, draft = DEMO.target.read_bytes() + bytes(10_000_000), (DEMO.draft or DEMO.target).read_bytes()
+    with serving({"a/Talk-7B-GGUF": {"t-Q4_K_M.gguf": target}, "a/Talk-0.5B-GGUF": {"d-Q4_K_M.gguf": draft}}) as hub:
+        env |= {"HF_ENDPOINT": hub.endpoint}
+        shown = run(env, "models", "show", "a/Talk-7B-GGUF", "--ctx", "1000")
+        assert shown.returncode == 0, shown.stderr
+        assert "target  a/Talk-7B-GGUF t-Q4_K_M.gguf  0.03 GB  not here" in shown.stdout
+        assert "weights 0.03 + cache 0.00 for 1000 tokens + buffers" in shown.stdout
+        assert "to fetch it: edgespec models pull a/Talk-7B-GGUF" in shown.stdout
+        paired = run(env, "models", "pair", "a/Talk-7B-GGUF")
+        assert "draft   a/Talk-0.5B-GGUF d-Q4_K_M.gguf" in paired.stdout, paired.stderr
+        assert "found: of the family talk, found on the hub" in paired.stdout
+        assert "vocabulary: the same" in paired.stdout
+        assert "size: the draft has 10% of the target's bytes; good" in paired.stdout
+        assert "speedup: told once both are here" in paired.stdout
+        named = run(env, "models", "pair", "a/Talk-7B-GGUF", "a/Talk-0.5B-GGUF")
+        assert "draft   a/Talk-0.5B-GGUF d-Q4_K_M.gguf" in named.stdout, named.stderr
+        assert "found:" not in named.stdout
+        hub.repos["a/Two"] = {"x-Q4_K_M.gguf": draft, "x-Q8_0.gguf": draft}
+        long = run(env, "chat", "a/Two", "-p", "A train.", "--ctx", "16000000")
+        assert "Error: nothing of a/Two fits into" in long.stderr
+        assert not list(tmp_path.rglob("*.gguf")), "nothing was fetched"
+        asked = ("chat", "a/Talk-7B-GGUF", "-p", "A train.", "--temp", "0", "--max-tokens", "4", "--k", "2", "--json")
+        searches = hub.searches
+        alone = run({**env, "HF_HOME": str(tmp_path / "other")}, *asked, "--draft", "none")
+        assert alone.returncode == 0, alone.stderr
+        assert hub.searches == searches, "none is wanted"
+        hub.on_search = Fault(503)
+        without = run({**env, "HF_HOME": str(tmp_path / "third")}, *asked)
+        assert without.returncode == 0, without.stderr
+        assert "No draft model was looked for: http" in without.stderr
+        assert '"model"' not in without.stdout
+        hub.on_search = Fault()
+        first = run(env, *asked)
+        assert first.returncode == 0, first.stderr
+        lines = first.stderr.splitlines()
+        assert "The draft model is a/Talk-0.5B-GGUF, of the family talk, found on the hub; --draft none" in lines[0]
+        assert lines[1].startswith("Not here yet, so it is fetched, 0.03 GB: a/Talk-7B-GGUF t-Q4_K_M.gguf and a/Talk-0")
+        assert '"model"' in first.stdout
+        assert hub.searches == searches + 2, "one of them in vain"
+        before = len(hub.asked)
+        again = run({**env, "HF_HUB_OFFLINE": "1"}, *asked)
+        assert (again.returncode, again.stderr) == (0, "")
+        assert '"model"' in again.stdout, "what was found once is found here"
+        assert len(hub.asked) == before
+        listed = run(env, "models", "list").stdout
+        assert "  0.03 GB  a/Talk-7B-GGUF  t-Q4_K_M.gguf" in listed
+        assert "  0.00 GB  a/Talk-0.5B-GGUF  d-Q4_K_M.gguf" in listed
+
+
+def test_pull_takes_a_quantization_and_a_revision(env: dict[str, str], stand_in: StandIn) -> None:
+    draft = (DEMO.draft or DEMO.target).read_bytes()
+    stand_in.repos["org/both-GGUF"] = {"b-Q4_K_M.gguf": draft, "b-Q8_0.gguf": draft * 2}
+    assert run(env, "models", "pull", "org/both-GGUF").stdout.strip().partition("  ")[0].endswith("b-Q4_K_M.gguf")
+    finer = run(env, "models", "pull", "org/both-GGUF", "--quant", "Q8_0")
+    assert finer.stdout.strip().partition("  ")[0].endswith("b-Q8_0.gguf"), finer.stderr
+    other = run(env, "models", "pull", "org/both-GGUF:q8_0", "--revision", "v1")
+    assert other.returncode == 0, other.stderr
+    assert [path for _, path, _ in stand_in.asked if path == "/api/models/org/both-GGUF/revision/v1"]
+    twice = run(env, "models", "pull", "org/both-GGUF:q8_0", "--quant", "q4_k_m")
+    assert "names a quantization already" in twice.stderr
+    pair = run(env, "models", "pull", "tiny", "--quant", "q8_0")
+    assert len(pair.stdout.splitlines()) == 2, pair.stderr
 
 
 def test_pull_says_what_came(env: dict[str, str]) -> None:
@@ -258,3 +333,6 @@ def test_pair_diagnoses(env: dict[str, str], tmp_path: Path) -> None:
     assert "vocabulary: target and draft have different vocabularies: token" in differs
     assert "speedup" not in differs
     assert "no model at" in run(env, "models", "pair", tmp_path / "none.gguf", DEMO.target).stderr
+    alone = run({**env, "HF_HUB_OFFLINE": "1"}, "models", "pair", other)
+    assert "no draft model for" in alone.stderr
+    assert len(alone.stderr.splitlines()) == 1

@@ -67,3 +67,22 @@ def test_nothing_said_is_no_division_by_zero() -> None:
     stats = Tally(prompt=3, cached=0).stats(None)
     assert (stats.tokens_per_second, stats.mean_accepted_length, stats.acceptance_rate) == (0, 0, 0)
     assert stats.speedup is None
+
+
+def test_acceptance_by_depth() -> None:
+    """What comes after the first rejection was never tried; of a tree, what follows where the path ended was."""
+    tally = Tally(prompt=1, cached=0)
+    tally.add(plain(), 0.1)
+    for n, accepted in ((3, 0), (3, 2), (2, 2), (1, 1)):
+        tally.add(drafted("model", n, accepted), 0.1)
+    assert tally.stats(None).by_depth == ((4, 3), (2, 2), (1, 0))
+    tree = Draft((5, 6, 7, 8), (-1, -1, 1, 1), ("model",) * 4)
+    tally.add(Round(tree, (1,), (6, 9), 0.3), 0.1)  # neither of its two children
+    tally.add(Round(tree, (0,), (5, 9), 0.3), 0.1)  # which has no children
+    assert tally.stats(None).by_depth == ((6, 5), (3, 2), (1, 0))
+
+
+def test_without_drafts_there_is_no_depth() -> None:
+    tally = Tally(prompt=1, cached=0)
+    tally.add(plain(), 0.1)
+    assert tally.stats(None).by_depth == ()

@@ -78,6 +78,15 @@ def test_committed_is_the_closed_form(acceptance: float) -> None:
     assert committed(0.0, 5) == 1
 
 
+def test_acceptance_may_differ_by_depth() -> None:
+    """What is deeper than is known is like the deepest that is."""
+    assert committed((0.5, 0.8), 3) == pytest.approx(1 + 0.5 + 0.5 * 0.8 + 0.5 * 0.8 * 0.8)
+    assert committed((0.7,), 4) == pytest.approx(committed(0.7, 4))
+    curve = [1.0, 1.1, 1.2, 1.3]
+    assert best(curve, 0.0, (0.9, 0.0)).k == 1
+    assert best(curve, 0.0, (0.5, 0.95)).k == 3
+
+
 def test_the_best_length_stands_before_a_step_of_the_staircase() -> None:
     assert best(Q8_0, 0.0, 0.7).k == 3
     assert best(Q8_0, 0.05, 0.95).k == 7

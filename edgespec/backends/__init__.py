@@ -11,7 +11,7 @@ import hashlib
 import importlib
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -36,6 +36,7 @@ class Device:
             up to 32: engines compute rows by fours, and a remainder by other kernels. It costs what so wide a pass
             costs, and drafts cannot be longer than one token less. On ONNX Runtime, whose bits do not change from one
             multiple to another (tried when a session opens), 2 will do and drafts may be as long as ever.
+        draft_gpu_layers: the draft model's own `gpu_layers`; None takes the target's.
     """
 
     context: int = 0
@@ -44,15 +45,24 @@ class Device:
     exact: int = 0
     provider: str = "auto"
     backend: str = "auto"
+    draft_gpu_layers: int | None = None
 
     def __post_init__(self) -> None:
-        for name, low, high in (("context", 0, 1 << 24), ("threads", 0, 512), ("gpu_layers", -1, 1 << 16)):
-            if not low <= (value := getattr(self, name)) <= high:
+        layers = (-1, 1 << 16)
+        limits = {"context": (0, 1 << 24), "threads": (0, 512), "gpu_layers": layers, "draft_gpu_layers": layers}
+        for name, (low, high) in limits.items():
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
                 raise OptionError(f"{name} is {value}; it must be from {low} to {high}")
         if self.exact not in _EXACT:
             raise OptionError(f"exact is {self.exact}; it must be one of {', '.join(map(str, _EXACT))}")
         if self.backend not in BACKENDS:
             raise OptionError(f"no backend {self.backend!r}; there are {', '.join(BACKENDS)}")
+
+    def of_draft(self) -> Device:
+        """Where the draft model runs. Only the target's output must not depend on the width of its passes."""
+        layers = self.gpu_layers if self.draft_gpu_layers is None else self.draft_gpu_layers
+        return replace(self, exact=0, gpu_layers=layers)
 
 
 class Stoppable(Protocol):
@@ -109,10 +119,22 @@ class Pieces(Protocol):
         ...
 
 
-class Vocabulary(Pieces, Protocol):
+class Labels(Protocol):
+    """The tokens of a model as far as it takes to compare them with another's."""
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        ...
+
+    def label(self, token: int) -> str:
+        """How the vocabulary itself writes `token`; equal labels mean equal tokens."""
+        ...
+
+
+class Vocabulary(Pieces, Labels, Protocol):
     """The tokens of a model, and text to tokens and back."""
 
-    size: int
     bos: int | None
     #: The model's chat template in Jinja, where it has one.
     template: str | None
@@ -124,10 +146,6 @@ class Vocabulary(Pieces, Protocol):
             special: whether text that spells a special token becomes one. Never for what a user typed.
             start: whether this begins a sequence, so that models that ask for it get their bos.
         """
-        ...
-
-    def label(self, token: int) -> str:
-        """How the vocabulary itself writes `token`; equal labels mean equal tokens."""
         ...
 
     def specials(self) -> Sequence[str]:
@@ -297,7 +315,7 @@ def fingerprint(vocabulary: Vocabulary) -> str:
     return hashlib.sha256(labels.encode("utf-8", "replace")).hexdigest()
 
 
-def require_same_tokens(target: Vocabulary, draft: Vocabulary) -> None:
+def require_same_tokens(target: Labels, draft: Labels) -> None:
     """Check token by token that a draft model's vocabulary is the target's.
 
     Models of one family pad their vocabularies to different sizes; tokens that only one has are never drafted, so

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..backends import Device, Interrupt, open_model
@@ -89,7 +89,7 @@ class Workshop:
             self.target = Lent(target)
             self.draft: Lent | None = None
             if files.draft is not None:
-                draft = open_model(files.draft, replace(device, exact=0), interrupt)
+                draft = open_model(files.draft, device.of_draft(), interrupt)
                 opened.callback(draft.close)
                 self.draft = Lent(draft)
             self.close = opened.pop_all().close

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
-from ..backends import Device, Interrupt
+from ..backends import Interrupt
 from ..bench import about, journal, own, peers, records, report, suites
 from ..bench.contender import Contender, ContenderFailed
 from ..bench.running import Course, Terms
@@ -21,7 +21,8 @@ from ..runtime import Runtime
 from ..sampling import Sampling
 from ..template import Message
 from . import background
-from .options import Benching, Choosing, Machine, files
+from .benching import Benching
+from .options import Choosing, Machine, files
 from .progress import Tell, progress
 
 R = TypeVar("R")
@@ -81,10 +82,9 @@ class Bench:
         return not self._problems and not self.interrupted
 
     def _workshop(self, tell: Tell) -> own.Workshop:
-        machine = self.machine
-        target, draft = files(machine.model, machine.draft)
-        threads = machine.threads or physical_cores()
-        device = Device(machine.ctx, threads, machine.gpu_layers, provider=machine.provider, backend=machine.backend)
+        target, draft = files(self.machine.model, self.machine.draft, self.machine.ctx)
+        device = self.machine.fitted(target, draft)
+        device = replace(device, threads=device.threads or physical_cores())
 
         def told(what: str, share: float) -> None:
             tell(f"measuring passes of the {what}", share, 1.0)

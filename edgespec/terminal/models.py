@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
-from edgespec import models
-from edgespec.models import finding, fit, registry
-from edgespec.models.header import Header, header
+from edgespec import models, pairfile
+from edgespec.models import facts, finding, fit, registry
+from edgespec.models.facts import Facts
+from edgespec.models.finding import TENTH
+from edgespec.models.hub import Hub
+from edgespec.models.memory import memory
+from edgespec.models.sizes import size_of
 
-from ..backends import Device, Interrupt, open_model, require_same_tokens
-from ..errors import OptionError, VocabularyMismatch
-from ..prices import recall
-from ..tuning import best
-
-_ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)
-_CONTEXT = 4096
+from ..backends import Device, require_same_tokens
+from ..errors import HubError, OptionError, VocabularyMismatch
+from .gains import gains
+from .pulling import quiet
 
 
 def listed() -> Iterator[str]:
-    """The pairs that are known, and whether they are here."""
+    """The pairs that are known, whether they are here, and what else is."""
     known = registry.entries()
     width = max(map(len, known))
     yield f"{'name':{width}}  {'GB':>6}  here     licence     needs"
@@ -29,85 +29,174 @@ def listed() -> Iterator[str]:
         here = [source.here() is not None for source in sources]
         state = "yes" if all(here) else "in part" if any(here) else "-"
         yield f"{name:{width}}  {entry.size / 1e9:6.2f}  {state:7}  {entry.licence:10}  {entry.needs}"
+    if installed := [f"{size_of(path) / 1e9:6.2f} GB  {repo}  {path.name}" for repo, path in Hub().models()]:
+        yield f"GGUF files in {Hub().cache}:"
+        yield from installed
     demo = models.demo()
     yield f"Without a name: the demo pair in {demo.target.parent}"
     yield f"Your own pairs: {registry.own_file()}"
 
 
 def shown(name: str, context: int) -> Iterator[str]:
-    """One pair: its files, and whether it fits into memory."""
+    """One model or pair: its files, and how it would be loaded."""
+    Device(context)  # is it a context?
+    quiet()
     known = finding.named(name)
+    if known is not None and (entry := known.entry):
+        yield f"{entry.title}; licence {entry.licence}; needs {entry.needs}"
+    target = _target(name, known)
+    draft = _own_draft(name, target, known)
+    for what, each in (("target", target), ("draft", draft)):
+        if each is not None:
+            here = f"  {_where(each)}" if known is not None else ""
+            yield f"{what:6}  {each.name}  {each.size / 1e9:.2f} GB{here}"
     if known is None:
-        pair = models.with_draft(Path(name))
-        paths = [path for path in pair if path is not None]
-        yield from (f"{path}  {fit.size_of(path) / 1e9:.2f} GB" for path in paths if _require(path))
+        yield from _measured(Path(name))
+    elif known.entry:
+        yield f"verified: {known.entry.verified or 'nothing'}"
+    yield from planned(target, draft, fit.Asked(context))
+    if any(each is not None and each.path is None for each in (target, draft)):
+        yield f"to fetch it: edgespec models pull {name}"
+
+
+def _measured(path: Path) -> Iterator[str]:
+    """What the file of a pair says of it, if `path` is one."""
+    file = pairfile.at(path)
+    about = pairfile.read(file).about if file is not None else {}
+    if known := about.get("measured", {}).get("acceptance"):
+        shares = " ".join(f"{share:.0%}" for share in known)
+        when = f" (measured {about['date']})" if "date" in about else ""
+        yield f"acceptance by depth: {shares}{when}"
+
+
+def _where(each: Facts) -> str:
+    return "here" if each.path is not None else "not here"
+
+
+def planned(target: Facts, draft: Facts | None, asked: fit.Asked) -> Iterator[str]:
+    """How a pair would be loaded now, in words."""
+    free = memory()
+    second = draft.sizes if draft is not None else None
+    try:
+        plan = fit.choose(target.sizes, second, free, asked)
+    except OptionError as error:
+        yield f"memory: it does not fit: {error}"
+        return
+    known = plan.cache is not None
+    rest = f"cache {(plan.cache or 0) / 1e9:.2f} for {plan.context} tokens + buffers {plan.buffers / 1e9:.2f}"
+    total = f" = {plan.needed / 1e9:.2f} GB" if known else f" GB, and a cache for {plan.context} tokens, not known yet"
+    gpus = f", and {sum(gpu.free for gpu in free.gpus) / 1e9:.2f} on GPUs" if free.gpus else ""
+    verdict = "it does not fit" if not plan.fits else "it fits" if known else "its weights fit"
+    weights = f"weights {plan.weights / 1e9:.2f}" + (f" + {rest}" if known else "")
+    yield f"memory: {weights}{total}; free are {free.free / 1e9:.2f}{gpus}: {verdict}"
+    if not plan.fits:
+        yield (
+            f"to do: {plan.lacking / 1e9:.2f} GB are lacking, so it would be very slow; close other programs, or take "
+            f"models of {plan.largest / 1e9:.2f} GB together: a coarser quantization, or fewer parameters"
+        )
+    if plan.layers and free.gpus:
+        yield f"GPU: {_layers(plan.gpu_layers, plan.layers)} of the target" + (
+            f", {_layers(plan.draft_gpu_layers, 0)} of the draft" if draft is not None else ""
+        )
+    if plan.shortened and not asked.context:
+        yield f"context: {plan.context} tokens, for there is no room for {fit.DEFAULT_CONTEXT}"
+
+
+def _layers(count: int, of: int) -> str:
+    if count == fit.ALL:
+        return "all layers"
+    return f"{count} of {of} layers" if count and of else f"{count or 'no'} layers"
+
+
+def paired(name: str, draft_name: str | None) -> Iterator[str]:
+    """Whether two models make a pair, what it can bring, and what would be better."""
+    quiet()
+    known = finding.named(name)
+    target = _target(name, known)
+    why = ""
+    if draft_name is not None:
+        draft: Facts | None = _target(draft_name, finding.named(draft_name))
     else:
-        if entry := known.entry:
-            yield f"{entry.title}; licence {entry.licence}; needs {entry.needs}"
-        sources = [source for source in (known.target, known.draft) if source is not None]
-        here = [source.here() for source in sources]
-        for what, source, path in zip(("target", "draft"), sources, here, strict=False):
-            size = (
-                f"{(fit.size_of(path) if path else source.size) / 1e9:.2f} GB"
-                if path or source.size
-                else "size unknown"
-            )
-            yield f"{what:6}  {source}  {size}  {path or 'not here'}"
-        paths = [path for path in here if path is not None]
-        if known.entry:
-            yield f"verified: {known.entry.verified or 'nothing'}"
-        if len(paths) < len(sources):
-            yield f"Memory is told once it is here: edgespec models pull {name}"
-            return
-    yield memory(fit.plan(paths, context or _CONTEXT))
-
-
-def memory(plan: fit.Plan) -> str:
-    """The plan in words."""
-    cache = "cache unknown" if plan.cache is None else f"cache {plan.cache / 1e9:.2f}"
-    parts = f"weights {plan.weights / 1e9:.2f} + {cache} for {plan.context} tokens + buffers"
-    gpu = f", {plan.gpu / 1e9:.2f} on GPUs" if plan.gpu is not None else ""
-    verdict = (
-        "it fits" if plan.fits else "it does not fit: take a smaller --ctx, a smaller model or a coarser quantization"
-    )
-    return f"memory: {parts} = {plan.needed / 1e9:.2f} GB; free are {plan.free / 1e9:.2f}{gpu}: {verdict}"
-
-
-def paired(target: Path, draft: Path | None) -> Iterator[str]:
-    """Whether two files make a pair, and what it can bring."""
-    draft = draft or models.with_draft(target).draft or finding.local_draft(target)
+        draft = _own_draft(name, target, known)
+        if draft is None:
+            draft, why = _hub_draft(target, known)
     if draft is None:
         raise OptionError(
-            f"no draft model for {target} is known or found here; name one: edgespec models pair TARGET DRAFT"
+            f"no draft model for {name} is known, found here or on the hub; name one: edgespec models pair TARGET DRAFT"
         )
-    with ExitStack() as stack:
-        heads = {path: stack.enter_context(header(path)) for path in (target, draft) if _require(path)}
-        for what, path in (("target", target), ("draft", draft)):
-            yield f"{what:6}  {path}  {fit.size_of(path) / 1e9:.2f} GB  {heads[path].vocabulary.size} tokens"
-        same, text = _vocabularies(heads[target], heads[draft])
-        yield text
-        yield _templates(heads[target], heads[draft])
-        yield _sizes(fit.size_of(target), fit.size_of(draft))
-    yield memory(fit.plan([target, draft], _CONTEXT))
-    yield from gains(target, draft) if same else ()
+    for what, each in (("target", target), ("draft", draft)):
+        tokens = f"{each.tokens.size} tokens" if each.tokens is not None else "its head could not be read"
+        yield f"{what:6}  {each.name}  {each.size / 1e9:.2f} GB  {tokens}  {_where(each)}"
+    if why:
+        yield f"found: {why}"
+    same, text = _vocabularies(target, draft)
+    yield text
+    yield _templates(target, draft)
+    yield _sizes(target.size, draft.size)
+    yield from planned(target, draft, fit.Asked())
+    if same and target.path is not None and draft.path is not None:
+        yield from gains(target.path, draft.path)
+    elif same:
+        yield "speedup: told once both are here and a chat, or `edgespec tune`, has measured them"
 
 
-def _require(path: Path) -> bool:
-    if not path.is_file():
-        raise OptionError(f"no model at {path}; give the path of a .gguf file, or a name of `edgespec models list`")
-    return True
+def _target(text: str, known: finding.Named | None) -> Facts:
+    if known is not None:
+        return facts.of_source(known.target)
+    _require(Path(text))
+    return facts.of_path(models.with_draft(Path(text)).target)
 
 
-def _vocabularies(target: Header, draft: Header) -> tuple[bool, str]:
+def _own_draft(name: str, target: Facts, known: finding.Named | None) -> Facts | None:
+    """The draft that goes with a target without asking anybody: the registry's, one beside it, one that is here."""
+    if known is not None and known.draft is not None:
+        return facts.of_source(known.draft)
+    path = None
+    if target.path is not None:
+        path = models.with_draft(Path(name) if known is None else target.path).draft or finding.local_draft(target.path)
+    elif target.tokens is not None:
+        path = finding.draft_here(target.tokens, target.size // TENTH)
+    return facts.of_path(path) if path is not None else None
+
+
+def _hub_draft(target: Facts, known: finding.Named | None) -> tuple[Facts | None, str]:
+    """The one that the hub has for a target, and why."""
+    from edgespec.models import scouting  # noqa: PLC0415
+
+    name = known.target.repo if known is not None else Path(target.name).name
+    if target.tokens is None:
+        return None, ""
     try:
-        require_same_tokens(target.vocabulary, draft.vocabulary)
+        match = scouting.draft_for(name, target.tokens, target.size)
+    except HubError as error:
+        raise OptionError(
+            f"no draft model for {name} is known or found here, and none can be looked for: {error}"
+        ) from error
+    return (facts.of_source(match.source), match.why) if match is not None else (None, "")
+
+
+def _require(path: Path) -> None:
+    if not path.exists():
+        raise OptionError(
+            f"no model at {path}; give the path of a .gguf file or of an ONNX model's folder, a name of "
+            "`edgespec models list`, or org/repo"
+        )
+
+
+def _vocabularies(target: Facts, draft: Facts) -> tuple[bool, str]:
+    if target.tokens is None or draft.tokens is None:
+        return False, "vocabulary: unknown, for the head of a file could not be read; it is checked when it is loaded"
+    try:
+        require_same_tokens(target.tokens, draft.tokens)
     except VocabularyMismatch as error:
         return False, f"vocabulary: {str(error).partition(';')[0]}; named with --draft it drafts through text"
     return True, "vocabulary: the same, so the draft's tokens are the target's"
 
 
-def _templates(target: Header, draft: Header) -> str:
-    ours, theirs = target.vocabulary.template, draft.vocabulary.template
+def _templates(target: Facts, draft: Facts) -> str:
+    ours, theirs = target.template, draft.template
+    if target.tokens is None or draft.tokens is None:
+        return "template: unknown"
     if ours is None:
         return "template: the target has none, so chats have no form of their own"
     if theirs is None:
@@ -119,24 +208,7 @@ def _templates(target: Header, draft: Header) -> str:
 
 def _sizes(target: int, draft: int) -> str:
     share = draft / target
-    return f"size: the draft has {share:.0%} of the target's bytes; {'good' if share <= 0.1 else 'a tenth pays most'}"
-
-
-def gains(target: Path, draft: Path) -> Iterator[str]:
-    """What prices known from earlier runs promise."""
-    with ExitStack() as stack:
-        curves = []
-        for path in (target, draft):
-            model = open_model(path, Device(), Interrupt())
-            stack.callback(model.close)
-            session = model.session(512)
-            stack.callback(session.close)
-            curves.append(recall(session))
-        prices, drafting = curves
-        if prices is None or drafting is None:
-            yield "speedup: no prices are known here yet; `edgespec tune` measures them, and so does the first chat"
-            return
-        yield "speedup at the prices of this machine, by how often a drafted token is right:"
-        for acceptance in _ACCEPTANCES:
-            k, gain = best(prices.curve(), drafting.plain(), acceptance)
-            yield f"{acceptance:6.0%}  {f'{gain:.2f}x at K = {k}' if k else 'plain decoding'}"
+    text = f"size: the draft has {share:.0%} of the target's bytes"
+    if share <= 1 / TENTH:
+        return f"{text}; good"
+    return f"{text}; a tenth pays most: one of at most {target / TENTH / 1e9:.2f} GB, by fewer parameters or fewer bits"

@@ -13,6 +13,7 @@ import click
 from .progress import progress
 
 if TYPE_CHECKING:
+    from ..backends import Device
     from ..runtime import Runtime
     from ..sampling import Sampling
 
@@ -30,7 +31,8 @@ class Loading:
     verifier: str
     ctx: int
     threads: int
-    gpu_layers: int
+    gpu_layers: int | None
+    draft_gpu_layers: int | None
     exact: int
     provider: str
     backend: str
@@ -38,16 +40,19 @@ class Loading:
 
     def open(self) -> Runtime:
         """Load, with a progress bar for what is measured once."""
-        from ..backends import Device, Interrupt  # noqa: PLC0415
+        from ..backends import Interrupt  # noqa: PLC0415
         from ..errors import VocabularyMismatch  # noqa: PLC0415
         from ..loading import load  # noqa: PLC0415
         from ..pair import Speculation  # noqa: PLC0415
+        from ..pairfile import at  # noqa: PLC0415
         from . import background  # noqa: PLC0415
+        from .fitting import fitted  # noqa: PLC0415
 
-        target, draft = files(self.model, self.draft)
+        target, draft = files(self.model, self.draft, self.ctx)
         names = tuple(name.strip() for name in self.drafter.split(",")) if self.drafter is not None else None
-        speculation = Speculation(names, self._k(), self.verifier, self.draft != "auto", self.remember)
-        device = Device(self.ctx, self.threads, self.gpu_layers, self.exact, self.provider, self.backend)
+        named = self.draft != "auto" or (self.model is not None and at(self.model) is not None)
+        speculation = Speculation(names, self._k(), self.verifier, named, self.remember)
+        device = fitted(target, draft, _device(self, self.exact), anywhere=self.gpu_layers is None)
         interrupt = Interrupt()
 
         def opened(draft: Path | None) -> Runtime:
@@ -64,7 +69,7 @@ class Loading:
             try:
                 runtime = background.call(lambda: opened(draft), interrupt.set)
             except VocabularyMismatch as error:
-                if self.draft != "auto":
+                if named:
                     raise
                 click.echo(f"{draft}, found beside the model, is left out: {error}", err=True)
                 runtime = background.call(lambda: opened(None), interrupt.set)
@@ -86,6 +91,28 @@ class Loading:
 
 
 @dataclass(frozen=True, slots=True)
+class Pairing:
+    """What `convert --pair` makes of a target and its draft, and how it measures them."""
+
+    pair: tuple[Path, Path] | None
+    draft_quant: str | None
+    prompts: Path | None
+    max_tokens: int | None
+    as_json: bool
+
+    @property
+    def asked(self) -> str:
+        """The first option that means nothing without --pair; empty if none was given."""
+        given = {
+            "--draft-quant": self.draft_quant,
+            "--prompts": self.prompts,
+            "--max-tokens": self.max_tokens,
+            "--json": self.as_json,
+        }
+        return next((name for name, value in given.items() if value is not None and value is not False), "")
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """Which models to measure, and where they run."""
 
@@ -93,9 +120,16 @@ class Machine:
     draft: str
     ctx: int
     threads: int
-    gpu_layers: int
+    gpu_layers: int | None
+    draft_gpu_layers: int | None
     provider: str
     backend: str
+
+    def fitted(self, target: Path, draft: Path | None) -> Device:
+        """Where they run, as far as it was asked for, and else what fits."""
+        from .fitting import fitted  # noqa: PLC0415
+
+        return fitted(target, draft, _device(self), anywhere=self.gpu_layers is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,33 +169,20 @@ class Choosing:
         return Sampling(top_k=top_k, seed=self.seed if self.seed is not None else seed, **chosen)
 
 
-@dataclass(frozen=True, slots=True)
-class Benching:
-    """What is compared, on which questions, and where the report goes."""
+def _device(given: Loading | Machine, exact: int = 0) -> Device:
+    """What was asked for; layers on the GPU as many as the engine can, where nothing was."""
+    from ..backends import Device  # noqa: PLC0415
 
-    suite: str
-    compare: str
-    limit: int | None
-    out: Path
-    resume: bool
-    llama_server: Path | None
-    source: Path | None
-    draft_source: Path | None
-    genai: Path | None
-    python: Path | None
-
-    def __post_init__(self) -> None:
-        from ..errors import OptionError  # noqa: PLC0415
-
-        if self.limit is not None and self.limit < 1:
-            raise OptionError(f"--limit is {self.limit}; it must be 1 or more")
+    layers = -1 if given.gpu_layers is None else given.gpu_layers
+    own = given.draft_gpu_layers
+    return Device(given.ctx, given.threads, layers, exact, given.provider, given.backend, own)
 
 
-def files(model: Path | None, draft: str) -> tuple[Path, Path | None]:
+def files(model: Path | None, draft: str, context: int = 0) -> tuple[Path, Path | None]:
     """The target and the draft model that the options name: the demo pair without a model.
 
     What is named and not here is fetched, and said first. A draft is looked for by its name beside the target, in the
-    registry, and among the files that are here.
+    registry, among the files that are here, and on the hub for a model that comes from there.
     """
     from edgespec import models  # noqa: PLC0415
     from edgespec.models import finding  # noqa: PLC0415
@@ -171,7 +192,7 @@ def files(model: Path | None, draft: str) -> tuple[Path, Path | None]:
     known = finding.named(model.as_posix()) if model is not None else None
     wanted = (draft == "auto" and known and known.draft) or None
     if known is not None:
-        target, second = fetched(known.target, wanted)
+        target, second = fetched(known.target, wanted, context=context, look=draft == "auto")
         found = models.Pair(target, second)
     else:
         found = models.demo() if model is None else models.with_draft(model)
@@ -211,9 +232,14 @@ _draft = click.option(
     metavar="PATH|NAME|auto|none",
     help="Draft model [default: auto, the one that is known or found for MODEL]",
 )
-_ctx = click.option("--ctx", default=0, metavar="N", help="Context in tokens [default: the model's, at most 4096]")
+_ctx = click.option(
+    "--ctx", default=0, metavar="N", help="Context in tokens [default: the model's, at most 4096, or what fits]"
+)
 _gpu_layers = click.option(
-    "--gpu-layers", default=-1, metavar="N", help="Layers on the GPU [default: all, where there is one]"
+    "--gpu-layers", type=int, metavar="N", help="Layers on the GPU; -1 is all [default: as many as fit]"
+)
+_draft_gpu_layers = click.option(
+    "--draft-gpu-layers", type=int, metavar="N", help="The draft model's [default: all if they fit, else none]"
 )
 _provider = click.option(
     "--provider", default="auto", metavar="NAME", help="What ONNX Runtime runs on: cpu, cuda ... [default: auto]"
@@ -234,6 +260,7 @@ machine = gathered(
         help="So many CPU threads only [default: tune several, bench one a physical core]",
     ),
     _gpu_layers,
+    _draft_gpu_layers,
     _provider,
     _backend,
 )
@@ -248,6 +275,7 @@ loading = gathered(
     _ctx,
     click.option("--threads", default=0, metavar="N", help="CPU threads [default: one a physical core]"),
     _gpu_layers,
+    _draft_gpu_layers,
     click.option(
         "--exact",
         default=0,
@@ -259,6 +287,17 @@ loading = gathered(
     click.option(
         "--remember", is_flag=True, help="Keep what is said and look it up in later chats; `edgespec forget` deletes it"
     ),
+)
+pairing = gathered(
+    Pairing,
+    "pairing",
+    click.option("--pair", nargs=2, type=PATH, metavar="TARGET DRAFT", help="Convert both, and measure them together"),
+    click.option("--draft-quant", metavar="NAME", help="With --pair: the draft's quantization [default: 8 bits]"),
+    click.option(
+        "--prompts", type=PATH, metavar="FILE", help="With --pair: JSON lines to measure with, as `check` takes them"
+    ),
+    click.option("--max-tokens", type=int, metavar="N", help="With --pair: tokens of each answer [default: 64]"),
+    click.option("--json", "as_json", is_flag=True, help="With --pair: the figures as one JSON object"),
 )
 choosing = gathered(
     Choosing,
@@ -272,41 +311,4 @@ choosing = gathered(
     click.option("--frequency-penalty", type=float, help="Taken from them once per occurrence"),
     click.option("--seed", type=int, help="Same seed, same text [default: chat another each time, else 0]"),
     click.option("--max-tokens", type=int, metavar="N", help="Longest answer [default: chat what fits, else 128]"),
-)
-benching = gathered(
-    Benching,
-    "benching",
-    click.option(
-        "--suite",
-        default="demo",
-        show_default=True,
-        metavar="NAME|FILE",
-        help="Questions: demo, replay, or a file in the form of Spec-Bench or MT-bench",
-    ),
-    click.option(
-        "--compare",
-        default="",
-        metavar="NAME,...",
-        help="Others as well: k=4, lookup, model, llama-server, llama-server:draft-3 ..., or peers, for all of these",
-    ),
-    click.option("--limit", type=int, metavar="N", help="Questions of each category [default: all]"),
-    click.option(
-        "--out",
-        type=PATH,
-        default=Path("edgespec-bench"),
-        show_default=True,
-        metavar="DIR",
-        help="Where the report goes",
-    ),
-    click.option("--resume", is_flag=True, help="Go on with the run that was interrupted in --out"),
-    click.option("--llama-server", type=PATH, metavar="PATH", help="llama.cpp's server [default: the one on the PATH]"),
-    click.option("--source", type=PATH, metavar="DIR", help="MODEL's checkpoint, for transformers"),
-    click.option("--draft-source", type=PATH, metavar="DIR", help="The draft's checkpoint, for transformers"),
-    click.option("--genai", type=PATH, metavar="DIR", help="MODEL as a folder of ONNX Runtime GenAI"),
-    click.option(
-        "--python",
-        type=PATH,
-        metavar="PATH",
-        help="A Python that has transformers or onnxruntime-genai [default: this one]",
-    ),
 )

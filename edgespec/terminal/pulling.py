@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,17 +16,24 @@ if TYPE_CHECKING:
     from edgespec.models.hub import Pulled
 
 
-def fetched(target: Source, draft: Source | None = None) -> tuple[Path, Path | None]:
+def fetched(
+    target: Source, draft: Source | None = None, *, context: int = 0, look: bool = False
+) -> tuple[Path, Path | None]:
     """The files of a target and its draft; what is not here is announced with its size, then fetched.
 
-    A draft that cannot be fetched is left out, and that is said. HubError if the target cannot.
+    Of a repository the file is chosen that fits into memory with so many tokens of context. With `look` a draft for
+    what is not here is looked for. A draft that cannot be fetched is left out, and that is said. HubError if the target
+    cannot.
     """
+    if not target.file and target.here() is None:
+        target, draft = _scouted(target, draft, context, look=look)
     here = {source: source.here() for source in (target, draft) if source is not None}
     lacking = [source for source, path in here.items() if path is None]
     if lacking:
         size = sum(source.size for source in lacking)
         about = f", {size / 1e9:.2f} GB" if all(source.size for source in lacking) else ""
         click.echo(f"Not here yet, so it is fetched{about}: {' and '.join(map(str, lacking))}", err=True)
+        _warn(sum(source.size for source in here if source is not None))
     path = here[target] or pulled(target).paths[0]
     if draft is None:
         return path, None
@@ -36,21 +44,74 @@ def fetched(target: Source, draft: Source | None = None) -> tuple[Path, Path | N
         return path, None
 
 
-def pulled(source: Source) -> Pulled:
+def _warn(size: int) -> None:
+    """Say it before gigabytes come that there is no memory for."""
+    from edgespec.models import fit, memory  # noqa: PLC0415
+
+    room = fit.room(memory.memory())
+    if size > room:
+        click.echo(
+            f"Its {size / 1e9:.2f} GB are more than the {room / 1e9:.2f} GB of memory that are free, so it may be very "
+            "slow. Ctrl-C ends the fetching.",
+            err=True,
+        )
+
+
+def _scouted(target: Source, draft: Source | None, context: int, *, look: bool) -> tuple[Source, Source | None]:
+    """Which file of a repository, by what the hub holds, and a draft for it where none is given."""
+    from edgespec.models import finding, scouting  # noqa: PLC0415
+
+    quiet()
+    seen = scouting.seen(target, context)
+    if seen.instead_of:
+        click.echo(f"{seen.instead_of} does not fit into memory, so it is {seen.source.file}.", err=True)
+    limit = seen.source.size // finding.TENTH
+    if draft is not None or not look or seen.head is None or finding.draft_here(seen.head.vocabulary, limit):
+        return seen.source, draft
+    try:
+        match = scouting.draft_for(seen.source.repo, seen.head.vocabulary, seen.source.size)
+    except HubError as error:
+        click.echo(f"No draft model was looked for: {error}", err=True)
+        return seen.source, None
+    if match is not None:
+        click.echo(f"The draft model is {match.source.repo}, {match.why}; --draft none leaves it out.", err=True)
+    return seen.source, match.source if match is not None else None
+
+
+def pulled(source: Source, revision: str = "main") -> Pulled:
     """What `source` names, fetched with a progress bar."""
     quiet()
     with progress(f"fetching {source.repo}") as tell:
-        return source.pull(tell)
+        return source.pull(tell, revision)
 
 
-def everything(name: str) -> list[Pulled]:
-    """What `name` stands for, a pair or a single model, fetched or brought up to date."""
+def everything(name: str, quantization: str = "", revision: str = "main") -> list[Pulled]:
+    """What `name` stands for, a pair or a single model, fetched or brought up to date.
+
+    Args:
+        quantization: of the target, instead of the one that the name means.
+        revision: a branch, tag or commit of its repository.
+    """
     from edgespec.models import finding  # noqa: PLC0415
 
     known = finding.named(name)
     if known is None:
         raise OptionError(f"{name} is a path; give a name of `edgespec models list`, or org/repo on the hub")
-    return [pulled(source) for source in (known.target, known.draft) if source is not None]
+    if quantization and known.target.quantization:
+        raise OptionError(f"{name} names a quantization already; leave out either it or --quant {quantization}")
+    target = replace(known.target, file="", quantization=quantization) if quantization else known.target
+    found = [pulled(_settled(target, revision), revision)]
+    return found if known.draft is None else [*found, pulled(known.draft)]
+
+
+def _settled(source: Source, revision: str) -> Source:
+    """Which file it is to be, where that was left open and nothing of it is here."""
+    from edgespec.models import scouting  # noqa: PLC0415
+
+    if source.file or source.quantization or revision != "main" or source.here() is not None:
+        return source
+    quiet()
+    return scouting.seen(source).source
 
 
 def checkpoint(source: Path) -> Path:

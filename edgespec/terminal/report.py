@@ -6,10 +6,12 @@ import json
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from ..check import Verdict
 from ..errors import OptionError, TemplateError
 from ..runtime import Runtime
+from ..template import Message, checked
 
 
 class Report:
@@ -71,16 +73,20 @@ def read_prompts(file: Path | None, runtime: Runtime) -> list[list[int]]:
     Raises:
         OptionError: an unreadable file, or a line that is no prompt; the message names it.
     """
+    return [_fitting(_tokens(prompt, runtime), runtime, where) for where, prompt in parsed(file)]
+
+
+def parsed(file: Path | None) -> list[tuple[str, dict[str, Any]]]:
+    """The prompts of the same as they stand there, each with its place. Raises as `read_prompts`."""
     name = str(file) if file else "the bundled prompts"
     try:
         text = file.read_text("utf-8") if file else _bundled()
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(f"cannot read the prompts in {name}: {error}") from error
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    lines = [(f"{name}, line {number}", line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not lines:
         raise OptionError(f'{name} holds no prompt; expected lines of JSON with "messages" or "prompt"')
-    prompts = [(f"{name}, line {number}", line) for number, line in lines]
-    return [_fitting(_tokens(line, runtime, where), runtime, where) for where, line in prompts]
+    return [(where, _prompt(line, where)) for where, line in lines]
 
 
 def _fitting(prompt: list[int], runtime: Runtime, where: str) -> list[int]:
@@ -94,25 +100,36 @@ def _bundled() -> str:
     return (resources.files("edgespec") / "check_prompts.jsonl").read_text("utf-8")
 
 
-def _tokens(line: str, runtime: Runtime, where: str) -> list[int]:
+def _tokens(asked: dict[str, Any], runtime: Runtime) -> list[int]:
+    if "messages" in asked:
+        return _chat(asked["messages"], runtime)
+    return runtime.vocabulary.tokenize(asked["prompt"], start=True)
+
+
+def _prompt(line: str, where: str) -> dict[str, Any]:
     try:
         asked = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise OptionError(f"{where} is not JSON: {error}") from error
     match asked:
         case {"messages": [*messages]} if messages:
-            return _chat(messages, runtime, where)
+            return {"messages": [_message(message, where) for message in messages]}
         case {"prompt": str(prompt)} if prompt:
-            return runtime.vocabulary.tokenize(prompt, start=True)
+            return {"prompt": prompt}
     raise OptionError(f'{where} has neither "messages" (a list) nor "prompt" (a text)')
 
 
-def _chat(messages: Sequence[dict[str, str]], runtime: Runtime, where: str) -> list[int]:
+def _message(message: Any, where: str) -> Message:
+    try:
+        return checked(message)
+    except OptionError as error:
+        raise OptionError(f"{where}: {error}") from error
+
+
+def _chat(messages: Sequence[Message], runtime: Runtime) -> list[int]:
     try:
         return runtime.prompt(messages)
     except TemplateError:
         if runtime.vocabulary.template is None:  # a base model: the words alone will do
             return runtime.vocabulary.tokenize("\n".join(message["content"] for message in messages), start=True)
         raise
-    except OptionError as error:
-        raise OptionError(f"{where}: {error}") from error

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from ..backends import Device, Interrupt
+from ..backends import Interrupt
 from ..errors import VocabularyMismatch
 from ..machine import physical_cores
 from ..tuning import (
@@ -31,22 +31,20 @@ from .progress import progress
 
 _ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)
 _LENGTHS = (1, 2, 3, 4, 5, 7, 11, 15)
-_WORTH = 1.05  # a speedup below is not worth a word
+WORTH = 1.05  #: a speedup below is not worth a word
 _BUSY = (
     "These figures are no good: wide passes took less than narrow ones, so something else was running. "
     "Close what you can and tune again; figures like these are not kept."
 )
-_DEAR = 0.25  # of a plain step, for a draft's
+DEAR = 0.25  #: of a plain step, for a draft's
 _BAR = 24  # characters of the longest bar
 _MARK = "~"  # before what was not timed
 
 
 def measured(machine: Machine, budget: float) -> Iterator[Measured]:
     """Measure with a progress bar; on Ctrl-C raises Interrupted once all is closed."""
-    target, draft = files(machine.model, machine.draft)
-    device = Device(
-        machine.ctx, machine.threads, machine.gpu_layers, provider=machine.provider, backend=machine.backend
-    )
+    target, draft = files(machine.model, machine.draft, machine.ctx)
+    device = machine.fitted(target, draft)
     threads = [machine.threads] if machine.threads else thread_counts(physical_cores())
     with progress("measuring this machine") as tell:
 
@@ -180,7 +178,7 @@ def meaning(found: Measured) -> str:
     curve, step = found.curve, found.drafting
     most, least = ceiling(curve, step), break_even(curve, step)
     drafter = "this draft model" if found.step else "a drafter that costs nothing"
-    if most.speedup < _WORTH or least is None:
+    if most.speedup < WORTH or least is None:
         return (
             f"Speculation cannot pay here: were every token of {drafter} right, it would be {most.speedup:.2f}x plain "
             "decoding. edgespec finds out by itself and decodes plainly."
@@ -194,7 +192,7 @@ def meaning(found: Measured) -> str:
         lines.append(f"A draft that is right 70% of the time gives {typical.speedup:.2f}x, at K = {typical.k}.")
     lines.append(f"Drafts pay if they are right more than {least:.0%} of the time.")
     lines.append(f"The most there is, were every drafted token right: {most.speedup:.2f}x, at K = {most.k}.")
-    if found.step and found.step > _DEAR * curve[0]:
+    if found.step and found.step > DEAR * curve[0]:
         lines.append(
             "The draft model is dear for this target: a smaller one, or a coarser quantization, would pay more."
         )

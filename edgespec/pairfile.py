@@ -1,0 +1,116 @@
+"""The file of a pair: which target, which draft, what they were made of, and what was measured of them.
+
+It is JSON that a person can read and edit. Only `target` and `draft` must be there, with paths relative to the file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .errors import ModelFileError
+
+NAME = "pair.json"  #: in a folder that stands for its pair
+
+_ORIGIN = {"source": str, "commit": str, "quantization": str}
+_MEASURED = {
+    "acceptance": list, "tries": list, "prompts": str, "tokens": int, "temperature": float,
+    "k": int, "speedup": float, "mean_accepted_length": float,
+}  # fmt: skip
+#: Keys, and what each holds: a table of keys again, or a type. A list is one of numbers.
+_FORM: Mapping[str, Any] = {
+    "target": str,
+    "draft": str,
+    "made_of": {"target": _ORIGIN, "draft": _ORIGIN},
+    "measured": _MEASURED,
+    "date": str,
+    "versions": {"edgespec": str, "engine": str},
+}
+_WORDS = {str: "a text", int: "a whole number", float: "a number", list: "a list of numbers"}
+_WAY_OUT = "mend it, or write it anew with `edgespec convert --pair TARGET DRAFT --out FOLDER --force`"
+
+
+@dataclass(frozen=True, slots=True)
+class PairFile:
+    """What such a file says: models that are there; `about` is all the rest."""
+
+    target: Path
+    draft: Path
+    about: Mapping[str, Any]
+
+
+def at(path: Path) -> Path | None:
+    """The pair file that `path` names: itself by its suffix, or the one in it if it is a folder; None for others."""
+    try:
+        inside = path / NAME
+        if path.is_dir():
+            return inside if inside.is_file() else None
+    except OSError:  # what is wrong with the path is told when it is opened
+        return None
+    return path if path.suffix.lower() == ".json" else None
+
+
+def read(path: Path) -> PairFile:
+    """The pair file at `path`.
+
+    Raises:
+        ModelFileError: it is missing or broken, has a key that means nothing, or names a model that is not there.
+    """
+    try:
+        given = json.loads(path.read_text("utf-8-sig"))  # as some editors begin a file
+    except FileNotFoundError as error:
+        raise ModelFileError(f"no pair file at {path}; `edgespec convert --pair` writes one") from error
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be read: {error.strerror}; give a pair file that can") from error
+    except (ValueError, RecursionError) as error:
+        raise ModelFileError(f"{path} is not JSON: {error}; {_WAY_OUT}") from error
+    _require(path, "it", given, _FORM)
+    for key in ("target", "draft"):
+        if key not in given:
+            raise ModelFileError(f'{path} has no {key}; add "{key}": "{key}.gguf", a path relative to the file')
+    target, draft = (_there(path, key, given.pop(key)) for key in ("target", "draft"))
+    return PairFile(target, draft, given)
+
+
+def content(given: Mapping[str, Any]) -> bytes:
+    """The content of a pair file that says this.
+
+    Raises:
+        ModelFileError: `read` would not take it.
+    """
+    _require(Path(NAME), "it", given, _FORM)
+    text = json.dumps(given, indent=2, ensure_ascii=False) + "\n"
+    return text.encode("utf-8", "backslashreplace")  # of a path that is no Unicode, what JSON writes for it
+
+
+def _require(path: Path, where: str, value: Any, form: Any) -> None:
+    """ModelFileError unless `value` is of this form."""
+    if isinstance(form, Mapping):
+        if not isinstance(value, dict):
+            raise ModelFileError(f"{path}: {where} is no table of {', '.join(form)}; {_WAY_OUT}")
+        if unknown := sorted(value.keys() - form.keys()):
+            raise ModelFileError(f"{path}: {unknown[0]!r} means nothing; {where} has {', '.join(form)}; {_WAY_OUT}")
+        for key, each in value.items():
+            _require(path, key if where == "it" else f"{where}.{key}", each, form[key])
+    elif not _is(value, form):
+        raise ModelFileError(f"{path}: {where} is {value!r}; it must be {_WORDS[form]}")
+
+
+def _is(value: Any, kind: type) -> bool:
+    if kind is list:
+        return isinstance(value, list) and all(_is(each, float) for each in value)
+    return isinstance(value, int | float if kind is float else kind) and not isinstance(value, bool)
+
+
+def _there(path: Path, key: str, name: str) -> Path:
+    found = path.parent / name
+    try:
+        there = bool(name) and found.exists()
+    except OSError:  # a name too long
+        there = False
+    if not there:
+        raise ModelFileError(f"{path} names {name!r} as its {key}, and nothing is there; correct it, or convert anew")
+    return found

@@ -1,0 +1,71 @@
+"""The options of `edgespec bench`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from .options import PATH, gathered
+
+
+@dataclass(frozen=True, slots=True)
+class Benching:
+    """What is compared, on which questions, and where the report goes."""
+
+    suite: str
+    compare: str
+    limit: int | None
+    out: Path
+    resume: bool
+    llama_server: Path | None
+    source: Path | None
+    draft_source: Path | None
+    genai: Path | None
+    python: Path | None
+
+    def __post_init__(self) -> None:
+        from ..errors import OptionError  # noqa: PLC0415
+
+        if self.limit is not None and self.limit < 1:
+            raise OptionError(f"--limit is {self.limit}; it must be 1 or more")
+
+
+benching = gathered(
+    Benching,
+    "benching",
+    click.option(
+        "--suite",
+        default="demo",
+        show_default=True,
+        metavar="NAME|FILE",
+        help="Questions: demo, replay, or a file in the form of Spec-Bench or MT-bench",
+    ),
+    click.option(
+        "--compare",
+        default="",
+        metavar="NAME,...",
+        help="Others as well: k=4, lookup, model, llama-server, llama-server:draft-3 ..., or peers, for all of these",
+    ),
+    click.option("--limit", type=int, metavar="N", help="Questions of each category [default: all]"),
+    click.option(
+        "--out",
+        type=PATH,
+        default=Path("edgespec-bench"),
+        show_default=True,
+        metavar="DIR",
+        help="Where the report goes",
+    ),
+    click.option("--resume", is_flag=True, help="Go on with the run that was interrupted in --out"),
+    click.option("--llama-server", type=PATH, metavar="PATH", help="llama.cpp's server [default: the one on the PATH]"),
+    click.option("--source", type=PATH, metavar="DIR", help="MODEL's checkpoint, for transformers"),
+    click.option("--draft-source", type=PATH, metavar="DIR", help="The draft's checkpoint, for transformers"),
+    click.option("--genai", type=PATH, metavar="DIR", help="MODEL as a folder of ONNX Runtime GenAI"),
+    click.option(
+        "--python",
+        type=PATH,
+        metavar="PATH",
+        help="A Python that has transformers or onnxruntime-genai [default: this one]",
+    ),
+)

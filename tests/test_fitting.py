@@ -1,0 +1,149 @@
+"""Loading what fits: what the plan makes of the options, and what is said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import huggingface_hub.constants
+import pytest
+
+from edgespec.backends import Device
+from edgespec.calibration import Share
+from edgespec.errors import OptionError
+from edgespec.loading import load
+from edgespec.models import fit
+from edgespec.models.facts import of_path
+from edgespec.models.finding import Source
+from edgespec.models.hub import Pulled
+from edgespec.models.memory import Gpu, Memory
+from edgespec.models.sizes import sizes
+from edgespec.prices import Prices
+from edgespec.terminal import pulling
+from edgespec.terminal.fitting import fitted, placed
+from edgespec.terminal.gains import promised
+from edgespec.terminal.models import planned
+
+MB = 1 << 20
+
+
+@pytest.fixture
+def having(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let the machine have so much memory, and GPUs with so much."""
+
+    def have(free: int, gpus: Sequence[int] = ()) -> None:
+        found = Memory(free, tuple(map(Gpu, gpus)))
+        monkeypatch.setattr(fit, "memory", lambda: found)
+        monkeypatch.setattr("edgespec.terminal.models.memory", lambda: found)
+
+    return have
+
+
+def test_where_all_fits_nothing_is_said(
+    demo: dict[str, Path], having: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    having(1000 * MB)
+    device = fitted(demo["target"], demo["draft"], Device(threads=1), anywhere=True)
+    assert device == Device(threads=1, draft_gpu_layers=-1)
+    having(1000 * MB, [1000 * MB])
+    assert fitted(demo["target"], demo["draft"], Device(), anywhere=True) == Device(draft_gpu_layers=-1)
+    assert placed(demo["target"], None) == Device(draft_gpu_layers=-1)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_what_is_less_than_hoped_for_is_said(
+    demo: dict[str, Path], having: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, draft = demo["target"], demo["draft"]
+    needed = fit.choose(sizes(target), sizes(draft), Memory(1000 * MB), fit.Asked()).needed
+    having(200 * MB + needed - 4 * MB)
+    device = fitted(target, draft, Device(), anywhere=True)
+    assert 512 <= device.context < 2048
+    said = f"The context is {device.context} tokens, for memory has room for no more; --ctx N insists on N.\n"
+    assert capsys.readouterr().err == said
+    assert fitted(target, draft, Device(2048), anywhere=True).context == 2048
+    assert "The model does not fit: 0.00 GB of memory are lacking" in capsys.readouterr().err
+    having(1000 * MB, [400 * MB + 45 * MB])
+    device = fitted(target, draft, Device(), anywhere=True)
+    assert device.draft_gpu_layers == -1
+    assert 0 < device.gpu_layers < 5
+    assert capsys.readouterr().err == f"{device.gpu_layers} of 5 layers fit on the GPU; the CPU runs the rest.\n"
+    fitted(target, draft, Device(gpu_layers=device.gpu_layers), anywhere=False)
+    fitted(target, draft, Device(exact=2), anywhere=True)
+    assert capsys.readouterr().err == "", "that was asked for"
+    having(1000 * MB, [410 * MB])
+    assert fitted(target, draft, Device(), anywhere=True).gpu_layers == 0
+    assert capsys.readouterr().err == "No layer fits on the GPU; the CPU runs the rest.\n"
+
+
+def test_what_is_asked_for_is_not_changed(demo: dict[str, Path], having: Callable[..., None], tmp_path: Path) -> None:
+    having(1000 * MB, [445 * MB])
+    asked = Device(1024, gpu_layers=1, draft_gpu_layers=0)
+    assert fitted(demo["target"], demo["draft"], asked, anywhere=False) == asked
+    having(1000 * MB, [420 * MB])
+    with pytest.raises(OptionError, match="give fewer --gpu-layers"):
+        fitted(demo["target"], demo["draft"], Device(), anywhere=False)
+    exact = fitted(demo["target"], demo["draft"], Device(exact=4), anywhere=True)
+    assert (exact.gpu_layers, exact.draft_gpu_layers) == (0, 0), "bits are the same on the CPU alone"
+    with pytest.raises(OptionError, match=r"a context of 1000000 tokens"):
+        fitted(demo["target"], demo["draft"], Device(1_000_000), anywhere=True)
+    for path in (tmp_path / "none.gguf", tmp_path):
+        assert fitted(path, None, Device(7), anywhere=True) == Device(7), "told when it is opened"
+
+
+def test_a_draft_has_layers_of_its_own(demo: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Device(5, 2, 3, 4).of_draft() == Device(5, 2, 3)
+    assert Device(5, 2, 3, 4, draft_gpu_layers=0).of_draft().gpu_layers == 0
+    with pytest.raises(OptionError, match="draft_gpu_layers is -2"):
+        Device(draft_gpu_layers=-2)
+    with pytest.raises(OptionError, match="gpu_layers is 9"):
+        load(demo["target"], demo["draft"], device=Device(256, 1, 0, draft_gpu_layers=9))
+
+
+def test_plans_in_words(demo: dict[str, Path], having: Callable[..., None]) -> None:
+    target, draft = of_path(demo["target"]), of_path(demo["draft"])
+
+    def words(context: int = 0) -> str:
+        return "\n".join(planned(target, draft, fit.Asked(context)))
+
+    having(1000 * MB)
+    assert words().endswith("= 0.07 GB; free are 1.05: it fits")
+    having(200 * MB + 50_000_000)
+    assert "it does not fit\nto do: 0.0" in words()
+    assert "memory: it does not fit: a context of 1000000 tokens takes" in words(1_000_000)
+    having(200 * MB + 62_000_000)
+    assert "context: 1" in words()
+    having(1000 * MB, [445 * MB])
+    assert "and 0.47 on GPUs: it fits\nGPU: 1 of 5 layers of the target, all layers of the draft" in words()
+    target = replace(target, sizes=replace(target.sizes, cache=None, layers=()))
+    said = "memory: weights 0.02 GB, and a cache for 2048 tokens, not known yet; free are 1.05, and 0.47 on GPUs: "
+    assert words() == f"{said}its weights fit"
+
+
+def test_what_a_pair_promises() -> None:
+    prices, drafting = Prices.of({16: [0.010, 0.011, 0.012, 0.013]}), Prices.of({16: [0.001, 0.001]})
+    fresh = list(promised(prices, drafting, None))
+    assert fresh[0] == "price: a plain step takes 10.0 ms, a step of the draft 1.0: 0.10 of it"
+    assert fresh[2] == "   50%  1.25x at K = 1"  # 1.5 tokens for 12 ms, 1.75 for 14
+    assert fresh[-1].startswith("learned here: not enough yet")
+    learned = list(promised(prices, drafting, Share(0.7, 200)))
+    assert learned[-1].startswith("learned here: 70% of the draft's first guesses were right, which means 1.")
+    assert list(promised(prices, drafting, Share(0.7, 10)))[-1].startswith("learned here: not enough yet")
+    assert list(promised(prices, drafting, Share(0.01, 200)))[-1].startswith("better: the draft is too often wrong")
+    dear = Prices.of({16: [0.004, 0.004]})
+    assert list(promised(prices, dear, None))[-1].startswith("better: the draft is dear for this target")
+
+
+def test_what_memory_cannot_hold_is_told_before_it_is_fetched(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("edgespec.models.memory.memory", lambda: Memory(700 * MB, (Gpu(700 * MB),)))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(pulling, "pulled", lambda source: Pulled(source.repo, "c", (tmp_path / source.file,)))
+    room = 800 * MB
+    target, draft = Source("a/b", "t.gguf", "", room - 5), Source("a/c", "d.gguf", "", 5)
+    assert pulling.fetched(target, draft) == (tmp_path / "t.gguf", tmp_path / "d.gguf")
+    assert capsys.readouterr().err == "Not here yet, so it is fetched, 0.84 GB: a/b t.gguf and a/c d.gguf\n"
+    pulling.fetched(target, replace(draft, size=6))
+    assert "Its 0.84 GB are more than the 0.84 GB of memory that are free" in capsys.readouterr().err
