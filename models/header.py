@@ -123,6 +123,8 @@ def header(path: Path) -> Header:
         ModelFileError: it cannot be read, is no GGUF file, or ends within its head.
     """
     try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise ModelFileError(f"{path} is not a file; give the path of a .gguf file")
         with path.open("rb") as file:
             return parsed(file, str(path))
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import struct
 from collections.abc import Callable
@@ -118,6 +119,17 @@ def test_a_head_of_nonsense_is_told(demo: dict[str, Path], tmp_path: Path, at: i
         header(path)
     with pytest.raises(ModelFileError, match="cannot be opened"):
         header(tmp_path / "none.gguf")
+    with pytest.raises(ModelFileError, match="cannot be opened"):
+        header(tmp_path / f"{'x' * 300}.gguf")
+    with pytest.raises(ModelFileError, match="is not a file"):
+        header(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no such pipes on Windows")
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.gguf")
+    with pytest.raises(ModelFileError, match="is not a file"):
+        header(tmp_path / "pipe.gguf")
 
 
 def test_a_vocabulary_is_labelled_as_llama_cpp_does(demo: dict[str, Path]) -> None:
@@ -159,6 +171,9 @@ def test_layers_and_output_are_counted_apart(tmp_path: Path, demo: dict[str, Pat
     found = sizes(demo["target"])
     assert len(found.layers) == 5
     assert len({layer.weights for layer in found.layers[:4]}) == 1
+    tensors = header(demo["target"]).tensors(demo["target"].stat().st_size)
+    output = tensors["output_norm.weight"] + tensors["token_embd.weight"]
+    assert found.layers[-1] == Layer(output, copied=True)
     tied = written(tmp_path / "tied.gguf", shaped)
     assert sizes(tied).layers == (
         Layer(256, 2 * 8 * 16),
@@ -189,7 +204,8 @@ def test_of_an_onnx_model(onnx_folders: Callable[[str], Path]) -> None:
     assert found == sizes(folder / "model.onnx")
     assert found.weights == (folder / "model.onnx.data").stat().st_size
     assert found.layers == ()
-    assert found.cache
+    half = sizes(onnx_folders("fp16"))
+    assert found.cache == 2 * (half.cache or 0) > 0
     assert size_of(folder) > size_of(folder / "model.onnx") > found.weights
 
 
@@ -314,11 +330,23 @@ def test_layers_that_are_asked_for_are_honoured_or_refused() -> None:
         chosen(20, ALL)
 
 
+def test_heads_that_are_no_numbers_are_not_known(tmp_path: Path) -> None:
+    def odd(writer: gguf.GGUFWriter) -> None:
+        shaped(writer)
+        writer.add_array("llama.attention.head_count_kv", [0.5, 0.5, 0.5])
+        writer.add_key_length(16)
+        writer.add_value_length(8)
+
+    assert header(written(tmp_path / "a.gguf", odd)).cache() == (2 * 8 * 24,) * 3, "as if it were not there"
+
+
 def test_without_a_gpu_what_was_asked_is_the_engines_to_refuse() -> None:
     plan = choose(TARGET, DRAFT, Memory(16 * GB), Asked(0, 5, 7))
     assert (plan.gpu_layers, plan.draft_gpu_layers) == (5, 7)
     onnx = choose(replace(TARGET, layers=()), None, Memory(16 * GB, (Gpu(24 * GB),)), Asked())
     assert (onnx.gpu_layers, onnx.on_gpu) == (ALL, 0)
+    kept = choose(replace(TARGET, layers=()), None, Memory(16 * GB, (Gpu(24 * GB),)), Asked(0, 0))
+    assert kept.gpu_layers == 0
 
 
 def test_this_machine_has_memory(demo: dict[str, Path]) -> None:
