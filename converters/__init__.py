@@ -1,7 +1,8 @@
 """Checkpoints in, models out: a Hugging Face folder becomes what an engine runs. No torch.
 
     __init__.py     the face: formats, quantizations, convert
-    checkpoint.py   config, tokenizer files and safetensors, read in row blocks
+    checkpoint.py   config, tokenizer files and safetensors; stored.py reads a tensor in row blocks
+    experts.py      mixtures of experts, whose tensors are spelt in three ways
     families.py     where each family departs from Llama
     config.py       config.json, each answer checked
     decoder.py      what a graph is made of, whatever the output format; rope.py is its rotations

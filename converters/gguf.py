@@ -98,7 +98,7 @@ class _Plan:
         tensors = [_Tensor(name, source.shape, kinds[name], source) for name, source in sources.items()]
 
         writer = gguf.GGUFWriter(None, graph.family.gguf)
-        _add_origin(writer, checkpoint, graph.parameters())
+        _add_origin(writer, checkpoint, _size_label(graph))
         gguf_graph.describe(writer, graph)
         writer.add_file_type(file_type)
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
@@ -194,11 +194,18 @@ def _with_ends(words: Vocabulary, ends: Sequence[int]) -> Vocabulary:
     return replace(words, ids={**words.ids, **dict(zip(("eot", "eom"), missing, strict=False))})
 
 
-def _add_origin(writer: gguf.GGUFWriter, checkpoint: Checkpoint, parameters: int) -> None:
+def _size_label(graph: decoder.Decoder) -> str:
+    """ "30M"; of experts their number by the size of a model with one of them, "8x7B"."""
+    total, experts = graph.parameters(), graph.experts.count if graph.experts else 0
+    apart = sum(prod(weight.shape) for weight in graph.weights() if len(weight.shape) > 2)
+    return str(gguf.size_label(total, total - apart, apart // max(1, experts), experts))
+
+
+def _add_origin(writer: gguf.GGUFWriter, checkpoint: Checkpoint, label: str) -> None:
     about = card.read(checkpoint)
     writer.add_type(gguf.GGUFType.MODEL)
     writer.add_name(about.name)
-    writer.add_size_label(gguf.size_label(parameters, parameters, 0, 0))
+    writer.add_size_label(label)
     writer.add_license(about.licence)
     writer.add_license_name(about.licence_name)
     writer.add_license_link(about.licence_link)
