@@ -7,6 +7,7 @@ from math import log, sqrt
 from typing import Any
 
 from edgespec.converters.checkpoint import Checkpoint, Json
+from edgespec.converters.elsewhere import hint
 from edgespec.converters.experts import Experts
 from edgespec.converters.families import FAMILIES, Family
 from edgespec.converters.rope import Rope, Scaling
@@ -75,7 +76,7 @@ class Config:
         name = str(names[0]) if isinstance(names, list) and names else types.get(kind, kind)
         if name not in FAMILIES:
             raise ConversionError(
-                f"{self.path}: the architecture {name} is not supported; {', '.join(FAMILIES)} are{_hint(kind)}"
+                f"{self.path}: the architecture {name} is not supported; {', '.join(FAMILIES)} are{hint(name)}"
             )
         return FAMILIES[name]
 
@@ -210,15 +211,3 @@ class Config:
         if not isinstance(found, list) or len(found) != width // 2:
             raise ConversionError(f"{self.path}: the longrope scaling's {key} is not a list of {width // 2} numbers")
         return tuple(self.number(key, 1.0, {key: value}) for value in found)
-
-
-def _hint(model_type: str) -> str:
-    """Where llama.cpp has a graph of that name, what to do instead."""
-    from gguf.constants import MODEL_ARCH_NAMES  # noqa: PLC0415 - only where something is refused
-
-    known = {_letters(name) for name in MODEL_ARCH_NAMES.values()}
-    return "; llama.cpp runs it: fetch a GGUF of it instead" if _letters(model_type) in known else ""
-
-
-def _letters(name: str) -> str:
-    return "".join(character for character in name if character.isalnum()).removesuffix("text")

@@ -209,11 +209,14 @@ REFUSED: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "divided frequencies": ("qwen3", "gguf", "llama3 rope scaling; convert to onnx", {"rope_scaling": LLAMA3}),
     "and of experts": ("qwen3moe", "gguf", "llama3 rope scaling, and onnx no experts", {"rope_scaling": LLAMA3}),
     "kinds": ("gemma3", "onnx", "layer_types", {"layer_types": ["chunked_attention"] * 6}),
-    "known to llama.cpp": (
+    "known to llama.cpp": ("llama", "gguf", "are; llama.cpp runs it", {"architectures": ["GPTBigCodeForCausalLM"]}),
+    "by its type": ("llama", "onnx", "fetch a GGUF of it", {"architectures": None, "model_type": "gpt_bigcode"}),
+    "recurrent": ("llama", "gguf", "no draft to be taken back", {"architectures": ["Qwen3_5ForConditionalGeneration"]}),
+    "known to nobody": (
         "llama",
         "gguf",
-        "GGUF of it",
-        {"architectures": ["CohereForCausalLM"], "model_type": "falcon"},
+        "Starcoder2ForCausalLM, GPT2LMHeadModel are$",
+        {"architectures": ["BertModel"]},
     ),
 }
 
