@@ -51,7 +51,7 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
     total = graph.parameters()
     yield Progress("the tokenizer", 0, total)
     claim = vocabulary.read(checkpoint, graph.vocabulary)
-    words = _with_ends(proof.proven(claim, _opened, "llama.cpp"), claim.ends)
+    words = _with_ends(proof.proven(claim, opened, "llama.cpp"), claim.ends)
     for note in (*graph.notes, *claim.notes):
         yield Note(note)
     yield Progress("the plan", 0, total)
@@ -172,7 +172,7 @@ def _vocabulary_file(path: Path, words: Vocabulary) -> None:
 
 
 @contextmanager
-def _opened(words: Vocabulary) -> Iterator[native.Tokenizer]:
+def opened(words: Vocabulary) -> Iterator[native.Tokenizer]:
     """llama.cpp's tokenizer with this vocabulary."""
     with scratch() as folder:
         path = folder / "vocabulary.gguf"
@@ -183,7 +183,7 @@ def _opened(words: Vocabulary) -> Iterator[native.Tokenizer]:
 
 def _with_ends(words: Vocabulary, ends: Sequence[int]) -> Vocabulary:
     """llama.cpp stops at eos and at some texts of its own; two more tokens can be named, as eot and eom."""
-    with _opened(words) as tokenizer:
+    with opened(words) as tokenizer:
         missing = [token for token in ends if not tokenizer.ends(token)]
     if len(missing) > 2:
         named = [words.tokens[token] for token in missing]

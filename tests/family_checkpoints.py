@@ -126,7 +126,24 @@ CONFIGS: dict[str, Json] = {
 }
 #: Mixtures of experts: GGUF only.
 SPARSE = ("mixtral", "qwen3moe")
-TOKENIZERS = {"gemma2": "gemma", "gemma3": "gemma", "phi3": "spm-json", "gpt2": "gpt-2", "smollm3": "llama-3"}
+#: Its tokenizer's kind, tiny. Granite 3's and StarCoder2's cut as SmolLM's does.
+TOKENIZERS = {
+    "llama": "llama-3",
+    "mistral": "tekken",
+    "mixtral": "spm-both",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "qwen3moe": "qwen3",
+    "granite": "smollm",
+    "olmo2": "cl100k",
+    "smollm3": "llama-3",
+    "phi3": "phi-3",
+    "phi4-mini": "o200k",
+    "gemma2": "gemma",
+    "gemma3": "gemma",
+    "starcoder2": "smollm",
+    "gpt2": "gpt-2",
+}
 
 
 def config(kind: str, vocabulary: int) -> Json:
@@ -142,7 +159,7 @@ def make(folder: Path, kind: str, seed: int = 0, fused: bool = False, **changes:
     With `fused` a layer's experts are one tensor, as transformers 5 holds them.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    vocabulary = checkpoints.write_tokenizer(folder, TOKENIZERS.get(kind, "smollm"))
+    vocabulary = checkpoints.write_tokenizer(folder, TOKENIZERS[kind])
     described = config(kind, vocabulary) | changes
     (folder / "config.json").write_text(json.dumps(described), encoding="utf-8")
     draw = np.random.default_rng(seed)
