@@ -14,13 +14,13 @@ afmoe apertus arcee arctic audioflamingo3 baichuan bailingmoe bailingmoev2 bitne
 cogvlm cohere cohere2 cohere2moe dbrx decilm deepseek deepseekocr deepseekv2 deepseekv3 deepseekv32 dots1 dots3note
 dots3notetext dotsocr ernie45 ernie45moe exaone exaone4 exaone45 exaonemoe falcon gemma gemma3 gemma3n gemma4
 gemma4unified glm glm4 glm4moe glm4moelite glm4v glm4vmoe glmmoedsa glmocr gptbigcode gptneox gptoss gptrefact
-granitemoe granitemoeshared granitemoeswa graniteswa graniteswitch grok grok1 grovemoe hrmtext hunyuandensev1
-hunyuanmoev1 hunyuanvl hyv3 hyv4 internlm2 internlm3 iquestcoder jais jais2 janus kimik25 kimivl kormo laguna llama
-llama4 llava llavastablelmepoch maincoder maple mellum mimov2 mimov2flash minicpm minicpm3 minimaxm2 minimaxm3sparse
-ministral3 mistral3 mpt museglimmer nanbeige nemotron olmo olmo3 olmoe openelm orion paddleocrvl panguembedded phi
-phi4v phimoe plamo plamo3 plm qwen qwen25vl qwen25omni qwen2audio qwen2moe qwen2vl qwen3asr qwen3omnimoe qwen3vl
-qwen3vlmoe rugpt3xl rw sarashina2vision sarvammoe seedoss smallthinker solaropen spark25 stablelm stablelmepoch
-step3p5 step3p7 stepvl talkie ultravox unlimitedocr vllama3 voxtral xverse youtu youtuvl
+granitemoe granitemoeshared granitemoeswa granitespeech granitespeechplus graniteswa graniteswitch grok grok1 grovemoe
+hrmtext hunyuandensev1 hunyuanmoev1 hunyuanvl hyv3 hyv4 internlm2 internlm3 iquestcoder jais jais2 janus kimik25
+kimivl kormo laguna llama llama4 llava llavastablelmepoch maincoder maple mellum mimov2 mimov2flash minicpm minicpm3
+minimaxm2 minimaxm3sparse ministral3 mistral3 mpt museglimmer nanbeige nemotron olmo olmo3 olmoe openelm orion
+paddleocrvl panguembedded phi phi4v phimoe plamo plamo3 plm qwen qwen25omni qwen25vl qwen2audio qwen2moe qwen2vl
+qwen3asr qwen3omnimoe qwen3vl qwen3vlmoe rugpt3xl rw sarashina2vision sarvammoe seedoss smallthinker solaropen spark25
+stablelm stablelmepoch step3p5 step3p7 stepvl talkie ultravox unlimitedocr vllama3 voxtral xverse youtu youtuvl
 """
 _RECURRENT = """
 bailingmoev3 bailingmoev3vl bamba deepseekv4 falconh1 falconmamba glm5next granitemoehybrid jamba kimik3 kimilinear

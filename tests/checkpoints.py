@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import sentencepiece
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 Raw = tuple[str, tuple[int, ...], bytes]  # dtype, shape, data
@@ -61,7 +62,7 @@ _BY_CASE = (
 _O200K = _BY_CASE % (*["(?i:'s|'t|'re|'ve|'m|'ll|'d)?"] * 2, r"\p{N}{1,3}")
 _TEKKEN = _BY_CASE % ("", "", r"\p{N}")
 BYTE_LEVEL = ("gpt-2", "llama-3", "qwen2", "qwen3", "smollm", "cl100k", "o200k", "tekken")
-GEMMA_SIZE = 604
+GEMMA_SIZE = 602
 SENTENCEPIECE = ("spm-model", "spm-json", "spm-both")
 
 
@@ -238,6 +239,19 @@ def gemma_json(size: int = 600) -> str:
     return json.dumps(description)
 
 
+@cache
+def gemma_model() -> bytes:
+    """The same as a SentencePiece model."""
+    model = ModelProto.FromString(sentencepiece_model())
+    description = json.loads(gemma_json())
+    model.normalizer_spec.add_dummy_prefix = False
+    for entry in description["added_tokens"]:
+        if not entry["special"]:
+            piece = model.pieces.add() if entry["id"] == len(model.pieces) else model.pieces[entry["id"]]
+            piece.piece, piece.score, piece.type = entry["content"], 0.0, ModelProto.SentencePiece.USER_DEFINED
+    return bytes(model.SerializeToString())
+
+
 def _free(vocab: Mapping[str, int], size: int) -> int:
     return max(size, *(token + 1 for token in vocab.values()))
 
@@ -257,15 +271,22 @@ def write_tokenizer(folder: Path, kind: str) -> int:
     if kind in BYTE_LEVEL:
         text = byte_level_json(kind)
         settings: Json = {"bos_token": SPECIALS[0], "eos_token": SPECIALS[2], "chat_template": CHATML}
+        settings["tokenizer_class"] = {"o200k": "GPT2Tokenizer"}.get(kind, "PreTrainedTokenizerFast")
     else:
         text = {"gemma": gemma_json, "phi-3": phi3_json}.get(kind, sentencepiece_json)()
         settings = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": {"content": "<unk>"}}
+        settings["tokenizer_class"] = "LlamaTokenizer"
+    if kind in {"gemma", "phi-3", "spm-both"}:
+        settings["chat_template"] = CHATML
+    if kind == "gemma":
+        (folder / "tokenizer.model").write_bytes(gemma_model())
     if kind in {"spm-model", "spm-both", "phi-3"}:
         (folder / "tokenizer.model").write_bytes(sentencepiece_model())
+    description = json.loads(text)
     if kind != "spm-model":
         (folder / "tokenizer.json").write_text(text, encoding="utf-8")
+        settings["added_tokens_decoder"] = {str(entry["id"]): entry for entry in description["added_tokens"]}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
-    description = json.loads(text)
     last = max([*description["model"]["vocab"].values(), *(t["id"] for t in description["added_tokens"])])
     return GEMMA_SIZE if kind == "gemma" else last + 1
 

@@ -121,6 +121,7 @@ CONFIGS: dict[str, Json] = {
         "n_layer": 5,
         "n_head": 4,
         "n_positions": 256,
+        "n_ctx": 256,
         "tie_word_embeddings": True,
     },
 }

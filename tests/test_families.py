@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,16 +16,19 @@ import numpy as np
 import pytest
 
 from edgespec.converters import Note, convert, quantize
+from edgespec.converters.elsewhere import hint
+from edgespec.converters.families import FAMILIES
 from edgespec.converters.stored import Stored
 from edgespec.errors import ConversionError
 
-from . import family_checkpoints
+from . import family_checkpoints, llamacpp_converter
 from .onnxrun import Onnx
 from .reference import Reference, read_tensors
 from .test_convert import LLAMA3, engine, fields
 
 SPARSE = family_checkpoints.SPARSE
 KINDS = [kind for kind in family_checkpoints.CONFIGS if kind not in {"llama", "mistral", "qwen2", "qwen3"}]
+PRE = "tokenizer.ggml.pre"
 PROMPT = [5, 300, 41, *range(100, 170)]
 # llama.cpp looks GELU up in a table of float16.
 LOOKED_UP = {"gemma2", "gemma3", "starcoder2", "gpt2"}
@@ -242,6 +247,48 @@ def test_the_reference_is_transformers(tmp_path: Path) -> None:
         found = tmp_path / f"{kind}.npy"
         subprocess.run([python, "-c", _TRANSFORMERS, source, found, json.dumps(PROMPT)], check=True)
         assert difference(Reference(source).logits(PROMPT), np.load(found)) < 5e-5, kind
+
+
+def llamacpp() -> str:
+    folder = os.environ.get("EDGESPEC_LLAMACPP")
+    if not folder:
+        pytest.skip("EDGESPEC_LLAMACPP names no folder with llama.cpp's source")
+    return folder
+
+
+def test_llama_cpps_converter_writes_the_same(tmp_path: Path) -> None:
+    """With EDGESPEC_LLAMACPP naming the folder of llama.cpp's source, and EDGESPEC_TRANSFORMERS as above."""
+    folder, python = llamacpp(), os.environ.get("EDGESPEC_TRANSFORMERS")
+    if not python:
+        pytest.skip("EDGESPEC_TRANSFORMERS names no Python with torch and transformers")
+    jobs = []
+    for kind in family_checkpoints.CONFIGS:
+        source = family_checkpoints.make(tmp_path / kind / "source", kind)
+        run(source, tmp_path / f"{kind}.gguf", "gguf")
+        jobs.append((source, tmp_path / f"{kind}.theirs.gguf", fields(tmp_path / f"{kind}.gguf")[PRE]))
+    llamacpp_converter.convert(python, folder, jobs)
+    for kind in family_checkpoints.CONFIGS:
+        assert llamacpp_converter.unexplained(tmp_path / f"{kind}.gguf", tmp_path / f"{kind}.theirs.gguf") == [], kind
+
+
+# Encoders, drafters' heads, diffusion, speech; those that read a text at once, or none.
+NO_TEXT = re.compile(
+    "bert|roberta|t5|dream|llada|rnd1|dflash|dspark|eagle|assistant|bidirectional|embedding|tts|tokenizerdec|"
+    "audiotokenizer|^(qwen2|qwen3|gemma3text)model$",
+    re.IGNORECASE,
+)
+
+
+def test_what_llama_cpp_converts_is_converted_or_known() -> None:
+    """With EDGESPEC_LLAMACPP: each architecture of its converter is ours, or has a hint, or writes no text."""
+    tree = ast.parse((Path(llamacpp()) / "conversion" / "__init__.py").read_text(encoding="utf-8"))
+    tables = [node for node in tree.body if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Dict)]
+    (listed,) = (node.value for node in tables if ast.unparse(node.target) == "TEXT_MODEL_MAP")
+    assert isinstance(listed, ast.Dict)
+    names = [ast.literal_eval(key) for key in listed.keys if key is not None]
+    assert len(names) > 200
+    missing = [name for name in names if name not in FAMILIES and not hint(name) and not NO_TEXT.search(name)]
+    assert missing == []
 
 
 _TRANSFORMERS = """
