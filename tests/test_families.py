@@ -171,6 +171,32 @@ def test_a_window_is_told_or_limits_the_context(tmp_path: Path) -> None:
     assert fields(tmp_path / "b.gguf")["starcoder2.context_length"] == 100
 
 
+TOLD: dict[str, dict[str, Any]] = {  # what no logits over a few tokens would show
+    "gemma3": {"gemma3.rope.scaling.type": "linear", "gemma3.rope.scaling.factor": 8.0, "gemma3.vocab_size": 602},
+    "phi4-mini": {"phi3.rope.scaling.original_context_length": 256, "phi3.vocab_size": 701},
+    "starcoder2": {"starcoder2.attention.layer_norm_epsilon": 1e-5},
+    "gpt2": {"gpt2.attention.layer_norm_epsilon": 1e-5, "gpt2.attention.head_count_kv": 4},
+}
+
+
+@pytest.mark.parametrize("kind", TOLD)
+def test_what_a_file_tells(kind: str, tmp_path: Path) -> None:
+    run(family_checkpoints.make(tmp_path / "source", kind), tmp_path / "model.gguf", "gguf")
+    found = fields(tmp_path / "model.gguf")
+    assert {key: found[key] for key in TOLD[kind]} == {
+        key: value if isinstance(value, str) else pytest.approx(value) for key, value in TOLD[kind].items()
+    }
+
+
+def test_the_factors_of_long_contexts_are_told(tmp_path: Path) -> None:
+    source = family_checkpoints.make(tmp_path / "source", "phi4-mini")
+    run(source, tmp_path / "model.gguf", "gguf")
+    found = {tensor.name: tensor.data.tolist() for tensor in gguf.GGUFReader(tmp_path / "model.gguf").tensors}
+    scaling = json.loads((source / "config.json").read_text())["rope_scaling"]
+    for length in ("short", "long"):
+        assert found[f"rope_factors_{length}.weight"] == pytest.approx(scaling[f"{length}_factor"])
+
+
 def test_the_spelling_of_transformers_5(tmp_path: Path) -> None:
     """Rotations by kind of layer, and the kinds listed."""
     source = family_checkpoints.make(tmp_path / "source", "gemma3")
