@@ -1,9 +1,10 @@
 """Checkpoints in, models out: a Hugging Face folder becomes what an engine runs. No torch.
 
     __init__.py     the face: formats, quantizations, convert
-    checkpoint.py   config, tokenizer files and safetensors, read in row blocks
+    checkpoint.py   config, tokenizer files and safetensors; stored.py reads a tensor in row blocks
+    experts.py      mixtures of experts, whose tensors are spelt in three ways
     families.py     where each family departs from Llama
-    config.py       config.json, each answer checked
+    config.py       config.json, each answer checked; elsewhere.py is what to do where it is none of ours
     decoder.py      what a graph is made of, whatever the output format; rope.py is its rotations
     vocabulary.py   the tokenizer as llama.cpp wants it; bytelevel.py and spm.py are its two kinds
     proof.py        that the engine's tokenizer and the original agree on the texts of probes.py and its own

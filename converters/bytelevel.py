@@ -2,14 +2,15 @@
 
 How text is cut before BPE is a regular expression in the file, but llama.cpp only has a list of named ones
 built in. The name is not taken from a file name or a hash of the file: it is guessed by how the original
-cuts three small texts, and proven later.
+cuts four small texts, and proven later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import unicodedata
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from edgespec.converters.checkpoint import Checkpoint, Json
@@ -23,6 +24,7 @@ from edgespec.converters.vocabulary import (
     TokenList,
     Vocabulary,
     added_tokens,
+    special_texts,
     steps,
 )
 from edgespec.errors import ConversionError
@@ -30,20 +32,37 @@ from edgespec.errors import ConversionError
 # llama.cpp's names, one for each way of cutting text that a Llama graph may have been trained with. Two that
 # differ only in ignoring merges follow each other: which one it is shows in the tokens.
 _CUTS = (
-    "gpt-2", "smollm", "llama-bpe", "smaug-bpe", "qwen2", "tekken", "gpt-4o", "qwen35", "minicpm5",
-    "deepseek-llm", "deepseek-coder", "deepseek-v3", "falcon", "seed-coder", "bailingmoe", "ufakzeka",
+    "gpt-2", "smollm", "llama-bpe", "smaug-bpe", "qwen2", "tekken", "gpt-4o", "granite-embed-multi-97m", "qwen35",
+    "minicpm5", "deepseek-llm", "deepseek-coder", "deepseek-v3", "falcon", "seed-coder", "bailingmoe", "ufakzeka",
     "poro-chat", "viking", "default",
 )  # fmt: skip
-# (digits taken together, a tab joins the word, a capital 'S is a contraction) -> the likeliest names
+# (digits taken together, a tab joins the word, a capital 'S is a contraction, a capital begins a word)
+# -> the likeliest names; of two, which differ in ignoring merges, the second does
 _LIKELY = {
-    (4, False, False): ("gpt-2",),
-    (1, False, False): ("smollm",),
-    (3, True, True): ("llama-bpe", "smaug-bpe"),
-    (1, True, True): ("qwen2",),
-    (1, True, False): ("tekken",),
+    (4, False, False, False): ("gpt-2",),
+    (1, False, False, False): ("smollm",),
+    (3, True, True, False): ("smaug-bpe", "llama-bpe"),
+    (1, True, True, False): ("qwen2",),
+    (1, True, True, True): ("tekken",),
+    (3, True, False, True): ("gpt-4o", "granite-embed-multi-97m"),  # the second knows combining marks
 }
 _NORMALIZERS = {"NFC"}  # what can be done to the text beforehand
 _NFC = ("the original tokenizer brings text into Unicode's form NFC, which llama.cpp does not: do so beforehand",)
+
+
+def _has_marks(text: str) -> bool:
+    return any(unicodedata.category(character).startswith("M") for character in text)
+
+
+def _mixes_capitals(text: str) -> bool:
+    return any(left.isupper() and not left.isascii() and "A" <= right <= "Z" for left, right in pairwise(text))
+
+
+_SPELT = "llama.cpp cuts words {} other than the original does: they are spelt in other tokens"
+_MARKS = (_has_marks, _SPELT.format("with combining marks, as Hindi and Thai have them,"))
+_CAPITALS = (_mixes_capitals, _SPELT.format("in capitals of which some are beyond A to Z, such as FÜR,"))
+# What llama.cpp's regular expressions get wrong: they know no case beyond a to z, and not all know marks.
+_LIMITS = {(1, True, True, True): (_MARKS, _CAPITALS), (3, True, False, True): (_CAPITALS,)}
 
 
 def read(checkpoint: Checkpoint, description: Json, size: int) -> Claim:
@@ -58,7 +77,10 @@ def read(checkpoint: Checkpoint, description: Json, size: int) -> Claim:
     special = Specials(checkpoint, reference.tokenizer.token_to_id, size)
     tokens, types = _tokens(checkpoint, description, size)
     ids = special.ids()
-    likeliest = _LIKELY.get(_signature(reference.tokenizer), ())
+    signature = _signature(reference.tokenizer)
+    likeliest, limits = _LIKELY.get(signature, ()), _LIMITS.get(signature, ())
+    if description["model"].get("ignore_merges"):
+        likeliest = likeliest[::-1]
     first = Vocabulary(
         model="gpt2",
         pre="",
@@ -75,8 +97,9 @@ def read(checkpoint: Checkpoint, description: Json, size: int) -> Claim:
         reference=reference,
         ends=special.ends(),
         pieces=[text for token, kind in zip(tokens, types, strict=True) if kind == NORMAL and (text := _plain(token))],
-        specials=_special_texts(added_tokens(checkpoint, description)),
-        notes=_NFC if steps(description.get("normalizer")) else (),
+        specials=special_texts(added_tokens(checkpoint, description, size)),
+        notes=(*(_NFC if steps(description.get("normalizer")) else ()), *(note for _, note in limits)),
+        beyond=lambda text: any(beyond(text) for beyond, _ in limits),
     )
 
 
@@ -86,11 +109,11 @@ class _Reference(TokenizersReference):
         return text if normalizer is None else str(normalizer.normalize_str(text))
 
 
-def _signature(tokenizer: Any) -> tuple[int, bool, bool]:
+def _signature(tokenizer: Any) -> tuple[int, bool, bool, bool]:
     def cut(text: str) -> list[tuple[int, int]]:
         return [span for _, span in tokenizer.pre_tokenizer.pre_tokenize_str(text)]
 
-    return cut("1234")[0][1], len(cut("\tx")) == 1, (1, 3) in cut("x'S")
+    return cut("1234")[0][1], len(cut("\tx")) == 1, (1, 3) in cut("x'S"), len(cut("xS")) == 2
 
 
 def _tokens(checkpoint: Checkpoint, description: Json, size: int) -> tuple[list[str], list[int]]:
@@ -100,7 +123,7 @@ def _tokens(checkpoint: Checkpoint, description: Json, size: int) -> tuple[list[
         raise ConversionError(f"{checkpoint.folder / 'tokenizer.json'} has no vocabulary; fetch it again")
     for text, token in vocabulary.items():
         found.put(token, text, NORMAL)
-    for entry in added_tokens(checkpoint, description):
+    for entry in added_tokens(checkpoint, description, size):
         found.put(entry["id"], entry["content"], CONTROL if entry.get("special") else USER_DEFINED)
     return found.lists()
 
@@ -131,9 +154,3 @@ def _plain(token: str) -> str:
         return bytes(table[character] for character in token).decode()
     except (KeyError, UnicodeDecodeError):
         return ""
-
-
-def _special_texts(entries: Sequence[Json]) -> list[str]:
-    """Texts with added tokens inside; not those that swallow the space beside them, as llama.cpp's do not."""
-    texts = [str(entry["content"]) for entry in entries if not (entry.get("lstrip") or entry.get("rstrip"))]
-    return [f"one {text}two\n{text} three" for text in texts[:512]]

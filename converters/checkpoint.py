@@ -1,28 +1,23 @@
 """A Hugging Face folder: its JSON files and its safetensors, checked before anything is believed.
 
 The safetensors layout is an 8-byte little-endian length, a JSON header of that length and the data; see
-https://github.com/huggingface/safetensors#format. Tensors are streamed in row blocks by seek and read: a
-memory map would be as fast, but its pages count as this process's memory.
+https://github.com/huggingface/safetensors#format.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from edgespec.converters import experts
+from edgespec.converters.stored import Stored
 from edgespec.errors import ConversionError
 
 Json = dict[str, Any]
-
-#: How a stored number is read; bfloat16, which NumPy lacks, as its 16 bits.
-DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 
 _WIDTHS = {  # of all dtypes of the format: files may hold tensors that no graph asks for
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1,
@@ -34,69 +29,8 @@ _LONGEST_HEADER = 100_000_000  # the format's own limit
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """One tensor in one file: `offset` and `nbytes` locate its data.
-
-    `columns`: it lies there column by column. `plus` is to be added to each number.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    path: Path
-    offset: int
-    nbytes: int
-    columns: bool = False
-    plus: float = 0.0
-
-    def turned(self) -> Stored:
-        """The same data as a matrix that lies there column by column."""
-        return replace(self, shape=self.shape[::-1], columns=not self.columns)
-
-    def float32(self, block: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        """A block of `blocks` as numbers."""
-        values = float32(block)
-        return values + np.float32(self.plus) if self.plus else values
-
-    def blocks(self, multiple: int = 1, weights: int = 1 << 20) -> Iterator[npt.NDArray[Any]]:
-        """The rows in order, a block at a time, as stored: `DTYPES[dtype]` [n, columns].
-
-        n is a multiple of `multiple`, at most `weights` numbers where a single such group is no larger. A
-        vector is read as rows of one column. ConversionError if the file ends early or cannot be read.
-        """
-        if self.columns:  # held whole: they are no larger than GPT-2's
-            whole = np.concatenate(list(self.turned().blocks())).T
-            group = multiple * max(1, weights // (whole.shape[1] * multiple))
-            for start in range(0, len(whole), group):
-                yield np.ascontiguousarray(whole[start : start + group])
-            return
-        columns = prod(self.shape[1:])
-        rows = self.shape[0] if self.shape else 1
-        group = multiple * max(1, weights // max(1, columns * multiple))
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self.offset)
-                for start in range(0, rows, group):
-                    block = np.empty((min(group, rows - start), columns), DTYPES[self.dtype])
-                    if file.readinto(block.view(np.uint8).data) != block.nbytes:
-                        raise ConversionError(f"{self.path} ends inside {self.name}; fetch the file again")
-                    yield block
-        except OSError as error:
-            raise ConversionError(f"{self.path} cannot be read: {error.strerror or error}") from error
-
-
-def float32(block: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """A block of `Stored.blocks` as numbers; exact, since float32 holds all of float16 and bfloat16."""
-    if block.dtype == DTYPES["BF16"]:
-        wide = block.astype(np.uint32)
-        wide <<= 16
-        return wide.view(np.float32)
-    return block.astype(np.float32, copy=False)
-
-
-@dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A folder that passed: every tensor it promises is there, with its bytes."""
+    """A folder that passed: every tensor it promises is there, with its bytes. Each expert has its own (experts.py)."""
 
     folder: Path
     config: Json
@@ -117,7 +51,8 @@ class Checkpoint:
                 f"{folder} is already quantized ({kind or 'quantization_config'}); "
                 "give the F32, F16 or BF16 checkpoint that it was made from"
             )
-        return cls(folder, config, read_json(folder / "generation_config.json") or {}, _tensors(folder))
+        generation = read_json(folder / "generation_config.json") or {}
+        return cls(folder, config, generation, experts.apart(_tensors(folder)))
 
     def json(self, name: str) -> Json | None:
         """The object in the folder's file `name`; None where there is no such file."""

@@ -7,6 +7,8 @@ from math import log, sqrt
 from typing import Any
 
 from edgespec.converters.checkpoint import Checkpoint, Json
+from edgespec.converters.elsewhere import hint
+from edgespec.converters.experts import Experts
 from edgespec.converters.families import FAMILIES, Family
 from edgespec.converters.rope import Rope, Scaling
 from edgespec.errors import ConversionError
@@ -55,7 +57,9 @@ class Config:
     def count(self, key: str, default: int | None = None) -> int:
         value = self.get(key, default)
         if type(value) is not int or not 0 < value < 1 << 31:
-            raise ConversionError(f"{self.path}: {key} is {value!r}; expected a positive whole number")
+            raise ConversionError(
+                f"{self.path}: {self.family.keys.get(key, key)} is {value!r}; expected a positive whole number"
+            )
         return value
 
     def number(self, key: str, default: float, within: Mapping[str, Any] | None = None) -> float:
@@ -72,7 +76,7 @@ class Config:
         name = str(names[0]) if isinstance(names, list) and names else types.get(kind, kind)
         if name not in FAMILIES:
             raise ConversionError(
-                f"{self.path}: the architecture {name} is not supported; {', '.join(FAMILIES)} are{_hint(kind)}"
+                f"{self.path}: the architecture {name} is not supported; {', '.join(FAMILIES)} are{hint(name)}"
             )
         return FAMILIES[name]
 
@@ -83,7 +87,7 @@ class Config:
             raise ConversionError(f"{self.path}: hidden_act is {activation!r}; only {expected} is supported here")
         plain = {key: value for key, value in PLAIN.items() if key not in self.family.own}
         for key, value in {**plain, **self.family.fixed}.items():
-            if (found := self._values.get(key)) is not None and found != value:
+            if (found := self.get(key)) is not None and found != value:
                 raise ConversionError(
                     f"{self.path}: {key} is {found!r}, which {self.family.model_type} is not converted with; "
                     f"expected {'none' if value is None else value}"
@@ -92,6 +96,19 @@ class Config:
     def biased(self) -> frozenset[str]:
         """The roles with a bias."""
         return self.family.biased.union(*(roles for flag, roles in self.family.flags.items() if self.get(flag, False)))
+
+    def experts(self) -> Experts | None:
+        """Those of each layer, or None where it has an MLP."""
+        if "ffn_gate_inp" not in self.family.block:
+            return None
+        spelt = "num_experts" if self.get("num_local_experts") is None else "num_local_experts"
+        width = "intermediate_size" if self.get("moe_intermediate_size") is None else "moe_intermediate_size"
+        found = Experts(self.count(spelt), self.count("num_experts_per_tok"), self.count(width))
+        if found.used > found.count:
+            raise ConversionError(
+                f"{self.path}: num_experts_per_tok is {found.used}; expected at most the {found.count} of {spelt}"
+            )
+        return found
 
     def context(self) -> int:
         """The longest context that is exact, but for layers that see only a window."""
@@ -194,15 +211,3 @@ class Config:
         if not isinstance(found, list) or len(found) != width // 2:
             raise ConversionError(f"{self.path}: the longrope scaling's {key} is not a list of {width // 2} numbers")
         return tuple(self.number(key, 1.0, {key: value}) for value in found)
-
-
-def _hint(model_type: str) -> str:
-    """Where llama.cpp has a graph of that name, what to do instead."""
-    from gguf.constants import MODEL_ARCH_NAMES  # noqa: PLC0415 - only where something is refused
-
-    known = {_letters(name) for name in MODEL_ARCH_NAMES.values()}
-    return "; llama.cpp runs it: fetch a GGUF of it instead" if _letters(model_type) in known else ""
-
-
-def _letters(name: str) -> str:
-    return "".join(character for character in name if character.isalnum()).removesuffix("text")

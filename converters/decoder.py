@@ -11,10 +11,12 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from edgespec.converters.checkpoint import DTYPES, Checkpoint, Stored
+from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.config import Config
+from edgespec.converters.experts import Experts
 from edgespec.converters.families import Family
 from edgespec.converters.rope import Rope
+from edgespec.converters.stored import DTYPES, Stored
 from edgespec.errors import ConversionError
 
 _SHAPES = {  # role: rows and columns, in the order of the computation
@@ -32,6 +34,10 @@ _SHAPES = {  # role: rows and columns, in the order of the computation
     "ffn_gate": ("ffn", "hidden"),
     "ffn_up": ("ffn", "hidden"),
     "ffn_down": ("hidden", "ffn"),
+    "ffn_gate_inp": ("experts", "hidden"),
+    "ffn_gate_exps": ("experts", "expert", "hidden"),
+    "ffn_up_exps": ("experts", "expert", "hidden"),
+    "ffn_down_exps": ("experts", "hidden", "expert"),
     "ffn_post_norm": ("hidden",),
 }
 _WIDE = {"attn_q_norm": ("queries",), "attn_k_norm": ("keys",)}
@@ -50,16 +56,20 @@ class Weight:
     role: str
     kind: str  #: "weight" or "bias"
     layer: int | None
-    source: str  #: its name in the checkpoint
+    source: str  #: its name in the checkpoint; with {} for the number where each expert has a tensor
     shape: tuple[int, ...]
     rotary: bool = False
     columns: bool = False
     plus: float = 0.0
 
-    def stored(self, checkpoint: Checkpoint) -> Stored:
-        """Its numbers."""
-        found = replace(checkpoint.tensors[self.source], plus=self.plus)
-        return found.turned() if self.columns else found
+    def sources(self) -> tuple[str, ...]:
+        """The names in the checkpoint: one, or that of each expert."""
+        return tuple(self.source.format(expert) for expert in range(self.shape[0] if "{}" in self.source else 1))
+
+    def stored(self, checkpoint: Checkpoint) -> tuple[Stored, ...]:
+        """Its numbers, one below the other."""
+        found = [replace(checkpoint.tensors[name], plus=self.plus) for name in self.sources()]
+        return tuple(stored.turned() if self.columns else stored for stored in found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +92,8 @@ class Decoder:
     """The hyperparameters, in our words.
 
     `context` is the longest context that is exact; `biased` are the roles with a bias. Layers in `windowed` see only
-    the last `window` tokens and turn by `local_rope`; layers not in `turned` know no positions.
+    the last `window` tokens and turn by `local_rope`; layers not in `turned` know no positions. With `experts` a layer
+    has those instead of an MLP.
     """
 
     family: Family
@@ -104,6 +115,7 @@ class Decoder:
     scales: Scales
     tied: bool
     biased: frozenset[str] = frozenset()
+    experts: Experts | None = None
     notes: tuple[str, ...] = ()
 
     def weights(self) -> list[Weight]:
@@ -134,6 +146,8 @@ class Decoder:
             "keys": keys,
             "qkv": queries + 2 * keys,
             "head": self.head_dim,
+            "experts": self.experts.count if self.experts else 0,
+            "expert": self.experts.ffn if self.experts else 0,
         }
 
     def _block(self, layer: int, sizes: dict[str, int]) -> list[Weight]:
@@ -189,6 +203,7 @@ def read(checkpoint: Checkpoint) -> Decoder:
         scales=_scales(config, hidden, head_dim),
         tied=bool(config.get("tie_word_embeddings", False)) or "lm_head.weight" not in checkpoint.tensors,
         biased=config.biased(),
+        experts=config.experts(),
     )
     if decoder.heads % decoder.kv_heads or decoder.rope.width % 2:
         raise ConversionError(
@@ -230,12 +245,14 @@ def _root(checkpoint: Checkpoint, family: Family) -> str:
 
 
 def _check_tensors(checkpoint: Checkpoint, decoder: Decoder) -> None:
+    used = set()
     for weight in decoder.weights():
-        stored = checkpoint.tensors.get(weight.source)
-        if stored is None:
-            raise ConversionError(f"{checkpoint.folder} lacks the tensor {weight.source}; fetch the checkpoint again")
-        _check_tensor(stored, weight)
-    used = {weight.source for weight in decoder.weights()}
+        for name in weight.sources():
+            stored = checkpoint.tensors.get(name)
+            if stored is None:
+                raise ConversionError(f"{checkpoint.folder} lacks the tensor {name}; fetch the checkpoint again")
+            _check_tensor(stored, weight)
+            used.add(name)
     for name in checkpoint.tensors:
         # A bias or a norm that the config does not announce would be dropped silently: another model results.
         if name not in used and name != "lm_head.weight" and not name.endswith(_BUFFERS):
@@ -250,7 +267,8 @@ _BUFFERS = ("rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
 
 
 def _check_tensor(stored: Stored, weight: Weight) -> None:
-    shape = weight.shape[::-1] if weight.columns else weight.shape
+    shape = weight.shape[-2:] if "{}" in weight.source else weight.shape
+    shape = shape[::-1] if weight.columns else shape
     if stored.shape != shape:
         raise ConversionError(
             f"{stored.path}: {stored.name} is {list(stored.shape)}, "

@@ -31,6 +31,13 @@ _LLAMA = {
     "ffn_down": "mlp.down_proj",
 }
 _ENDS = {"token_embd": "embed_tokens", "output_norm": "norm"}
+# One tensor an expert, whatever the checkpoint's spelling: see experts.py.
+_EXPERTS = {
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_exps": "mlp.experts.{}.gate_proj",
+    "ffn_up_exps": "mlp.experts.{}.up_proj",
+    "ffn_down_exps": "mlp.experts.{}.down_proj",
+}
 _NORMED_HEADS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
 _BIASES = {"attention_bias": _ATTENTION, "mlp_bias": _MLP}
 _GPT2 = {
@@ -46,6 +53,8 @@ _GPT2 = {
 def _but(names: _Names, *without: str, **others: str) -> _Names:
     return {role: name for role, name in names.items() if role not in without} | others
 
+
+_SPARSE = _but(_LLAMA, *_MLP, **_EXPERTS)
 
 # Gemma: norms before and after each block, which multiply by 1 + w; embeddings times the root of their width; scores
 # and logits capped; layers that see only a window, and there turn by another base.
@@ -79,7 +88,7 @@ class Family:
     Args:
         model_type: its name in config.json where that lists no architectures.
         gguf: llama.cpp's name for it.
-        block: the tensors of a layer by role, without "weight" and "bias".
+        block: the tensors of a layer by role, without "weight" and "bias"; {} stands for the number of an expert.
         ends: the tensors outside the layers, but for the head.
         roots: what all names but the head's may begin with; `layers` follows, and the layer's number.
         interleaved: whether llama.cpp turns neighbouring rows of a head against each other, and not its halves.
@@ -123,6 +132,23 @@ class Family:
 FAMILIES = {
     "LlamaForCausalLM": Family("llama", "llama", interleaved=True, flags=_BIASES),
     "MistralForCausalLM": Family("mistral", "llama", interleaved=True, flags=_BIASES),
+    # Experts instead of one MLP, of which a router chooses some for each token.
+    "MixtralForCausalLM": Family(
+        "mixtral",
+        "llama",
+        block=_SPARSE,
+        interleaved=True,
+        defaults={"num_local_experts": 8, "num_experts_per_tok": 2, "rope_theta": 1e6},
+    ),
+    "Qwen3MoeForCausalLM": Family(
+        "qwen3_moe",
+        "qwen3moe",
+        block=_but(_SPARSE, **_NORMED_HEADS),
+        window="use_sliding_window",
+        # What llama.cpp's graph takes for granted: every layer has experts, whose shares are made to add up to 1.
+        fixed={"norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
+        defaults={"norm_topk_prob": False},
+    ),
     "Qwen2ForCausalLM": Family("qwen2", "qwen2", biased=_QKV, window="use_sliding_window"),
     "Qwen3ForCausalLM": Family("qwen3", "qwen3", block=_but(_LLAMA, **_NORMED_HEADS), window="use_sliding_window"),
     # Four multipliers: of embedding, of what a block adds to the stream, of attention's scores and of logits.

@@ -72,6 +72,10 @@ class FastTokenizer:
         found: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return found
 
+    def control(self, _token: int) -> bool:
+        """It takes tokens for what it is told that they are."""
+        return False
+
 
 def _added(token: int, text: str, special: bool) -> Json:
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}

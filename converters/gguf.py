@@ -51,7 +51,7 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
     total = graph.parameters()
     yield Progress("the tokenizer", 0, total)
     claim = vocabulary.read(checkpoint, graph.vocabulary)
-    words = _with_ends(proof.proven(claim, _opened, "llama.cpp"), claim.ends)
+    words = _with_ends(proof.proven(claim, opened, "llama.cpp"), claim.ends)
     for note in (*graph.notes, *claim.notes):
         yield Note(note)
     yield Progress("the plan", 0, total)
@@ -98,7 +98,7 @@ class _Plan:
         tensors = [_Tensor(name, source.shape, kinds[name], source) for name, source in sources.items()]
 
         writer = gguf.GGUFWriter(None, graph.family.gguf)
-        _add_origin(writer, checkpoint, graph.parameters())
+        _add_origin(writer, checkpoint, _size_label(graph))
         gguf_graph.describe(writer, graph)
         writer.add_file_type(file_type)
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
@@ -172,7 +172,7 @@ def _vocabulary_file(path: Path, words: Vocabulary) -> None:
 
 
 @contextmanager
-def _opened(words: Vocabulary) -> Iterator[native.Tokenizer]:
+def opened(words: Vocabulary) -> Iterator[native.Tokenizer]:
     """llama.cpp's tokenizer with this vocabulary."""
     with scratch() as folder:
         path = folder / "vocabulary.gguf"
@@ -183,7 +183,7 @@ def _opened(words: Vocabulary) -> Iterator[native.Tokenizer]:
 
 def _with_ends(words: Vocabulary, ends: Sequence[int]) -> Vocabulary:
     """llama.cpp stops at eos and at some texts of its own; two more tokens can be named, as eot and eom."""
-    with _opened(words) as tokenizer:
+    with opened(words) as tokenizer:
         missing = [token for token in ends if not tokenizer.ends(token)]
     if len(missing) > 2:
         named = [words.tokens[token] for token in missing]
@@ -194,11 +194,18 @@ def _with_ends(words: Vocabulary, ends: Sequence[int]) -> Vocabulary:
     return replace(words, ids={**words.ids, **dict(zip(("eot", "eom"), missing, strict=False))})
 
 
-def _add_origin(writer: gguf.GGUFWriter, checkpoint: Checkpoint, parameters: int) -> None:
+def _size_label(graph: decoder.Decoder) -> str:
+    """ "30M"; of experts their number by the size of a model with one of them, "8x7B"."""
+    total, experts = graph.parameters(), graph.experts.count if graph.experts else 0
+    apart = sum(prod(weight.shape) for weight in graph.weights() if len(weight.shape) > 2)
+    return str(gguf.size_label(total, total - apart, apart // max(1, experts), experts))
+
+
+def _add_origin(writer: gguf.GGUFWriter, checkpoint: Checkpoint, label: str) -> None:
     about = card.read(checkpoint)
     writer.add_type(gguf.GGUFType.MODEL)
     writer.add_name(about.name)
-    writer.add_size_label(gguf.size_label(parameters, parameters, 0, 0))
+    writer.add_size_label(label)
     writer.add_license(about.licence)
     writer.add_license_name(about.licence_name)
     writer.add_license_link(about.licence_link)

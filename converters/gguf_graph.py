@@ -17,6 +17,7 @@ from edgespec.converters.decoder import Decoder, Weight
 from edgespec.errors import ConversionError
 
 _ROLES = {"attn_post_norm": "post_attention_norm", "ffn_post_norm": "post_ffw_norm", "ffn_gate_up": "ffn_up"}
+_FACTORS = {"llama", "granite"}  # whose graphs divide frequencies one by one
 _SQUARE = {"olmo2", "phi3", "starcoder2", "gpt2"}  # where all heads together are as wide as the stream
 
 
@@ -54,9 +55,11 @@ def check(checkpoint: Checkpoint, graph: Decoder) -> None:
         (family in {"gemma2", "gemma3"} and abs(graph.scales.attention - scale) > 1e-6, "this query_pre_attn_scalar"),
         (family == "gemma2" and not (graph.scales.attention_cap and graph.scales.logits_cap), "scores without a cap"),
         (family in {"gemma2", "gemma3"} and graph.tied is False, "a head of its own"),
+        (family not in _FACTORS and graph.rope.factors() is not None, "the llama3 rope scaling"),
     ):
         if wrong:
-            raise ConversionError(f"{checkpoint.folder}: llama.cpp's {family} does not do {what}; convert to onnx")
+            way = "; convert to onnx" if graph.experts is None else ", and onnx no experts"
+            raise ConversionError(f"{checkpoint.folder}: llama.cpp's {family} does not do {what}{way}")
 
 
 def describe(writer: Any, graph: Decoder) -> None:
@@ -70,6 +73,11 @@ def describe(writer: Any, graph: Decoder) -> None:
     writer.add_head_count_kv(graph.kv_heads)
     writer.add_key_length(graph.head_dim)
     writer.add_value_length(graph.head_dim)
+    if graph.experts is not None:
+        writer.add_expert_count(graph.experts.count)
+        writer.add_expert_used_count(graph.experts.used)
+        if graph.family.gguf != "llama":  # where an expert is as wide as an MLP would be
+            writer.add_expert_feed_forward_length(graph.experts.ffn)
     if graph.family.centred:
         writer.add_layer_norm_eps(graph.epsilon)
     else:

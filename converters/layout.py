@@ -10,9 +10,9 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from edgespec.converters.checkpoint import Stored
 from edgespec.converters.packing import Packing, Part
 from edgespec.converters.pool import Pool
+from edgespec.converters.stored import Stored
 from edgespec.errors import ConversionError
 
 _Arrays = tuple[npt.NDArray[Any], ...]

@@ -88,6 +88,10 @@ class Tokenizer:
                 return list(tokens[:n])
             room = -n
 
+    def control(self, token: int) -> bool:
+        """Whether llama.cpp recognises this token in a text only where special tokens count."""
+        return bool(self._lib.llama_vocab_is_control(self._vocab, token))
+
     def ends(self, token: int) -> bool:
         """Whether llama.cpp stops generating at this token."""
         return bool(self._lib.llama_vocab_is_eog(self._vocab, token))

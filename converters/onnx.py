@@ -69,7 +69,7 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
     """Convert `checkpoint` into the folder `output`. See `edgespec.converters.convert`."""
     graph = decoder.read(checkpoint)
     total = graph.parameters()
-    _check_heads(checkpoint, graph)
+    _check_graph(checkpoint, graph)
     yield Progress("the tokenizer", 0, total)
     files = companions.read(checkpoint, graph.vocabulary)
     for note in (*graph.notes, *([_SATURATES] if quantization == "r8" else [])):
@@ -111,7 +111,9 @@ def _is_ours(path: Path) -> bool:
     return any(entry.key == "edgespec.format" for entry in model.metadata_props)
 
 
-def _check_heads(checkpoint: Checkpoint, graph: decoder.Decoder) -> None:
+def _check_graph(checkpoint: Checkpoint, graph: decoder.Decoder) -> None:
+    if graph.experts is not None:
+        raise ConversionError(f"{checkpoint.folder}: mixtures of experts are not converted to onnx; convert to gguf")
     if graph.head_dim % 16 or graph.rope.width % 16:
         raise ConversionError(
             f"{checkpoint.folder}: heads of {graph.head_dim}, {graph.rope.width} of it turned, are not supported by "

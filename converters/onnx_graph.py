@@ -341,7 +341,7 @@ class Graph:
 
     def _sources(self, layer: int | None, roles: str, kind: str) -> tuple[Any, ...]:
         found = [self._weights[layer, role, kind] for role in roles.split()]
-        return tuple(weight.stored(self._checkpoint) for weight in found)
+        return tuple(stored for weight in found for stored in weight.stored(self._checkpoint))
 
     def _stored(self, name: str, place: Place, shape: Sequence[int] = ()) -> str:
         """An initializer whose numbers lie at `place`, seen in `shape` if that is given."""

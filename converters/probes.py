@@ -22,6 +22,7 @@ TEXTS = (
     "I'm you're he's we'd they'll I've don't can't",
     "I'M YOU'RE HE'S WE'D THEY'LL I'VE DON'T CAN'T 'S'T'Re",
     "'tis ''quoted'' x's'",
+    "O'Donnell O'REILLY rock'n'roll dell'mare l'vento",
     "naïve café résumé",
     "e\u0301a\u0308 n\u0303 \u1100\u1161\u11a8",
     "Straße ÆØÅ ŁÓDŹ İstanbul",

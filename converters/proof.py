@@ -8,12 +8,14 @@ does, the conversion is refused with the first text that differs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from itertools import compress
+from operator import not_
 from typing import Protocol
 
 from edgespec.converters import probes
-from edgespec.converters.vocabulary import Claim, Vocabulary
+from edgespec.converters.vocabulary import USER_DEFINED, Claim, Vocabulary
 from edgespec.errors import ConversionError
 
 _MOST_PIECES = 20_000
@@ -26,22 +28,32 @@ class Tokenizer(Protocol):
         """The tokens of `text`, none added; with `special`, special tokens in it count."""
         ...
 
+    def control(self, token: int) -> bool:
+        """Whether it is recognised in a text only where special tokens count."""
+        ...
+
 
 def proven(claim: Claim, opened: Callable[[Vocabulary], AbstractContextManager[Tokenizer]], engine: str) -> Vocabulary:
     """The first candidate of `claim` that agrees with its reference, as `opened` by the engine of that name.
 
     ConversionError if no candidate agrees.
     """
-    specials = [claim.reference.normalize(text) for text in claim.specials]
-    plain = (*probes.TEXTS, *_in_context(claim.pieces))
-    texts = [*specials, *(claim.reference.normalize(text) for text in plain)]
+    tokens = [token for token, _ in claim.specials]
+    specials = [claim.reference.normalize(text) for _, text in claim.specials]
+    plain = (text for text in (*probes.TEXTS, *_in_context(claim.pieces)) if not claim.beyond(text))
+    texts = [claim.reference.normalize(text) for text in plain]
     expected = claim.reference.encode(texts)
+    spelt = claim.reference.encode(specials)
     recognised = claim.reference.encode(specials, special=True)
     refusal = ""
     for candidate in claim.candidates:
         with opened(candidate) as tokenizer:
-            difference = _difference(tokenizer, texts, expected, special=False) or _difference(
-                tokenizer, specials, recognised, special=True
+            # Some tokens, those for filling in code, say, llama.cpp takes for control tokens whatever it is told.
+            taken = [candidate.types[token] == USER_DEFINED and tokenizer.control(token) for token in tokens]
+            difference = (
+                _difference(tokenizer, compress(specials, map(not_, taken)), compress(spelt, map(not_, taken)), False)
+                or _difference(tokenizer, texts, expected, special=False)
+                or _difference(tokenizer, specials, recognised, special=True)
             )
         if not difference:
             return candidate
@@ -58,7 +70,7 @@ def _in_context(pieces: Sequence[str]) -> list[str]:
     return [*chosen, *(f"so {piece} {piece}, and{piece}1" for piece in chosen[::4])]
 
 
-def _difference(tokenizer: Tokenizer, texts: Sequence[str], expected: Sequence[Sequence[int]], special: bool) -> str:
+def _difference(tokenizer: Tokenizer, texts: Iterable[str], expected: Iterable[Sequence[int]], special: bool) -> str:
     for text, tokens in zip(texts, expected, strict=True):
         found = tokenizer.encode(text, special)
         if list(found) != list(tokens):

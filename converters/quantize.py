@@ -3,13 +3,14 @@
 Which tensor gets which type is llama.cpp's business (Q4_K_M, say, mixes three types by layer), and changes
 with its versions. So it is asked: a skeleton model with the same metadata and tensor names but two rows of
 zeros per matrix goes through its quantizer, and the types are read off the result. Its choice depends on
-names, order, row lengths, head and layer counts, never on the number of rows (llama-quant.cpp,
-`llama_tensor_get_type`); one row would not do, since that is a vector to it, and vectors stay float32.
+names, order, row lengths, and on counts of heads, layers and experts that the metadata give, never on the number of
+rows or of experts' matrices (llama-quant.cpp, `llama_tensor_get_type`); one row would not do, since that is a vector to
+it, and vectors stay float32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edgespec.converters import native
-from edgespec.converters.checkpoint import Stored
 from edgespec.converters.pool import Pool
+from edgespec.converters.stored import Stored
 from edgespec.converters.whole import scratch
 from edgespec.errors import ConversionError, OptionError
 
@@ -62,7 +63,7 @@ def tensor_types(
     """
     import gguf  # noqa: PLC0415 - optional until a conversion starts
 
-    few = {name: (min(2, shape[0]), *shape[1:]) if len(shape) > 1 else shape for name, shape in shapes.items()}
+    few = {name: (*(min(2, n) for n in shape[:-1]), shape[-1]) for name, shape in shapes.items()}
     with scratch() as folder:
         bare, done = folder / "bare.gguf", folder / "done.gguf"
         skeleton(bare, few)
@@ -75,24 +76,25 @@ def tensor_types(
 
 
 def packed(
-    stored: Stored, kind: int, order: npt.NDArray[np.int64] | None, pool: Pool
+    parts: Sequence[Stored], kind: int, order: npt.NDArray[np.int64] | None, pool: Pool
 ) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
-    """A tensor's rows in the ggml type `kind`, in blocks: (numbers in the block, its bytes).
+    """The rows of `parts`, one below the other, in the ggml type `kind`, in blocks: (numbers in the block, its bytes).
 
     With `order`, each group of `len(order)` rows is reordered by it. ConversionError for what the type
     cannot hold: infinities, or numbers too large for float16.
     """
 
-    def work(block: npt.NDArray[Any]) -> tuple[int, npt.NDArray[np.uint8]]:
+    def work(piece: tuple[Stored, npt.NDArray[Any]]) -> tuple[int, npt.NDArray[np.uint8]]:
+        stored, block = piece
         if order is not None:
             block = block.reshape(-1, len(order), block.shape[1])[:, order].reshape(block.shape)
-        return block.size, native.quantize_rows(kind, stored.float32(block))
+        try:
+            return block.size, native.quantize_rows(kind, stored.float32(block))
+        except ValueError as error:
+            raise ConversionError(
+                f"{stored.path}: {stored.name} holds numbers that are not finite or too large for this "
+                "quantization; fetch the file again, or try f32 or bf16"
+            ) from error
 
     multiple = 1 if order is None else len(order)
-    try:
-        yield from pool.map(work, stored.blocks(multiple))
-    except ValueError as error:
-        raise ConversionError(
-            f"{stored.path}: {stored.name} holds numbers that are not finite or too large for this "
-            "quantization; fetch the file again, or try f32 or bf16"
-        ) from error
+    yield from pool.map(work, ((stored, block) for stored in parts for block in stored.blocks(multiple)))

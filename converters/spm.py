@@ -29,6 +29,7 @@ from edgespec.converters.vocabulary import (
     Vocabulary,
     added_tokens,
     has_step,
+    special_texts,
 )
 from edgespec.errors import ConversionError, MissingPackage
 
@@ -91,7 +92,7 @@ def read(checkpoint: Checkpoint, description: Json | None, size: int) -> Claim:
         reference=reference,
         ends=special.ends(),
         pieces=[text.replace(_SPACE, " ") for text, kind in zip(tokens, types, strict=True) if kind == NORMAL],
-        specials=[] if metaspace else _special_texts(description),
+        specials=[] if metaspace else _specials(checkpoint, description, size),
         notes=_METASPACE if metaspace else (),
     )
 
@@ -191,7 +192,7 @@ def _described_tokens(checkpoint: Checkpoint, description: Json, size: int) -> t
     for text, token in description["model"]["vocab"].items():
         kind = UNKNOWN if text == unknown else BYTE if _BYTE.fullmatch(text) else NORMAL
         found.put(token, text, kind)
-    _put_added(found, added_tokens(checkpoint, description), unknown)
+    _put_added(found, added_tokens(checkpoint, description, size), unknown)
     return found.lists()
 
 
@@ -205,7 +206,7 @@ def _model_tokens(checkpoint: Checkpoint, model: Any, size: int) -> tuple[list[s
         else:
             kind = CONTROL if model.is_control(token) else BYTE if model.is_byte(token) else NORMAL
         found.put(token, text, kind)
-    _put_added(found, added_tokens(checkpoint, None), unknown)
+    _put_added(found, added_tokens(checkpoint, None, size), unknown)
     return found.lists()
 
 
@@ -213,9 +214,13 @@ def _put_added(found: TokenList, entries: Sequence[Json], unknown: str | None) -
     for entry in entries:
         if entry["content"] == unknown:
             continue
-        # llama.cpp looks for these in the text before it writes spaces SentencePiece's way.
-        text = entry["content"] if entry.get("special") else entry["content"].replace(_SPACE, " ")
-        found.put(entry["id"], text, CONTROL if entry.get("special") else USER_DEFINED)
+        found.put(entry["id"], _text(entry), CONTROL if entry.get("special") else USER_DEFINED)
+
+
+def _text(entry: Json) -> str:
+    """What an added token is in a text: llama.cpp looks for it before it writes spaces SentencePiece's way."""
+    text = str(entry["content"])
+    return text if entry.get("special") else text.replace(_SPACE, " ")
 
 
 def _check_bytes(checkpoint: Checkpoint, tokens: list[str]) -> None:
@@ -228,10 +233,10 @@ def _check_bytes(checkpoint: Checkpoint, tokens: list[str]) -> None:
         )
 
 
-def _special_texts(description: Json | None) -> list[str]:
-    """Texts with added tokens inside; SentencePiece by itself has no such notion."""
+def _specials(checkpoint: Checkpoint, description: Json | None, size: int) -> list[tuple[int, str]]:
+    """SentencePiece by itself has no such notion."""
     if description is None:
         return []
-    entries = [e for e in description.get("added_tokens") or [] if not (e.get("lstrip") or e.get("rstrip"))]
+    entries = added_tokens(checkpoint, description, size)
     unknown = description["model"].get("unk_token")
-    return [f"one {e['content']}two\n{e['content']} three" for e in entries[:512] if e["content"] != unknown]
+    return special_texts({**entry, "content": _text(entry)} for entry in entries if entry["content"] != unknown)

@@ -7,7 +7,7 @@ is prefixed. proof.py picks the candidate that tokenizes as the original does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -51,8 +51,8 @@ class Claim:
     """What a checkpoint's tokenizer may be: candidates to be proven against the original, likeliest first.
 
     `ends` are all tokens at which generation has to stop. `pieces` are texts drawn from the vocabulary.
-    `specials` are texts with special tokens in them that both sides have to recognise. `notes` tell the user
-    what the converted tokenizer leaves to be done, or cannot do.
+    `specials` are added tokens that both sides have to recognise, each with a text around it. `notes` tell the user
+    what the converted tokenizer leaves to be done, or cannot do; `beyond` says whether a text is of the latter kind.
     """
 
     what: str
@@ -60,8 +60,9 @@ class Claim:
     reference: Reference
     ends: tuple[int, ...]
     pieces: Sequence[str]
-    specials: Sequence[str] = ()
+    specials: Sequence[tuple[int, str]] = ()
     notes: Sequence[str] = ()
+    beyond: Callable[[str], bool] = lambda _text: False
 
 
 def read(checkpoint: Checkpoint, size: int) -> Claim:
@@ -150,8 +151,12 @@ def _placeholder(token: int, taken: set[str]) -> str:
     return text
 
 
-def added_tokens(checkpoint: Checkpoint, description: Json | None) -> list[Json]:
-    """Added tokens, each with `id`, `content` and `special`, from all the places where they are kept."""
+def added_tokens(checkpoint: Checkpoint, description: Json | None, size: int) -> list[Json]:
+    """Added tokens, each with `id`, `content` and `special`, from all the places where they are kept.
+
+    Special ones of tokenizer.json outside the vocabulary are left out: they are another model's, whose file this was.
+    (That of Gemma 3's text models knows the token of an image.)
+    """
     found: dict[int, Json] = {}
     for text, token in (checkpoint.json("added_tokens.json") or {}).items():
         found[token] = {"id": token, "content": text, "special": True}
@@ -159,8 +164,15 @@ def added_tokens(checkpoint: Checkpoint, description: Json | None) -> list[Json]
     for key, entry in (decoder if isinstance(decoder, dict) else {}).items():
         found[int(key)] = {**entry, "id": int(key)}
     if description is not None:  # what the original tokenizer itself reads has the last word, and is all there is
-        found = {entry["id"]: entry for entry in description.get("added_tokens") or []}
+        entries = description.get("added_tokens") or []
+        found = {entry["id"]: entry for entry in entries if entry["id"] < size or not entry.get("special")}
     return [found[token] for token in sorted(found)]
+
+
+def special_texts(entries: Iterable[Json]) -> list[tuple[int, str]]:
+    """Added tokens, each with a text around it; not those that swallow the space beside them, as llama.cpp's do not."""
+    plain = [entry for entry in entries if not (entry.get("lstrip") or entry.get("rstrip"))]
+    return [(entry["id"], f"one {entry['content']}two\n{entry['content']} three") for entry in plain[:512]]
 
 
 class Specials:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import sentencepiece
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 Raw = tuple[str, tuple[int, ...], bytes]  # dtype, shape, data
@@ -27,6 +28,8 @@ CHATML = (
     "{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+#: Not special by their flag, but to llama.cpp.
+FILLING = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 USER_DEFINED = "<tool>"
 
@@ -44,13 +47,22 @@ CORPUS = (
     "  indented   text\twith tabs \n\n and  \r\n line ends\n",
 )
 
-# The two regular expressions are those of the models' own tokenizer.json.
+# The regular expressions, normalizers and flags of added tokens are those of the models' own files: Llama 3, Qwen3,
+# GPT-4o (Phi-4-mini's), GPT-4 (OLMo 2's), Mistral's tekken.json, Gemma 3, Phi-3.
 _LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
-BYTE_LEVEL = ("gpt-2", "llama-3", "qwen2", "smollm")
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_BY_CASE = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+%s|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*%s"
+    r"|%s| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_O200K = _BY_CASE % (*["(?i:'s|'t|'re|'ve|'m|'ll|'d)?"] * 2, r"\p{N}{1,3}")
+_TEKKEN = _BY_CASE % ("", "", r"\p{N}")
+BYTE_LEVEL = ("gpt-2", "llama-3", "qwen2", "qwen3", "smollm", "cl100k", "o200k", "tekken")
+GEMMA_SIZE = 602
 SENTENCEPIECE = ("spm-model", "spm-json", "spm-both")
 
 
@@ -83,8 +95,8 @@ def stored(values: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any] | Ra
     return values.astype({"F32": np.float32, "F16": np.float16}[dtype])
 
 
-def byte_level(kind: str, size: int = 700) -> Any:
-    """A byte-level BPE trained on CORPUS with one of the four ways of cutting text."""
+def byte_level(kind: str, size: int = 700, corpus: tuple[str, ...] = CORPUS) -> Any:
+    """A byte-level BPE trained on `corpus` with one of the ways of cutting text in BYTE_LEVEL."""
 
     tokenizer = Tokenizer(models.BPE())
     bare = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -95,8 +107,12 @@ def byte_level(kind: str, size: int = 700) -> Any:
         ),
         "llama-3": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_LLAMA3), "isolated"), bare]),
         "qwen2": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_QWEN2), "isolated"), bare]),
+        "qwen3": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_QWEN2), "isolated"), bare]),
+        "cl100k": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_LLAMA3), "removed", invert=True), bare]),
+        "o200k": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_O200K), "removed", invert=True), bare]),
+        "tekken": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_TEKKEN), "isolated"), bare]),
     }[kind]
-    if kind == "qwen2":
+    if kind in {"qwen2", "qwen3"}:
         tokenizer.normalizer = normalizers.NFC()
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
@@ -105,15 +121,16 @@ def byte_level(kind: str, size: int = 700) -> Any:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(CORPUS * 3, trainer)
-    tokenizer.add_tokens([AddedToken(USER_DEFINED, normalized=False)])
+    tokenizer.train_from_iterator(corpus * 3, trainer)
+    added = (USER_DEFINED, *(FILLING if kind == "qwen3" else ()))
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in added])
     return tokenizer
 
 
 @cache
-def byte_level_json(kind: str, size: int = 700) -> str:
-    description = json.loads(byte_level(kind, size).to_str())
-    if kind == "llama-3":
+def byte_level_json(kind: str, size: int = 700, corpus: tuple[str, ...] = CORPUS) -> str:
+    description = json.loads(byte_level(kind, size, corpus).to_str())
+    if kind in {"llama-3", "tekken"}:
         description["model"]["ignore_merges"] = True
     return json.dumps(description)
 
@@ -194,7 +211,10 @@ def sentencepiece_json(size: int = 600) -> str:
 
 @cache
 def gemma_json(size: int = 600) -> str:
-    """Gemma's way of the same: no space is prefixed, and those that are there are written SentencePiece's way."""
+    """Gemma's way of the same: no space is prefixed, and those that are there are written SentencePiece's way.
+
+    Some runs of spaces and lines are tokens of their own; the token of an image lies outside the text models.
+    """
     description = json.loads(sentencepiece_json(size))
     description["normalizer"] = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
     description["pre_tokenizer"] = {
@@ -203,28 +223,72 @@ def gemma_json(size: int = 600) -> str:
         "behavior": "MergedWithPrevious",
         "invert": False,
     }
+    vocab, merges = description["model"]["vocab"], description["model"]["merges"]
+    runs = ["▁" * n for n in (2, 3, 4)]
+    for run in runs:
+        vocab.setdefault(run, _free(vocab, size))
+    # As Gemma's: before all others, the longest first.
+    whole = [f"{run[:cut]} {run[cut:]}" for run in reversed(runs) for cut in range(len(run) - 1, 0, -1)]
+    merges[:] = list(dict.fromkeys([*whole, *merges]))
+    vocab["\n\n"] = _free(vocab, size)
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    for text in (*runs, "\n\n"):
+        description["added_tokens"].append({"id": vocab[text], "content": text, "special": False, **flags})
+    outside = {"id": GEMMA_SIZE, "content": "<image_soft_token>", "special": True, **flags}
+    description["added_tokens"] = sorted([*description["added_tokens"], outside], key=lambda entry: entry["id"])
+    return json.dumps(description)
+
+
+@cache
+def gemma_model() -> bytes:
+    """The same as a SentencePiece model."""
+    model = ModelProto.FromString(sentencepiece_model())
+    description = json.loads(gemma_json())
+    model.normalizer_spec.add_dummy_prefix = False
+    for entry in description["added_tokens"]:
+        if not entry["special"]:
+            piece = model.pieces.add() if entry["id"] == len(model.pieces) else model.pieces[entry["id"]]
+            piece.piece, piece.score, piece.type = entry["content"], 0.0, ModelProto.SentencePiece.USER_DEFINED
+    return bytes(model.SerializeToString())
+
+
+def _free(vocab: Mapping[str, int], size: int) -> int:
+    return max(size, *(token + 1 for token in vocab.values()))
+
+
+@cache
+def phi3_json(size: int = 600) -> str:
+    """Phi-3's: Llama 2's, and special tokens that swallow the space after them."""
+    description = json.loads(sentencepiece_json(size))
+    flags = {"single_word": False, "lstrip": False, "rstrip": True, "normalized": False}
+    for token, text in enumerate(("<|assistant|>", "<|end|>", "<|user|>"), size):
+        description["added_tokens"].append({"id": token, "content": text, "special": True, **flags})
     return json.dumps(description)
 
 
 def write_tokenizer(folder: Path, kind: str) -> int:
-    """The tokenizer files of one kind (BYTE_LEVEL, SENTENCEPIECE or "gemma"); how many tokens it has."""
+    """The tokenizer files of one kind (BYTE_LEVEL, SENTENCEPIECE, "gemma" or "phi-3"); how many tokens it has."""
     if kind in BYTE_LEVEL:
         text = byte_level_json(kind)
-        (folder / "tokenizer.json").write_text(text, encoding="utf-8")
         settings: Json = {"bos_token": SPECIALS[0], "eos_token": SPECIALS[2], "chat_template": CHATML}
-        description = json.loads(text)
-        size = max([*description["model"]["vocab"].values(), *(t["id"] for t in description["added_tokens"])]) + 1
+        settings["tokenizer_class"] = {"o200k": "GPT2Tokenizer"}.get(kind, "PreTrainedTokenizerFast")
     else:
-        if kind in {"spm-model", "spm-both"}:
-            (folder / "tokenizer.model").write_bytes(sentencepiece_model())
-        if kind in {"spm-json", "spm-both"}:
-            (folder / "tokenizer.json").write_text(sentencepiece_json(), encoding="utf-8")
-        if kind == "gemma":
-            (folder / "tokenizer.json").write_text(gemma_json(), encoding="utf-8")
+        text = {"gemma": gemma_json, "phi-3": phi3_json}.get(kind, sentencepiece_json)()
         settings = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": {"content": "<unk>"}}
-        size = 600
+        settings["tokenizer_class"] = "LlamaTokenizer"
+    if kind in {"gemma", "phi-3", "spm-both"}:
+        settings["chat_template"] = CHATML
+    if kind == "gemma":
+        (folder / "tokenizer.model").write_bytes(gemma_model())
+    if kind in {"spm-model", "spm-both", "phi-3"}:
+        (folder / "tokenizer.model").write_bytes(sentencepiece_model())
+    description = json.loads(text)
+    if kind != "spm-model":
+        (folder / "tokenizer.json").write_text(text, encoding="utf-8")
+        settings["added_tokens_decoder"] = {str(entry["id"]): entry for entry in description["added_tokens"]}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
-    return size
+    last = max([*description["model"]["vocab"].values(), *(t["id"] for t in description["added_tokens"])])
+    return GEMMA_SIZE if kind == "gemma" else last + 1
 
 
 def llama(

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from . import checkpoints
 
 Json = dict[str, Any]
+Floats = npt.NDArray[np.float32]
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
 
 _PLAIN: Json = {
@@ -52,6 +54,23 @@ CONFIGS: dict[str, Json] = {
     "mistral": {"architectures": ["MistralForCausalLM"], "sliding_window": None},
     "qwen2": {"architectures": ["Qwen2ForCausalLM"]},
     "qwen3": {"architectures": ["Qwen3ForCausalLM"], "head_dim": 32},
+    "mixtral": {
+        "architectures": ["MixtralForCausalLM"],
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "sliding_window": None,
+    },
+    "qwen3moe": {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "head_dim": 32,
+        "num_experts": 6,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": 32,
+        "norm_topk_prob": True,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+    },
     "granite": {
         "architectures": ["GraniteForCausalLM"],
         "embedding_multiplier": 3.0,
@@ -102,10 +121,30 @@ CONFIGS: dict[str, Json] = {
         "n_layer": 5,
         "n_head": 4,
         "n_positions": 256,
+        "n_ctx": 256,
         "tie_word_embeddings": True,
     },
 }
-TOKENIZERS = {"gemma2": "gemma", "gemma3": "gemma", "phi3": "spm-json", "gpt2": "gpt-2", "smollm3": "llama-3"}
+#: Mixtures of experts: GGUF only.
+SPARSE = ("mixtral", "qwen3moe")
+#: Its tokenizer's kind, tiny. Granite 3's and StarCoder2's cut as SmolLM's does.
+TOKENIZERS = {
+    "llama": "llama-3",
+    "mistral": "tekken",
+    "mixtral": "spm-both",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "qwen3moe": "qwen3",
+    "granite": "smollm",
+    "olmo2": "cl100k",
+    "smollm3": "llama-3",
+    "phi3": "phi-3",
+    "phi4-mini": "o200k",
+    "gemma2": "gemma",
+    "gemma3": "gemma",
+    "starcoder2": "smollm",
+    "gpt2": "gpt-2",
+}
 
 
 def config(kind: str, vocabulary: int) -> Json:
@@ -115,10 +154,13 @@ def config(kind: str, vocabulary: int) -> Json:
     return {"model_type": kind, **plain, **ends, "vocab_size": vocabulary, **CONFIGS[kind]}
 
 
-def make(folder: Path, kind: str, seed: int = 0, **changes: Any) -> Path:
-    """A checkpoint with its tokenizer; `changes` override config.json before the tensors are drawn."""
+def make(folder: Path, kind: str, seed: int = 0, fused: bool = False, **changes: Any) -> Path:
+    """A checkpoint with its tokenizer; `changes` override config.json before the tensors are drawn.
+
+    With `fused` a layer's experts are one tensor, as transformers 5 holds them.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    vocabulary = checkpoints.write_tokenizer(folder, TOKENIZERS.get(kind, "smollm"))
+    vocabulary = checkpoints.write_tokenizer(folder, TOKENIZERS[kind])
     described = config(kind, vocabulary) | changes
     (folder / "config.json").write_text(json.dumps(described), encoding="utf-8")
     draw = np.random.default_rng(seed)
@@ -131,8 +173,29 @@ def make(folder: Path, kind: str, seed: int = 0, **changes: Any) -> Path:
         elif "embed_tokens" not in name and "wte" not in name and "wpe" not in name:
             values *= 2 / (shape[0] if "Conv1D" in name or kind == "gpt2" else shape[1]) ** 0.5
         tensors[name] = values.astype(np.float32)
+    if fused:
+        tensors = _fused(tensors)
     checkpoints.write_safetensors(folder / "model.safetensors", tensors)
     return folder
+
+
+def _fused(tensors: Mapping[str, Floats]) -> dict[str, Floats]:
+    """The experts of each layer as one tensor, gate above up."""
+    found: dict[str, Floats] = {}
+    layers: dict[tuple[str, int], dict[str, Floats]] = {}
+    for name, values in tensors.items():
+        block, _, rest = name.replace("block_sparse_moe", "mlp").partition(".experts.")
+        if rest:
+            expert, part, _ = rest.split(".")
+            layers.setdefault((block, int(expert)), {})[part] = values
+        else:
+            found[block] = values
+    for block in dict.fromkeys(block for block, _ in layers):
+        own = [parts for (name, _), parts in sorted(layers.items()) if name == block]
+        gate, up, down = ("w1", "w3", "w2") if "w1" in own[0] else ("gate_proj", "up_proj", "down_proj")
+        found[f"{block}.experts.gate_up_proj"] = np.stack([np.concatenate([one[gate], one[up]]) for one in own])
+        found[f"{block}.experts.down_proj"] = np.stack([one[down] for one in own])
+    return found
 
 
 def _shapes(config: Mapping[str, Any]) -> Shapes:
@@ -171,7 +234,7 @@ def _layer(config: Mapping[str, Any]) -> Shapes:
 
 
 def _head_norms(kind: str, q: int, kv: int, width: int) -> Shapes:
-    if kind in {"qwen3", "gemma3_text", "olmo2"}:
+    if kind in {"qwen3", "qwen3_moe", "gemma3_text", "olmo2"}:
         yield "self_attn.q_norm.weight", (q if kind == "olmo2" else width,)
         yield "self_attn.k_norm.weight", (kv if kind == "olmo2" else width,)
 
@@ -185,6 +248,9 @@ def _matrices(config: Mapping[str, Any], q: int, kv: int) -> Shapes:
         mlp = {"gate_up_proj": (2 * ffn, h), "down_proj": (h, ffn)}
     if kind == "starcoder2":
         mlp = {"c_fc": (ffn, h), "c_proj": (h, ffn)}
+    if kind in {"mixtral", "qwen3_moe"}:
+        mlp = {}
+        yield from _experts(config)
     biased = {"qwen2": {"q_proj", "k_proj", "v_proj"}, "starcoder2": {*attention, *mlp}}.get(kind, set())
     if config.get("attention_bias"):
         biased = set(attention)
@@ -193,6 +259,18 @@ def _matrices(config: Mapping[str, Any], q: int, kv: int) -> Shapes:
             yield f"{part}.{name}.weight", shape
             if name in biased:
                 yield f"{part}.{name}.bias", shape[:1]
+
+
+def _experts(config: Mapping[str, Any]) -> Shapes:
+    h, ffn = config["hidden_size"], config.get("moe_intermediate_size", config["intermediate_size"])
+    count = config.get("num_local_experts") or config["num_experts"]
+    block, names = ("block_sparse_moe", ("w1", "w2", "w3"))
+    if config["model_type"] == "qwen3_moe":
+        block, names = "mlp", ("gate_proj", "down_proj", "up_proj")
+    yield f"{block}.gate.weight", (count, h)
+    for expert in range(count):
+        for name, shape in zip(names, ((ffn, h), (h, ffn), (ffn, h)), strict=True):
+            yield f"{block}.experts.{expert}.{name}.weight", shape
 
 
 def _gpt2(config: Mapping[str, Any]) -> Shapes:

@@ -44,6 +44,8 @@ class Reference:
         self._gemma = self._kind.startswith("gemma")
         if self._kind == "gpt2":
             self._rename_gpt2()
+        if self._kind == "mixtral":
+            self._rename_mixtral()
 
     def _rename_gpt2(self) -> None:
         """GPT-2 in the words of the others, its matrices turned."""
@@ -62,6 +64,15 @@ class Reference:
             for theirs, word in spelt.items():
                 ours = ours.replace(theirs, word)
             self._tensors[ours] = values.T if values.ndim == 2 and ".layers." in ours else values
+
+    def _rename_mixtral(self) -> None:
+        """Mixtral in the words of Qwen3-MoE."""
+        spelt = {"block_sparse_moe": "mlp", ".w1.": ".gate_proj.", ".w2.": ".down_proj.", ".w3.": ".up_proj."}
+        for name in list(self._tensors):
+            ours = name
+            for theirs, word in spelt.items():
+                ours = ours.replace(theirs, word)
+            self._tensors[ours] = self._tensors.pop(name)
 
     def logits(self, tokens: list[int]) -> Floats:
         """float32 [len(tokens), vocabulary]."""
@@ -117,7 +128,19 @@ class Reference:
         scale = 1 / np.sqrt((x * x).mean(-1, keepdims=True) + np.float32(epsilon))
         return x * scale * weight + self._tensors.get(f"{name}.bias", np.float32(0))
 
+    def _experts(self, name: str, x: Floats) -> Floats:
+        """The likeliest experts of each token, weighted; their weights add up to 1."""
+        found = np.zeros_like(x)
+        for row, scores in enumerate(self._linear(f"{name}.gate", x)):
+            chosen = np.argsort(-scores)[: self._config["num_experts_per_tok"]]
+            weights = np.exp(scores[chosen] - scores.max())
+            for expert, weight in zip(chosen, weights / weights.sum(), strict=True):
+                found[row] += weight * self._mlp(f"{name}.experts.{expert}", x[row])
+        return found
+
     def _mlp(self, name: str, x: Floats) -> Floats:
+        if f"{name}.gate.weight" in self._tensors:
+            return self._experts(name, x)
         if f"{name}.c_fc.weight" in self._tensors:
             return self._linear(f"{name}.c_proj", _gelu(self._linear(f"{name}.c_fc", x)))
         if f"{name}.gate_up_proj.weight" in self._tensors:

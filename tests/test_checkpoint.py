@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from edgespec.converters import convert
-from edgespec.converters.checkpoint import Checkpoint, float32, header
+from edgespec.converters.checkpoint import Checkpoint, header
+from edgespec.converters.stored import float32
 from edgespec.errors import ConversionError
 
 from . import checkpoints

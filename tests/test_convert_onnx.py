@@ -14,9 +14,9 @@ from tokenizers import Tokenizer
 
 from edgespec.converters import Note, Progress, chosen_quantization, convert, quantizations
 from edgespec.converters import onnx as onnx_writer
-from edgespec.converters.checkpoint import Stored
 from edgespec.converters.onnx_graph import Scheme
 from edgespec.converters.packing import FLOAT, HALF, Blockwise, Packing, Plain, Turned
+from edgespec.converters.stored import Stored
 from edgespec.errors import ConversionError, OptionError
 
 from . import checkpoints

@@ -13,7 +13,7 @@ from llama_cpp import llama_cpp
 from edgespec.converters import convert, native, quantizations, quantize
 from edgespec.errors import ConversionError, OptionError
 
-from . import checkpoints
+from . import checkpoints, family_checkpoints
 
 
 def run(source: Path, output: Path, quantization: str) -> Path:
@@ -32,13 +32,24 @@ MODELS: dict[str, dict[str, Any]] = {
     "untied": {"hidden": 256, "ffn": 256, "layers": 3, "tied": False, "attention_bias": True, "dtype": "F16"},
     "odd rows": {"hidden": 64, "ffn": 96, "layers": 2, "head_dim": 10, "dtype": "F32"},
 }
+# Eight experts have a policy of their own; rows of 32 take no K-quants.
+SPARSE: dict[str, tuple[str, dict[str, Any]]] = {
+    "8 experts": ("mixtral", {"intermediate_size": 256, "num_local_experts": 8}),
+    "6 narrow experts": ("qwen3moe", {"num_hidden_layers": 3}),
+}
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=[*MODELS, *SPARSE])
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A checkpoint and its float32 GGUF."""
     folder = tmp_path_factory.mktemp("quantize")
-    source = checkpoints.llama(folder / "source", **MODELS[request.param])
+    if request.param in SPARSE:
+        kind, changes = SPARSE[request.param]
+        source = family_checkpoints.make(
+            folder / "source", kind, **{"hidden_size": 256, "num_hidden_layers": 2, **changes}
+        )
+    else:
+        source = checkpoints.llama(folder / "source", **MODELS[request.param])
     return source, run(source, folder / "f32.gguf", "f32")
 
 

@@ -7,7 +7,9 @@ characters.
 from __future__ import annotations
 
 import json
+import os
 import random
+import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +21,9 @@ import pytest
 import sentencepiece
 from tokenizers import Tokenizer
 
-from edgespec.converters import Note, convert, native
+from edgespec.converters import Note, convert, native, proof, vocabulary
+from edgespec.converters import gguf as gguf_writer
+from edgespec.converters.checkpoint import Checkpoint
 from edgespec.errors import ConversionError
 
 from . import checkpoints
@@ -102,7 +106,30 @@ def original(source: Path) -> Any:
     return found
 
 
-PRE = {"gpt-2": "gpt-2", "llama-3": "llama-bpe", "qwen2": "qwen2", "smollm": "smollm"}
+PRE = {
+    "gpt-2": "gpt-2",
+    "llama-3": "llama-bpe",
+    "qwen2": "qwen2",
+    "qwen3": "qwen2",
+    "smollm": "smollm",
+    "cl100k": "smaug-bpe",
+    "o200k": "granite-embed-multi-97m",
+    "tekken": "tekken",
+}
+#: What a user is told of each: what to do beforehand, or where llama.cpp cuts otherwise.
+NOTES = {
+    "qwen2": ["NFC"],
+    "qwen3": ["NFC"],
+    "o200k": ["such as FÜR"],
+    "tekken": ["as Hindi and Thai", "such as FÜR"],
+}
+_MARK_OR_CAPITALS = re.compile(r"[^\W\da-zA-Z_][A-Z]")
+
+
+def beyond(kind: str, text: str) -> bool:
+    """Whether llama.cpp is known to cut this text otherwise."""
+    marked = kind == "tekken" and any(unicodedata.category(character)[0] == "M" for character in text)
+    return marked or (kind in {"o200k", "tekken"} and bool(_MARK_OR_CAPITALS.search(text)))
 
 
 @pytest.mark.parametrize("kind", checkpoints.BYTE_LEVEL)
@@ -111,12 +138,40 @@ def test_byte_level(kind: str, tmp_path: Path) -> None:
     judge = original(source)
     with tokenizer(source, tmp_path / "model.gguf") as ours:
         for text in texts():
-            if kind == "qwen2":
+            if beyond(kind, text):
+                continue
+            if kind in {"qwen2", "qwen3"}:
                 text = unicodedata.normalize("NFC", text)  # noqa: PLW2901
             assert ours.encode(text) == judge.encode(text, add_special_tokens=False).ids, text
     assert fields(tmp_path / "model.gguf")["tokenizer.ggml.pre"] == PRE[kind]
     notes = [step.text for step in convert(source, tmp_path / "again.gguf") if isinstance(step, Note)]
-    assert ["NFC" in note for note in notes] == ([True] if kind == "qwen2" else [])
+    assert [words in note for words, note in zip(NOTES.get(kind, []), notes, strict=True)] == [True] * len(notes)
+
+
+def test_capitals_beyond_ascii_are_all_that_is_let_pass(tmp_path: Path) -> None:
+    """llama.cpp cuts FÜR after FÜ. A word of it in small letters that were cut wrongly would be refused."""
+    source = checkpoints.llama(tmp_path / "source", tokenizer="o200k")
+    corpus = (*checkpoints.CORPUS, *["FÜR ÜBERALL FÜR ÜBER ALLES FÜR"] * 9)
+    (source / "tokenizer.json").write_text(checkpoints.byte_level_json("o200k", corpus=corpus), encoding="utf-8")
+    judge = original(source)
+    with tokenizer(source, tmp_path / "model.gguf") as ours:
+        tokens = judge.encode(" FÜR", add_special_tokens=False).ids
+        assert len(tokens) == 1
+        assert ours.encode(" FÜR") != tokens, "the reason for the note"
+        assert ours.encode(" für") == judge.encode(" für", add_special_tokens=False).ids
+
+
+def test_real_tokenizers() -> None:
+    """With EDGESPEC_TOKENIZERS naming a folder of folders with a tokenizer.json: each has one of llama.cpp's."""
+    folder = os.environ.get("EDGESPEC_TOKENIZERS")
+    if not folder:
+        pytest.skip("EDGESPEC_TOKENIZERS names no folder of real tokenizers")
+    for path in sorted(Path(folder).glob("*/tokenizer.json")):
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        tokens = {*entries["model"]["vocab"].values(), *(entry["id"] for entry in entries["added_tokens"])}
+        checkpoint = Checkpoint(path.parent, {"eos_token_id": 2}, {}, {})
+        claim = vocabulary.read(checkpoint, max(tokens) + 1)
+        assert proof.proven(claim, gguf_writer.opened, "llama.cpp").tokens, path
 
 
 @pytest.mark.parametrize("kind", checkpoints.SENTENCEPIECE)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +15,20 @@ import gguf
 import numpy as np
 import pytest
 
-from edgespec.converters import Note, convert
+from edgespec.converters import Note, convert, quantize
+from edgespec.converters.elsewhere import hint
+from edgespec.converters.families import FAMILIES
+from edgespec.converters.stored import Stored
 from edgespec.errors import ConversionError
 
-from . import family_checkpoints
+from . import family_checkpoints, llamacpp_converter
 from .onnxrun import Onnx
 from .reference import Reference, read_tensors
-from .test_convert import engine, fields
+from .test_convert import LLAMA3, engine, fields
 
+SPARSE = family_checkpoints.SPARSE
 KINDS = [kind for kind in family_checkpoints.CONFIGS if kind not in {"llama", "mistral", "qwen2", "qwen3"}]
+PRE = "tokenizer.ggml.pre"
 PROMPT = [5, 300, 41, *range(100, 170)]
 # llama.cpp looks GELU up in a table of float16.
 LOOKED_UP = {"gemma2", "gemma3", "starcoder2", "gpt2"}
@@ -47,7 +55,7 @@ def test_gguf(kind: str, tmp_path: Path) -> None:
         assert difference(found, Reference(source).logits(PROMPT)) < (2e-3 if kind in LOOKED_UP else 5e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in SPARSE])
 def test_onnx(kind: str, tmp_path: Path) -> None:
     source = family_checkpoints.make(tmp_path / "source", kind)
     run(source, tmp_path / "out", "onnx")
@@ -100,6 +108,53 @@ def test_stored_numbers(tmp_path: Path) -> None:
     assert np.array_equal(found["phi3"]["blk.1.ffn_up.weight"], fused)
 
 
+@pytest.mark.parametrize("quantization", ["f32", "q4_k_m"])
+@pytest.mark.parametrize("kind", SPARSE)
+def test_all_spellings_of_experts_are_one(kind: str, quantization: str, tmp_path: Path) -> None:
+    """A tensor an expert, and one for all of a layer: the same file results."""
+    found = []
+    for fused in (False, True):
+        source = family_checkpoints.make(tmp_path / str(fused) / "source", kind, fused=fused)
+        assert fused is any(name.endswith("mlp.experts.gate_up_proj") for name in read_tensors(source))
+        for _ in convert(source, tmp_path / f"{fused}.gguf", quantization=quantization):
+            pass
+        found.append((tmp_path / f"{fused}.gguf").read_bytes())
+    assert found[0] == found[1]
+
+
+def test_experts_are_stacked_and_told(tmp_path: Path) -> None:
+    for kind in SPARSE:
+        run(family_checkpoints.make(tmp_path / kind / "source", kind), tmp_path / f"{kind}.gguf", "gguf")
+    told = {kind: fields(tmp_path / f"{kind}.gguf") for kind in SPARSE}
+    assert [told["mixtral"][f"llama.expert_{key}count"] for key in ("", "used_")] == [4, 2]
+    assert [told["qwen3moe"][f"qwen3moe.expert_{key}count"] for key in ("", "used_")] == [6, 3]
+    assert told["qwen3moe"]["qwen3moe.expert_feed_forward_length"] == 32
+    assert told["qwen3moe"]["qwen3moe.feed_forward_length"] == 96
+    assert told["mixtral"]["general.size_label"].startswith("4x")
+    original = read_tensors(tmp_path / "mixtral" / "source")
+    found = {tensor.name: tensor.data for tensor in gguf.GGUFReader(tmp_path / "mixtral.gguf").tensors}
+    names = [f"model.layers.1.block_sparse_moe.experts.{expert}.w3.weight" for expert in range(4)]
+    assert np.array_equal(found["blk.1.ffn_up_exps.weight"], np.stack([original[name] for name in names]))
+
+
+def test_experts_are_streamed_without_a_seam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quantized a few rows at a time, and no block is larger than that."""
+    source = family_checkpoints.make(tmp_path / "source", "mixtral", fused=True)
+    sizes, blocks, packed = set(), Stored.blocks, quantize.packed
+
+    def noted(*arguments: Any) -> Iterator[Any]:
+        for weights, data in packed(*arguments):
+            sizes.add(weights)
+            yield weights, data
+
+    run(source, tmp_path / "whole.gguf", "gguf")
+    monkeypatch.setattr(Stored, "blocks", lambda self, multiple=1: blocks(self, multiple, weights=2000))
+    monkeypatch.setattr(quantize, "packed", noted)
+    run(source, tmp_path / "cut.gguf", "gguf")
+    assert max(sizes) <= 2000
+    assert (tmp_path / "cut.gguf").read_bytes() == (tmp_path / "whole.gguf").read_bytes()
+
+
 def test_long_contexts_that_would_turn_otherwise_are_cut_off(tmp_path: Path) -> None:
     source = family_checkpoints.make(tmp_path / "source", "phi4-mini")
     notes = run(source, tmp_path / "model.gguf", "gguf")
@@ -114,6 +169,32 @@ def test_a_window_is_told_or_limits_the_context(tmp_path: Path) -> None:
     assert found["gemma3.attention.sliding_window_pattern"] == [True, True, False, True, True, False]
     run(family_checkpoints.make(tmp_path / "b", "starcoder2"), tmp_path / "b.gguf", "gguf")
     assert fields(tmp_path / "b.gguf")["starcoder2.context_length"] == 100
+
+
+TOLD: dict[str, dict[str, Any]] = {  # what no logits over a few tokens would show
+    "gemma3": {"gemma3.rope.scaling.type": "linear", "gemma3.rope.scaling.factor": 8.0, "gemma3.vocab_size": 602},
+    "phi4-mini": {"phi3.rope.scaling.original_context_length": 256, "phi3.vocab_size": 701},
+    "starcoder2": {"starcoder2.attention.layer_norm_epsilon": 1e-5},
+    "gpt2": {"gpt2.attention.layer_norm_epsilon": 1e-5, "gpt2.attention.head_count_kv": 4},
+}
+
+
+@pytest.mark.parametrize("kind", TOLD)
+def test_what_a_file_tells(kind: str, tmp_path: Path) -> None:
+    run(family_checkpoints.make(tmp_path / "source", kind), tmp_path / "model.gguf", "gguf")
+    found = fields(tmp_path / "model.gguf")
+    assert {key: found[key] for key in TOLD[kind]} == {
+        key: value if isinstance(value, str) else pytest.approx(value) for key, value in TOLD[kind].items()
+    }
+
+
+def test_the_factors_of_long_contexts_are_told(tmp_path: Path) -> None:
+    source = family_checkpoints.make(tmp_path / "source", "phi4-mini")
+    run(source, tmp_path / "model.gguf", "gguf")
+    found = {tensor.name: tensor.data.tolist() for tensor in gguf.GGUFReader(tmp_path / "model.gguf").tensors}
+    scaling = json.loads((source / "config.json").read_text())["rope_scaling"]
+    for length in ("short", "long"):
+        assert found[f"rope_factors_{length}.weight"] == pytest.approx(scaling[f"{length}_factor"])
 
 
 def test_the_spelling_of_transformers_5(tmp_path: Path) -> None:
@@ -144,12 +225,29 @@ REFUSED: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "tied": ("olmo2", "gguf", "tied to the embedding", {"tie_word_embeddings": True}),
     "scale": ("gemma3", "gguf", "query_pre_attn_scalar; convert to onnx", {"query_pre_attn_scalar": 100}),
     "factors": ("phi4-mini", "gguf", "list of 8", {"rope_scaling": {"type": "longrope", "short_factor": [1.0]}}),
+    "shares that do not add up": (
+        "qwen3moe",
+        "gguf",
+        "norm_topk_prob is False.*expected True",
+        {"norm_topk_prob": None},
+    ),
+    "layers without experts": ("qwen3moe", "gguf", "mlp_only_layers is \\[0\\]", {"mlp_only_layers": [0]}),
+    "every other layer": ("qwen3moe", "gguf", "decoder_sparse_step is 2", {"decoder_sparse_step": 2}),
+    "more experts asked than there are": ("mixtral", "gguf", "at most the 4", {"num_experts_per_tok": 5}),
+    "fewer experts than there are": ("qwen3moe", "gguf", "asks for \\[5, 64\\]", {"num_experts": 5}),
+    "experts without a number": ("qwen3moe", "gguf", "num_experts is None", {"num_experts": None}),
+    "experts in onnx": ("mixtral", "onnx", "convert to gguf", {}),
+    "divided frequencies": ("qwen3", "gguf", "llama3 rope scaling; convert to onnx", {"rope_scaling": LLAMA3}),
+    "and of experts": ("qwen3moe", "gguf", "llama3 rope scaling, and onnx no experts", {"rope_scaling": LLAMA3}),
     "kinds": ("gemma3", "onnx", "layer_types", {"layer_types": ["chunked_attention"] * 6}),
-    "known to llama.cpp": (
+    "known to llama.cpp": ("llama", "gguf", "are; llama.cpp runs it", {"architectures": ["GPTBigCodeForCausalLM"]}),
+    "by its type": ("llama", "onnx", "fetch a GGUF of it", {"architectures": None, "model_type": "gpt_bigcode"}),
+    "recurrent": ("llama", "gguf", "no draft to be taken back", {"architectures": ["Qwen3_5ForConditionalGeneration"]}),
+    "known to nobody": (
         "llama",
         "gguf",
-        "GGUF of it",
-        {"architectures": ["CohereForCausalLM"], "model_type": "falcon"},
+        "Starcoder2ForCausalLM, GPT2LMHeadModel are$",
+        {"architectures": ["BertModel"]},
     ),
 }
 
@@ -175,6 +273,48 @@ def test_the_reference_is_transformers(tmp_path: Path) -> None:
         found = tmp_path / f"{kind}.npy"
         subprocess.run([python, "-c", _TRANSFORMERS, source, found, json.dumps(PROMPT)], check=True)
         assert difference(Reference(source).logits(PROMPT), np.load(found)) < 5e-5, kind
+
+
+def llamacpp() -> str:
+    folder = os.environ.get("EDGESPEC_LLAMACPP")
+    if not folder:
+        pytest.skip("EDGESPEC_LLAMACPP names no folder with llama.cpp's source")
+    return folder
+
+
+def test_llama_cpps_converter_writes_the_same(tmp_path: Path) -> None:
+    """With EDGESPEC_LLAMACPP naming the folder of llama.cpp's source, and EDGESPEC_TRANSFORMERS as above."""
+    folder, python = llamacpp(), os.environ.get("EDGESPEC_TRANSFORMERS")
+    if not python:
+        pytest.skip("EDGESPEC_TRANSFORMERS names no Python with torch and transformers")
+    jobs = []
+    for kind in family_checkpoints.CONFIGS:
+        source = family_checkpoints.make(tmp_path / kind / "source", kind)
+        run(source, tmp_path / f"{kind}.gguf", "gguf")
+        jobs.append((source, tmp_path / f"{kind}.theirs.gguf", fields(tmp_path / f"{kind}.gguf")[PRE]))
+    llamacpp_converter.convert(python, folder, jobs)
+    for kind in family_checkpoints.CONFIGS:
+        assert llamacpp_converter.unexplained(tmp_path / f"{kind}.gguf", tmp_path / f"{kind}.theirs.gguf") == [], kind
+
+
+# Encoders, drafters' heads, diffusion, speech; those that read a text at once, or none.
+NO_TEXT = re.compile(
+    "bert|roberta|t5|dream|llada|rnd1|dflash|dspark|eagle|assistant|bidirectional|embedding|tts|tokenizerdec|"
+    "audiotokenizer|^(qwen2|qwen3|gemma3text)model$",
+    re.IGNORECASE,
+)
+
+
+def test_what_llama_cpp_converts_is_converted_or_known() -> None:
+    """With EDGESPEC_LLAMACPP: each architecture of its converter is ours, or has a hint, or writes no text."""
+    tree = ast.parse((Path(llamacpp()) / "conversion" / "__init__.py").read_text(encoding="utf-8"))
+    tables = [node for node in tree.body if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Dict)]
+    (listed,) = (node.value for node in tables if ast.unparse(node.target) == "TEXT_MODEL_MAP")
+    assert isinstance(listed, ast.Dict)
+    names = [ast.literal_eval(key) for key in listed.keys if key is not None]
+    assert len(names) > 200
+    missing = [name for name in names if name not in FAMILIES and not hint(name) and not NO_TEXT.search(name)]
+    assert missing == []
 
 
 _TRANSFORMERS = """
