@@ -368,6 +368,9 @@ def test_a_child_that_does_not_load_says_why(engine: Callable[..., Child]) -> No
         engine("cannot load")
     with pytest.raises(Absent, match=r"toy: .*nowhere cannot be run"):
         engine(python="/nowhere")
+    if sys.platform != "win32":
+        with pytest.raises(ContenderFailed, match=r"toy said .*wire\.py.*, which is no JSON"):
+            engine(python="/bin/echo")
     assert not psutil.Process().children(recursive=True)
 
 

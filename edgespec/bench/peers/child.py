@@ -128,7 +128,10 @@ class Child:
             raise ContenderFailed(f"{self.name} said nothing for {self._patience:g} seconds; give it more") from None
         if not line:
             raise ContenderFailed(f"{self.name}: {self._process.reason('it closed its output')}")
-        message: dict[str, Any] = json.loads(line)
+        try:
+            message: dict[str, Any] = json.loads(line)
+        except ValueError:
+            raise ContenderFailed(f"{self.name} said {line[:80]!r}, which is no JSON; its Python prints that") from None
         return message
 
     def _unless_failed(self, message: dict[str, Any]) -> dict[str, Any]:
