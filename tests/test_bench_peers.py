@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -20,11 +21,11 @@ import pytest
 import edgespec
 from edgespec.backends import Device
 from edgespec.bench.contender import Ask, Contender, ContenderFailed, Done, Said
-from edgespec.bench.peers import PEERS, Absent, Setup, peer
+from edgespec.bench.peers import PEERS, Absent, Setup, close_all, peer
 from edgespec.bench.peers.child import Child, Engine
 from edgespec.bench.peers.llama_server import LlamaServer
 from edgespec.engine import Text
-from edgespec.errors import OptionError
+from edgespec.errors import ContextOverflow, OptionError
 from edgespec.pair import Speculation
 from edgespec.sampling import Sampling
 
@@ -368,6 +369,9 @@ def test_a_child_that_does_not_load_says_why(engine: Callable[..., Child]) -> No
         engine("cannot load")
     with pytest.raises(Absent, match=r"toy: .*nowhere cannot be run"):
         engine(python="/nowhere")
+    if sys.platform != "win32":
+        with pytest.raises(ContenderFailed, match=r"toy said .*wire\.py.*, which is no JSON"):
+            engine(python="/bin/echo")
     assert not psutil.Process().children(recursive=True)
 
 
@@ -380,11 +384,34 @@ def test_half_an_answer_ends_the_child(engine: Callable[..., Child]) -> None:
     assert gone(child._process.pid)
 
 
+def test_an_answer_is_ended_from_another_thread(engine: Callable[..., Child]) -> None:
+    """As Ctrl-C has it, and a window that is closed."""
+    child = engine()
+    answer = child.answer(Ask([4], Sampling(), 3))
+    next(answer)
+    threading.Thread(target=close_all).start()
+    with pytest.raises(ContenderFailed, match="toy: it was ended; start another"):
+        next(answer)
+    assert gone(child._process.pid)
+
+
+@unix
+def test_a_start_is_ended_from_another_thread(serving: Callable[..., Setup], monkeypatch: pytest.MonkeyPatch) -> None:
+    def look(server: LlamaServer) -> bool:
+        threading.Thread(target=close_all).start()
+        assert server._process.ended(within=20)
+        return False
+
+    monkeypatch.setattr(LlamaServer, "_healthy", look)
+    with pytest.raises(ContenderFailed, match="llama-server: it was ended; start another"):
+        peer("llama-server", serving("never ready"))
+
+
 def test_a_child_refuses_what_its_engine_does_not_know(engine: Callable[..., Child]) -> None:
     child = engine()
     with pytest.raises(ContenderFailed, match="toy knows no min_p like ours"):
         list(child.answer(Ask([1], Sampling(min_p=0.1), 3)))
-    with pytest.raises(ContenderFailed, match="the prompt has 4096 tokens, the context 4096"):
+    with pytest.raises(ContextOverflow, match="the prompt has 4096 tokens, the context 4096"):
         list(child.answer(Ask([1] * 4096, Sampling(), 3)))
     with pytest.raises(ContenderFailed, match="cannot be made to say a given text"):
         list(child.answer(Ask([1], Sampling(), 3, replay=[5])))

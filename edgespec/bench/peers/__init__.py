@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping
 from ...errors import OptionError
 from ..contender import Contender
 from . import genai, llama_cpp, llama_server, transformers
+from .process import close_all
 from .setup import Absent, Setup
 
-__all__ = ["PEERS", "Absent", "Setup", "peer"]
+__all__ = ["PEERS", "Absent", "Setup", "close_all", "peer"]
 
 _MODULES = (llama_server, llama_cpp, transformers, genai)
 _STARTS = {name: module.start for module in _MODULES for name in module.TITLES}

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...errors import ContextOverflow
 from ...sampling import Sampling
 from ..contender import Ask, ContenderFailed, Done, Said
 from .process import Process
@@ -79,6 +80,7 @@ class Child:
 
         Raises:
             ContenderFailed: it broke down, was silent for too long, or does not know what is asked for.
+            ContextOverflow: the prompt does not fit.
         """
         self._refuse(ask)
         sampling = dataclasses.asdict(ask.sampling)
@@ -108,7 +110,7 @@ class Child:
             raise ContenderFailed(f"{self.name} cannot be made to say a given text; leave it out of such suites")
         if len(ask.prompt) >= self._context:
             prompt, room = len(ask.prompt), self._context
-            raise ContenderFailed(f"{self.name}: the prompt has {prompt} tokens, the context {room}; give it more")
+            raise ContextOverflow(f"{self.name}: the prompt has {prompt} tokens, the context {room}; give it more")
         usual = Sampling()
         for field in self._engine.lacks:
             if getattr(ask.sampling, field) != getattr(usual, field):
@@ -128,7 +130,10 @@ class Child:
             raise ContenderFailed(f"{self.name} said nothing for {self._patience:g} seconds; give it more") from None
         if not line:
             raise ContenderFailed(f"{self.name}: {self._process.reason('it closed its output')}")
-        message: dict[str, Any] = json.loads(line)
+        try:
+            message: dict[str, Any] = json.loads(line)
+        except ValueError:
+            raise ContenderFailed(f"{self.name} said {line[:80]!r}, which is no JSON; its Python prints that") from None
         return message
 
     def _unless_failed(self, message: dict[str, Any]) -> dict[str, Any]:

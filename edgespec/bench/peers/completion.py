@@ -1,6 +1,7 @@
 """What `llama-server` streams of an answer: lines of server-sent events, one JSON object a token, timings in the last.
 
-A token that ends inside a character is not told; those that end the turn are, with no text.
+The tokens of a round of speculation follow each other at once. One that ends inside a character is not told; those
+that end the turn are, with no text.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -39,6 +40,7 @@ class Process:
     def __init__(self, command: Sequence[str], name: str, environment: Mapping[str, str] | None = None) -> None:
         self.name = name
         self._closed = False
+        self._closing = threading.RLock()  # a generator may be collected, and so closed, meanwhile
         self._peak: int | None = None
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(_OPTIONS)}
         descriptor, path = tempfile.mkstemp(prefix="edgespec-bench-", suffix=".log")
@@ -61,7 +63,7 @@ class Process:
             raise Absent(f"{name}: {command[0]} cannot be run: {error.strerror}; give a program that can") from error
         finally:
             os.close(descriptor)
-        atexit.register(self.close)
+        _ALL.add(self)
         assert self._running.stdin is not None  # noqa: S101 - pipes were asked for
         assert self._running.stdout is not None  # noqa: S101
         self.stdin, self.stdout = self._running.stdin, self._running.stdout
@@ -108,12 +110,15 @@ class Process:
                 os.killpg(self._running.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Ask it to end, and see to it that it does."""
-        if self._closed:
-            return
+        """Ask it to end, and see to it that it does; from any thread."""
         self.memory()
-        self._closed = True
-        atexit.unregister(self.close)
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                self._end()
+
+    def _end(self) -> None:
+        _ALL.discard(self)
         try:
             with contextlib.suppress(OSError):
                 self.stdin.close()
@@ -127,6 +132,16 @@ class Process:
     def _forget_log(self) -> None:
         self._log.close()
         _unlink(self._log_path)
+
+
+def close_all() -> None:
+    """End all peers, those that are being started too, which then fail; from any thread."""
+    for process in tuple(_ALL):
+        process.close()
+
+
+_ALL: set[Process] = set()
+atexit.register(close_all)
 
 
 def _unlink(path: str) -> None:
