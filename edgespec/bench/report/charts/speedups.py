@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ...records import OURS, PLAIN, Run
-from ...scopes import Scope, categories, totals
+from ...scopes import Scope, categories, covers, totals
 from ...speedups import Estimate, speedup
 from ..tables import SPEEDUP, taking_part
 from ..wording import ratio, with_bounds
@@ -45,9 +45,7 @@ def chart(run: Run) -> Chart | None:
 
 
 def _estimates(run: Run, scope: Scope, names: Mapping[str, Look]) -> Mapping[str, Estimate]:
-    """Those that stand in the table."""
-    own = [name for name in names if scope.category is not None or scope in totals(run, name)]
-    found = {name: speedup(run, name, scope).decoding for name in own}
+    found = {name: speedup(run, name, scope).decoding for name in names if covers(run, name, scope)}
     return {name: each for name, each in found.items() if each is not None}
 
 
