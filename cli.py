@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgespec.terminal.options import PATH, Choosing, Loading, Machine, choosing, loading, machine
+from edgespec.terminal.options import PATH, Benching, Choosing, Loading, Machine, benching, choosing, loading, machine
 from edgespec.terminal.progress import has_colour, progress
 
 if TYPE_CHECKING:
@@ -154,6 +154,26 @@ def tune(machine: Machine, budget: float, as_json: bool) -> None:
     finally:
         if findings:
             click.echo(findings.as_json() if as_json else findings.text())
+
+
+@app.command()
+@machine
+@choosing
+@benching
+def bench(machine: Machine, choosing: Choosing, benching: Benching) -> None:
+    """Compare speculative with plain decoding of MODEL, and with other engines, and write a report.
+
+    All are asked the same questions in turn, greedily unless --temp says otherwise. Ctrl-C ends it early, with a report
+    of what was measured. Exit status 0: all went well; the report says what did not.
+    """
+    from edgespec.terminal.bench import Bench  # noqa: PLC0415
+
+    run = Bench(machine, choosing, benching)
+    for path in run.run():
+        click.echo(path)
+    if run.interrupted:
+        raise KeyboardInterrupt
+    sys.exit(0 if run.whole else FAILED)
 
 
 @app.group()

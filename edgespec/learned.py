@@ -14,10 +14,10 @@ class Learned:
     """The calibration of a pair, one for each verifier: what `rejection` accepts, `match` may not.
 
     Args:
-        pair: names the target and what drafts for it.
+        pair: names the target and what drafts for it; None begins with nothing and keeps nothing.
     """
 
-    def __init__(self, pair: str) -> None:
+    def __init__(self, pair: str | None) -> None:
         self._pair = pair
         self._calibrations: dict[str, Calibration] = {}
         #: By verifier, what there is no need to write.
@@ -27,13 +27,13 @@ class Learned:
         """What is known so far; from earlier runs, when it is asked for first."""
         known = self._calibrations.get(verifier)
         if known is None:
-            known = self._calibrations[verifier] = Calibration.of(self._shelf(verifier).read())
+            known = self._calibrations[verifier] = Calibration.of(self._shelf(verifier).read() if self._pair else {})
             self._known[verifier] = known.kept()
         return known
 
     def keep(self) -> None:
         """Keep it for the next run, where anything was learned. What cannot be written is learned again."""
-        for verifier, calibration in self._calibrations.items():
+        for verifier, calibration in self._calibrations.items() if self._pair else ():
             if (kept := calibration.kept()) != self._known[verifier]:
                 self._shelf(verifier).write(kept)
 

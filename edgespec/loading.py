@@ -84,10 +84,12 @@ def assemble(
     speculation: Speculation | None = None,
     interrupt: Interrupt | None = None,
     on_progress: OnProgress | None = None,
+    learned: Learned | None = None,
 ) -> Runtime:
     """A runtime over models that are open already, by an engine of one's own, say. It closes them when it is closed.
 
-    `interrupt` is the one the models were opened with. Raises as `load` does; then the models stay open.
+    `interrupt` is the one the models were opened with; `learned` what is known of the drafters, None what earlier runs
+    kept. Raises as `load` does; then the models stay open.
     """
     device, speculation = device or Device(), speculation or Speculation()
     if draft is not None and not speculation.through_text:
@@ -106,7 +108,7 @@ def assemble(
             opened.callback(drafting.close)
             drafters.append(_drafter(drafting, target, draft, _priced(drafting, "draft", on_progress).plain()))
             identity += f"|{drafting.identity}"
-        learned = Learned(identity)
+        learned = learned or Learned(identity)
         opened.callback(learned.keep)
         models = (target, draft) if draft is not None else (target,)
         close = opened.pop_all().close

@@ -135,6 +135,28 @@ class Choosing:
         return Sampling(top_k=top_k, seed=self.seed if self.seed is not None else seed, **chosen)
 
 
+@dataclass(frozen=True, slots=True)
+class Benching:
+    """What is compared, on which questions, and where the report goes."""
+
+    suite: str
+    compare: str
+    limit: int | None
+    out: Path
+    resume: bool
+    llama_server: Path | None
+    source: Path | None
+    draft_source: Path | None
+    genai: Path | None
+    python: Path | None
+
+    def __post_init__(self) -> None:
+        from ..errors import OptionError  # noqa: PLC0415
+
+        if self.limit is not None and self.limit < 1:
+            raise OptionError(f"--limit is {self.limit}; it must be 1 or more")
+
+
 def files(model: Path | None, draft: str) -> tuple[Path, Path | None]:
     """The target and the draft model that the options name: the demo pair without a model.
 
@@ -205,7 +227,12 @@ machine = gathered(
     _model,
     _draft,
     _ctx,
-    click.option("--threads", default=0, metavar="N", help="Measure with so many CPU threads only [default: several]"),
+    click.option(
+        "--threads",
+        default=0,
+        metavar="N",
+        help="So many CPU threads only [default: tune several, bench one a physical core]",
+    ),
     _gpu_layers,
     _provider,
     _backend,
@@ -236,13 +263,50 @@ loading = gathered(
 choosing = gathered(
     Choosing,
     "choosing",
-    click.option("--temp", type=float, help="Temperature; 0 is greedy [default: the model's, else 0.8]"),
+    click.option("--temp", type=float, help="Temperature; 0 is greedy [default: the model's, else 0.8; bench 0]"),
     click.option("--top-k", type=int, help="Only the k likeliest tokens; 0 for all [default: 40]"),
     click.option("--top-p", type=float, help="Only the likeliest that reach this together [default: 0.95]"),
     click.option("--min-p", type=float, help="Only those this likely relative to the likeliest [default: 0.05]"),
     click.option("--repeat-penalty", type=float, help="Divides the logits of recent tokens; 1 is off"),
     click.option("--presence-penalty", type=float, help="Taken once from the logits of recent tokens"),
     click.option("--frequency-penalty", type=float, help="Taken from them once per occurrence"),
-    click.option("--seed", type=int, help="Same seed, same text [default: chat another each time, check 0]"),
-    click.option("--max-tokens", type=int, metavar="N", help="Longest answer [default: chat what fits, check 128]"),
+    click.option("--seed", type=int, help="Same seed, same text [default: chat another each time, else 0]"),
+    click.option("--max-tokens", type=int, metavar="N", help="Longest answer [default: chat what fits, else 128]"),
+)
+benching = gathered(
+    Benching,
+    "benching",
+    click.option(
+        "--suite",
+        default="demo",
+        show_default=True,
+        metavar="NAME|FILE",
+        help="Questions: demo, replay, or a file in the form of Spec-Bench or MT-bench",
+    ),
+    click.option(
+        "--compare",
+        default="",
+        metavar="NAME,...",
+        help="Others as well: k=4, lookup, model, llama-server, llama-server:draft-3 ..., or peers, for all of these",
+    ),
+    click.option("--limit", type=int, metavar="N", help="Questions of each category [default: all]"),
+    click.option(
+        "--out",
+        type=PATH,
+        default=Path("edgespec-bench"),
+        show_default=True,
+        metavar="DIR",
+        help="Where the report goes",
+    ),
+    click.option("--resume", is_flag=True, help="Go on with the run that was interrupted in --out"),
+    click.option("--llama-server", type=PATH, metavar="PATH", help="llama.cpp's server [default: the one on the PATH]"),
+    click.option("--source", type=PATH, metavar="DIR", help="MODEL's checkpoint, for transformers"),
+    click.option("--draft-source", type=PATH, metavar="DIR", help="The draft's checkpoint, for transformers"),
+    click.option("--genai", type=PATH, metavar="DIR", help="MODEL as a folder of ONNX Runtime GenAI"),
+    click.option(
+        "--python",
+        type=PATH,
+        metavar="PATH",
+        help="A Python that has transformers or onnxruntime-genai [default: this one]",
+    ),
 )

@@ -1,0 +1,39 @@
+"""Other engines, driven as their users drive them; each is optional.
+
+setup          what all are given
+llama_server   llama.cpp's server
+llama_cpp, transformers, genai   Python packages, each in a process of its own:
+child          what speaks with it
+inside/        what runs there
+process        a process that cannot outlive us
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ...errors import OptionError
+from ..contender import Contender
+from . import genai, llama_cpp, llama_server, transformers
+from .setup import Absent, Setup
+
+__all__ = ["PEERS", "Absent", "Setup", "peer"]
+
+_MODULES = (llama_server, llama_cpp, transformers, genai)
+_STARTS = {name: module.start for module in _MODULES for name in module.TITLES}
+#: By name, what a person calls it.
+PEERS: Mapping[str, str] = {name: title for module in _MODULES for name, title in module.TITLES.items()}
+
+
+def peer(name: str, setup: Setup) -> Contender:
+    """The peer of this name, ready to answer.
+
+    Raises:
+        OptionError: there is none of this name.
+        Absent: it cannot take part here.
+        ContenderFailed: it broke down while it was started.
+    """
+    if name not in _STARTS:
+        raise OptionError(f"no peer {name!r}; there are {', '.join(PEERS)}")
+    start: Callable[[str, Setup], Contender] = _STARTS[name]
+    return start(name, setup)

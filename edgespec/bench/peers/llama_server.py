@@ -1,0 +1,195 @@
+"""llama.cpp's `llama-server`: plainly, with a draft model, and with what it looks up.
+
+Asked as its users ask it: over HTTP, streaming, with the prompt cache and all else as it comes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...sampling import Sampling
+from ..contender import Ask, ContenderFailed, Done, Said
+from .completion import Completion
+from .process import Process
+from .setup import Absent, Setup
+
+SERVER = "EDGESPEC_LLAMA_SERVER"  #: names the program
+_DRAFTS = (3, 8, 16)  # 3 is the default, 16 was
+_CONFIGURATIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "llama-server": ("llama.cpp server, plain", ()),
+    **{
+        f"llama-server:draft-{most}": (
+            f"llama.cpp server, draft model, {most} tokens",
+            ("--spec-type", "draft-simple", "--spec-draft-n-max", str(most)),
+        )
+        for most in _DRAFTS
+    },
+    "llama-server:ngram-simple": ("llama.cpp server, ngram-simple", ("--spec-type", "ngram-simple")),
+    "llama-server:ngram-mod": ("llama.cpp server, ngram-mod", ("--spec-type", "ngram-mod")),
+}
+TITLES: Mapping[str, str] = {name: title for name, (title, _) in _CONFIGURATIONS.items()}
+_KEEPER = Path(__file__).parent / "inside" / "keeper.py"
+_HOST = "127.0.0.1"
+_GLANCE = 5.0  # seconds to say how it is; it is asked again
+_POLL = 0.05  # seconds between two looks at whether it is ready
+_SEEDS = (1 << 32) - 1  # the largest means a random one
+
+
+def start(name: str, setup: Setup) -> LlamaServer:
+    """One of `TITLES`.
+
+    Raises:
+        ContenderFailed: it cannot be had, or is not ready in time.
+    """
+    program = setup.server or os.environ.get(SERVER) or shutil.which("llama-server")
+    if not program:
+        raise Absent(f"llama-server is not on the PATH; install llama.cpp, or let {SERVER} name it")
+    title, options = _CONFIGURATIONS[name]
+    command = [str(program), *_options(name, setup), *options]
+    return LlamaServer(name, title, command, setup.patience)
+
+
+def _options(name: str, setup: Setup) -> list[str]:
+    files = {"-m": setup.target}
+    if ":draft" in name:
+        if setup.draft is None:
+            raise Absent(f"{name} wants a draft model, and there is none; give one")
+        files["-md"] = setup.draft
+    for path in files.values():
+        if not path.is_file():
+            raise Absent(f"{name} runs GGUF files, and {path} is none; give one")
+    threads = str(setup.threads)
+    options = ["-t", threads, "-tb", threads, "-c", str(setup.context), "-np", "1", "--no-webui"]
+    if setup.gpu_layers >= 0:  # else as many as it finds room for
+        options += ["-ngl", str(setup.gpu_layers), "-ngld", str(setup.gpu_layers)]
+    return [*(word for flag, path in files.items() for word in (flag, str(path))), *options]
+
+
+class LlamaServer:
+    """A server of our own on a free port, and what it answers.
+
+    Raises:
+        ContenderFailed: it died, or is not ready within `patience` seconds.
+    """
+
+    replays = False
+
+    def __init__(self, name: str, title: str, command: list[str], patience: float) -> None:
+        self.name = name
+        self._patience = patience
+        self._port = _free_port()
+        kept = [sys.executable, "-I", str(_KEEPER), *command, "--host", _HOST, "--port", str(self._port)]
+        self._process = Process(kept, name)
+        try:
+            with contextlib.suppress(ValueError):  # nothing was said where it could not be run
+                self._process.pid = int(self._process.stdout.readline())
+            self._wait()
+            self.title = f"{title} ({self._build()})"
+        except BaseException:
+            self.close()
+            raise
+
+    def answer(self, ask: Ask) -> Iterator[Said | Done]:
+        """Say the answer as tokens come; `Done` is last.
+
+        Raises:
+            ContenderFailed: it broke down, refused, or was silent for too long.
+        """
+        if ask.replay is not None:
+            raise ContenderFailed(f"{self.name} cannot be made to say a given text; leave it out of such suites")
+        connection = http.client.HTTPConnection(_HOST, self._port, timeout=self._patience)
+        try:
+            connection.request("POST", "/completion", json.dumps(_asked(ask)), {"Content-Type": "application/json"})
+            yield from Completion(connection.getresponse(), self._patience)
+        except TimeoutError as error:
+            raise ContenderFailed(f"{self.name} said nothing for {self._patience:g} seconds; give it more") from error
+        except (EOFError, OSError, http.client.HTTPException) as error:
+            raise ContenderFailed(f"{self.name}: {self._process.reason(_told(error))}") from error
+        except (ValueError, KeyError) as error:
+            raise ContenderFailed(f"{self.name}: {_told(error)}") from error
+        finally:
+            connection.close()
+
+    def memory(self) -> int | None:
+        """Bytes of its process at their peak; None where that is not known."""
+        return self._process.memory()
+
+    def close(self) -> None:
+        """End the server."""
+        self._process.close()
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + self._patience
+        while not self._healthy():
+            if self._process.ended(within=_POLL):
+                raise ContenderFailed(f"{self.name}: {self._process.reason('')}")
+            if time.monotonic() > deadline:
+                waited = f"{self.name} is not ready after {self._patience:g} seconds"
+                raise ContenderFailed(f"{waited}; it said last: {self._process.last_words() or 'nothing'}")
+
+    def _healthy(self) -> bool:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            return self._get("/health")[0] == http.client.OK
+        return False
+
+    def _build(self) -> str:
+        with contextlib.suppress(OSError, http.client.HTTPException, ValueError, KeyError):
+            return str(json.loads(self._get("/props")[1])["build_info"])
+        return "unknown build"
+
+    def _get(self, path: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(_HOST, self._port, timeout=min(self._patience, _GLANCE))
+        with contextlib.closing(connection):
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _asked(ask: Ask) -> dict[str, Any]:
+    return {
+        "prompt": list(ask.prompt),
+        "n_predict": ask.max_tokens,
+        "stream": True,
+        "return_tokens": True,
+        "cache_prompt": True,
+        **_chosen(ask.sampling),
+    }
+
+
+def _chosen(sampling: Sampling) -> dict[str, Any]:
+    """The sampling in its words, its filters in our order; the likeliest token by the cheapest way there is."""
+    filters = ["top_k"] if sampling.greedy else ["temperature", "top_k", "top_p", "min_p"]
+    return {
+        "samplers": ["penalties", *filters],
+        "temperature": sampling.temperature,
+        "top_k": 1 if sampling.greedy else sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "repeat_penalty": sampling.repetition_penalty,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "repeat_last_n": sampling.penalty_window,
+        "logit_bias": [[token, False if bias == -float("inf") else bias] for token, bias in sampling.logit_bias],
+        "seed": sampling.seed % _SEEDS,
+    }
+
+
+def _told(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,42 @@
+"""What all peers are given alike, and that one cannot be had."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..contender import ContenderFailed
+
+
+class Absent(ContenderFailed):
+    """A peer that cannot take part here, for want of its program, its package or a model of its format."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What peers run, and with how much of the machine.
+
+    Args:
+        target, draft: as edgespec takes them: GGUF files, or folders of ONNX models.
+        source, draft_source: the Hugging Face checkpoints that these were made of, for peers that run those.
+        genai, genai_draft: the same models as folders of ONNX Runtime GenAI, with their genai_config.json.
+        threads: CPU threads, 1 or more.
+        context: tokens of prompt and answer together.
+        gpu_layers: layers to keep on the GPU; -1 takes as many as the peer can, 0 none.
+        server: llama.cpp's `llama-server`; None looks for it.
+        python: one that has transformers, or onnxruntime-genai; None takes what the environment names, or this one.
+        patience: seconds that a peer may take to start, or may be silent in an answer.
+    """
+
+    target: Path
+    draft: Path | None = None
+    source: Path | None = None
+    draft_source: Path | None = None
+    genai: Path | None = None
+    genai_draft: Path | None = None
+    threads: int = 1
+    context: int = 4096
+    gpu_layers: int = -1
+    server: Path | None = None
+    python: Path | None = None
+    patience: float = 600.0

@@ -1,0 +1,78 @@
+"""A model that is made to say a given text, at the cost of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..backends import Model, Session, Vocabulary
+from ..types import Floats
+
+_CERTAIN = 1e4  # a logit above all others
+
+
+class Replayed:
+    """A session whose logits say `text`, prompt and answer, where that is not empty: each pass is computed in full,
+    and its choice overruled."""
+
+    def __init__(self, session: Session) -> None:
+        self.vocab = session.vocab
+        self.context = session.context
+        self.can_rollback = session.can_rollback
+        self.can_tree = session.can_tree
+        self.leaves = session.leaves
+        self.widest = session.widest
+        self.identity = session.identity
+        self.text: Sequence[int] = ()
+        self._session = session
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        return self._session.tokens
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        self._session.prefill(tokens)
+
+    def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
+        held = len(self._session.tokens)
+        rows = self._session.decode(tokens, tree)
+        if self.text:
+            depths: list[int] = []
+            for parent in tree if tree is not None else range(-1, len(tokens) - 1):
+                depths.append(depths[parent] + 1 if parent >= 0 else 0)
+            for row, depth in zip(rows, depths, strict=True):
+                if held + depth + 1 < len(self.text):
+                    row[self.text[held + depth + 1]] = _CERTAIN
+        return rows
+
+    def rollback(self, length: int, keep: Sequence[int] = ()) -> None:
+        self._session.rollback(length, keep)
+
+    def close(self) -> None:
+        self._session.close()
+
+
+class Lent:
+    """A model that several runtimes use: none of them closes it. Its sessions can be made to say a text."""
+
+    def __init__(self, model: Model) -> None:
+        self.trained_context = model.trained_context
+        self.description = model.description
+        self.sampling = model.sampling
+        self.sessions: list[Replayed] = []
+        self._model = model
+
+    @property
+    def notices(self) -> Sequence[str]:
+        return self._model.notices
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return self._model.vocabulary
+
+    def session(self, context: int) -> Session:
+        session = Replayed(self._model.session(context))
+        self.sessions.append(session)
+        return session
+
+    def close(self) -> None:
+        """Its owner closes it."""

@@ -1,0 +1,228 @@
+"""What `edgespec bench` does: contenders made ready, questions answered, a report written."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from ..backends import Device, Interrupt
+from ..bench import about, journal, own, peers, records, report, suites
+from ..bench.contender import Contender, ContenderFailed
+from ..bench.running import Course, Terms
+from ..errors import Interrupted, OptionError
+from ..machine import physical_cores
+from ..runtime import Runtime
+from ..sampling import Sampling
+from ..template import Message
+from . import background
+from .options import Benching, Choosing, Machine, files
+from .progress import Tell, progress
+
+R = TypeVar("R")
+_MAX_TOKENS = 128
+
+
+@dataclass
+class Bench:
+    """A run in the making."""
+
+    machine: Machine
+    choosing: Choosing
+    benching: Benching
+    interrupted: bool = False
+    #: Greedy unless said otherwise: then outputs can be compared.
+    sampling: Sampling = field(init=False)
+    most: int = field(init=False)
+    _interrupt: Interrupt = field(default_factory=Interrupt)
+    _contenders: list[Contender] = field(default_factory=list)
+    _absent: list[records.Taking] = field(default_factory=list)
+    _problems: list[records.Problem] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.sampling = self.choosing.sampling({"temperature": 0.0}, seed=0)
+        self.most = _MAX_TOKENS if self.choosing.max_tokens is None else self.choosing.max_tokens
+        if self.most < 1:
+            raise OptionError(f"--max-tokens is {self.most}; it must be 1 or more")
+
+    def run(self) -> list[Path]:
+        """Answer the questions and write the report, of what was answered if it is interrupted. Its files.
+
+        Raises:
+            OptionError: options that make no sense; nothing was measured then.
+            and as `edgespec.load`.
+        """
+        suite = suites.read(self.benching.suite).limited(self.benching.limit)
+        names = _names(self.benching.compare)
+        for problem in suite.problems:
+            self._problem(problem)
+        with ExitStack() as stack, progress("measuring this machine") as tell:
+            workshop = self._workshop(tell)
+            stack.callback(workshop.close)
+            stack.callback(self._close)
+            plain = self._gather(names, workshop)
+            said = self._about(workshop, plain.context)
+            kept = journal.Journal(
+                self.benching.out / "answers.jsonl", _terms(said, suite), resume=self.benching.resume
+            )
+            stack.callback(kept.close)
+            course = Course(suite, self._contenders, self._asked(plain), kept.answers)
+            answers = self._answers(course, kept, tell)
+            return report.write(self._finished(suite, said, answers), self.benching.out)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all went well."""
+        return not self._problems and not self.interrupted
+
+    def _workshop(self, tell: Tell) -> own.Workshop:
+        machine = self.machine
+        target, draft = files(machine.model, machine.draft)
+        threads = machine.threads or physical_cores()
+        device = Device(machine.ctx, threads, machine.gpu_layers, provider=machine.provider, backend=machine.backend)
+
+        def told(what: str, share: float) -> None:
+            tell(f"measuring passes of the {what}", share, 1.0)
+
+        return self._call(lambda: own.Workshop(own.Files(target, draft), device, self._interrupt, told))
+
+    def _gather(self, names: Sequence[str], workshop: own.Workshop) -> Runtime:
+        """Make the contenders ready; what cannot be had is left out, for a reason. Returns plain decoding."""
+        plain = self._call(lambda: workshop.contender(records.PLAIN))
+        self._contenders.append(plain)
+        setup = self._setup(workshop, plain.runtime.context)
+        for name in names[1:]:
+
+            def made(name: str = name) -> Contender:
+                return peers.peer(name, setup) if name in peers.PEERS else workshop.contender(name)
+
+            try:
+                self._contenders.append(self._call(made))
+            except ContenderFailed as error:
+                self._absent.append(records.Taking(name, peers.PEERS[name], peer=True, skipped=str(error)))
+                click.echo(f"Left out: {error}", err=True)
+        return plain.runtime
+
+    def _setup(self, workshop: own.Workshop, context: int) -> peers.Setup:
+        benching, device = self.benching, workshop.device
+        return peers.Setup(
+            target=workshop.files.target,
+            draft=workshop.files.draft,
+            source=benching.source,
+            draft_source=benching.draft_source,
+            genai=benching.genai,
+            threads=device.threads,
+            context=context,
+            gpu_layers=device.gpu_layers,
+            server=benching.llama_server,
+            python=benching.python,
+        )
+
+    def _asked(self, plain: Runtime) -> Terms:
+        return Terms(self.sampling, self.most, plain.context, _prompter(plain), plain.vocabulary.tokenize, plain.text)
+
+    def _about(self, workshop: own.Workshop, context: int) -> dict[str, str]:
+        paths, draft = workshop.files, workshop.draft
+        usual = asdict(Sampling())
+        chosen = ", ".join(
+            f"{key} {value:g}"
+            for key, value in asdict(self.sampling).items()
+            if key == "temperature" or value != usual[key]
+        )
+        return {
+            "date": about.date(),
+            "machine": about.machine(),
+            "versions": about.versions(),
+            "target": about.model(paths.target, workshop.target.description),
+            "draft": about.model(paths.draft, draft.description) if paths.draft and draft else "none",
+            "settings": f"{workshop.device.threads} threads, context {context}, at most {self.most} tokens, {chosen}",
+            "command": about.command(sys.argv[1:]),
+        }
+
+    def _answers(self, course: Course, kept: journal.Journal, tell: Tell) -> list[records.Answer]:
+        """What is answered until the end or an interrupt, with what `kept` holds of an earlier run; added to it."""
+        answers, total = list(kept.answers), course.total
+        try:
+            for event in background.stream(course.run(), self._stop):
+                if isinstance(event, records.Problem):
+                    self._problem(event)
+                    continue
+                answers.append(event)
+                kept.add(event)
+                tell(f"question {event.question}, {event.contender}", len(answers), total)
+        except (Interrupted, KeyboardInterrupt):
+            self.interrupted = True
+        return answers
+
+    def _stop(self) -> None:
+        """End what answers, from another thread than the one that waits for it."""
+        self.interrupted = True
+        for contender in self._contenders:
+            if isinstance(contender, own.Own):
+                contender.runtime.cancel()
+            else:
+                contender.close()
+
+    def _problem(self, problem: records.Problem) -> None:
+        if not self.interrupted:  # a peer that was stopped says that it broke down
+            self._problems.append(problem)
+            click.echo(f"Problem: {problem.where}: {problem.what}", err=True)
+
+    def _call(self, work: Callable[[], R]) -> R:
+        return background.call(work, self._interrupt.set)
+
+    def _close(self) -> None:
+        for contender in self._contenders:
+            contender.close()
+
+    def _finished(self, suite: suites.Suite, said: dict[str, str], answers: Sequence[records.Answer]) -> records.Run:
+        ours = [each for each in self._contenders if isinstance(each, own.Own) and each.name == records.OURS]
+        return records.Run(
+            about=said,
+            suite=suite.name,
+            questions=suite.categories,
+            contenders=[*map(_taking, self._contenders), *self._absent],
+            prices=own.priced(ours[0].runtime) if ours else None,
+            answers=answers,
+            problems=self._problems,
+            interrupted=self.interrupted,
+        )
+
+
+def _names(compare: str) -> list[str]:
+    """The contenders by name, plain decoding and edgespec first; `peers` stands for all of those."""
+    asked = [name.strip() for name in compare.split(",") if name.strip()]
+    every = [each for name in asked for each in (peers.PEERS if name == "peers" else (name,))]
+    for name in every:
+        if name not in peers.PEERS and not own.is_name(name):
+            known = ", ".join((*own.NAMES, "peers", *peers.PEERS))
+            raise OptionError(f"--compare has {name!r}; there are {known}")
+    return list(dict.fromkeys((records.PLAIN, records.OURS, *every)))
+
+
+def _terms(said: dict[str, str], suite: suites.Suite) -> dict[str, str]:
+    """What the answers of a run that is gone on with must have in common with those to come."""
+    shared = ("machine", "versions", "target", "draft", "settings")
+    return {"suite": suite.digest, **{name: said[name] for name in shared}}
+
+
+def _taking(contender: Contender) -> records.Taking:
+    peer = not isinstance(contender, own.Own)
+    return records.Taking(contender.name, contender.title, peer, memory=contender.memory())
+
+
+def _prompter(runtime: Runtime) -> Callable[[Sequence[Message]], list[int]]:
+    """Messages to tokens, as `chat` has it; the words alone where the model has no template."""
+
+    def prompt(messages: Sequence[Message]) -> list[int]:
+        if runtime.vocabulary.template is None:
+            text = "\n".join(message["content"] for message in messages)
+            return runtime.vocabulary.tokenize(text, start=True)
+        return runtime.prompt(messages)
+
+    return prompt
