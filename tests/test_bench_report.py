@@ -261,6 +261,13 @@ def test_drawings_show_every_contender_and_kind(drawings: list[Chart]) -> None:
     assert "plain 0%; edgespec 6" in latency.words.alt
 
 
+def test_half_as_fast_is_as_far_from_plain_as_twice_as_fast() -> None:
+    seconds = {PLAIN: 8.0, OURS: 4.0, "peer:slow": 16.0}
+    (chart,) = charts(run([answer("a", name, 10, each) for name, each in seconds.items()]))
+    places = {tick: float(x) for x, tick in re.findall(r'<text [^>]* x="([\d.]+)"[^>]*>([\d.]+)</text>', chart.wide)}
+    assert places["1"] - places["0.5"] == pytest.approx(places["2"] - places["1"], abs=0.01)
+
+
 def test_a_rate_of_few_guesses_is_not_drawn() -> None:
     depths = {"model": (Depth(40, 34), Depth(20, 14), Depth(19, 19)), "lookup": (Depth(19, 1),)}
     (chart,) = charts(run([answer("a", OURS, 1, 1.0, depths=depths)]))
