@@ -93,7 +93,9 @@ def _result(estimate: Estimate, questions: int, *, replayed: bool) -> str:
 
 
 def _pays(estimate: Estimate) -> str:
-    low, high = estimate.interval or (estimate.value, estimate.value)
+    if estimate.interval is None:
+        return ""
+    low, high = estimate.interval
     if high < 1:
         return ": speculation does not pay here"
     return "" if low > 1 else ": no difference that could be told from chance"
