@@ -66,8 +66,9 @@ def test_a_question_alone_has_no_interval() -> None:
 
 
 def test_only_what_both_answered_is_compared() -> None:
-    more = [answer("c", PLAIN, 1, 99.0), answer("d", OURS, 1, 99.0), answer("a", PLAIN, 1, 99.0, turn=1)]
-    assert speedup(run([*TWO, *more]), OURS) == speedup(run(TWO), OURS)
+    more = [answer("c", PLAIN, 1, 99.0), answer("d", OURS, 1, 99.0)]
+    turns = [answer("a", PLAIN, 1, 99.0, turn=1), answer("b", OURS, 1, 99.0, turn=1)]
+    assert speedup(run([*TWO, *more, *turns]), OURS) == speedup(run(TWO), OURS)
 
 
 def test_questions_of_other_categories_or_kinds_are_others() -> None:
@@ -163,9 +164,11 @@ def test_sameness_counts_free_answers_whose_tokens_are_told() -> None:
         answer("c", "peer", 5, 1.0),
         answer("e", "peer", 5, 1.0, digest="x"),
     ]
-    forced = [answer("d", name, 5, 1.0, digest="x", replayed=True, category="copy") for name in (PLAIN, "peer")]
+    forced = [answer("f", name, 5, 1.0, digest="x", replayed=True) for name in (PLAIN, "peer")]
     assert figures(run([*plain, *peers, *forced]), "peer").same == Sameness(1, 2, 1)
-    assert figures(run(forced), "peer").same == Sameness(0, 0, 0)
+    free = [answer("f", name, 5, 1.0, digest="x") for name in (PLAIN, "peer")]
+    assert figures(run([forced[0], free[1]]), "peer").same == Sameness(0, 0, 0)
+    assert figures(run([free[0], forced[1]]), "peer").same == Sameness(0, 0, 0)
 
 
 def test_replayed_answers_stand_apart() -> None:
@@ -180,6 +183,16 @@ def test_replayed_answers_stand_apart() -> None:
     ]
     assert totals(fabricated()) == [FREE, REPLAYED, ALL]
     assert totals(fabricated(), "llama-server") == [FREE]
+
+
+def test_the_answer_to_look_at_is_a_free_one_of_median_length_that_shows_drafts() -> None:
+    drafts = {"passes": (Pass(1, 1, 2, 1.0),)}
+    replayed = [answer(str(n), OURS, n, 1.0, replayed=True, **drafts) for n in (1, 2, 3)]
+    free = [answer(str(n), OURS, n, 1.0, **drafts) for n in (30, 10, 20)]
+    dull = [answer(str(n), OURS, n, 1.0, passes=(Pass(0, 0, 1, 1.0),)) for n in (40, 50)]
+    assert run([*replayed, *free, *dull]).typical == free[2]
+    assert run([*replayed, *dull]).typical == replayed[1]
+    assert run(dull).typical is None
 
 
 def test_a_category_with_both_kinds_is_two() -> None:

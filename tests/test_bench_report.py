@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from edgespec.bench.records import OURS, PLAIN, Run, Taking
+from edgespec.bench.records import OURS, PLAIN, Depth, Priced, Run, Taking
 from edgespec.bench.report import VERSION, html, markdown, write
 from edgespec.bench.report.charts import charts
-from edgespec.bench.report.charts.chart import NARROW, WIDE, Chart
+from edgespec.bench.report.charts.chart import NARROW, WIDE, Chart, leading
 from edgespec.bench.report.tables import Table, tables
 from edgespec.bench.report.wording import bounds, headline, interruption, ratio, remarks, three, with_bounds
 from edgespec.bench.speedups import Estimate
@@ -35,6 +35,8 @@ PARTIAL = {
     "no bursts, no rounds": run([answer(q, name, 10, 1.0) for q in "ab" for name in (PLAIN, OURS)]),
     "no time, no tokens": run([answer(q, name, 0, 0.0) for q in "ab" for name in (PLAIN, OURS)]),
     "replayed alone": FORCED,
+    "no prices": fabricated(prices=Priced((), None)),
+    "prices of narrow passes alone": fabricated(prices=Priced((0.02, 0.03), None)),
 }
 
 
@@ -106,7 +108,7 @@ def test_reports_are_the_same_to_the_byte(text: str) -> None:
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(OptionError, match="cannot be written to .*file.*choose another folder"):
+    with pytest.raises(OptionError, match=r"cannot be written to .*file.*choose another folder"):
         write(run(), tmp_path / "file")
 
 
@@ -179,28 +181,38 @@ def test_what_is_said_cannot_become_markup(text: str, page: Page) -> None:
 
 @pytest.mark.parametrize("field", ["category", "contender", "question", "drafter", "suite", "title", "about"])
 def test_no_name_is_trusted(field: str) -> None:
-    name = HOSTILE + "$x_1^{$"
+    name = HOSTILE + "\n# $x_1^{$"
     names = {"category": "chat", "contender": "peer", "question": "q", "drafter": "model", field: name}
     ours = next(each for each in fabricated().by(OURS) if not each.replayed)
-    told = {"bursts": ours.bursts, "passes": ours.passes, "strip": ours.strip, "category": names["category"]}
+    told: dict[str, Any] = {
+        "bursts": ours.bursts,
+        "passes": ours.passes,
+        "strip": ours.strip,
+        "category": names["category"],
+    }
     depths = {names["drafter"]: ours.depths["model"]}
     both = [
         answer(names["question"], each, 10, 2.0, depths=depths, **told) for each in (PLAIN, OURS, names["contender"])
     ]
     takes = [Taking(each, name, peer=each not in (PLAIN, OURS)) for each in (PLAIN, OURS, names["contender"])]
-    rest = {"suite": {"suite": name}, "title": {"contenders": takes}, "about": {"about": {name: name}}}.get(field, {})
+    fields: dict[str, Any] = {
+        "suite": {"suite": name},
+        "title": {"contenders": takes},
+        "about": {"about": {name: name}},
+    }
+    rest = fields.get(field, {})
     page = html.page(run(both, **rest))
     assert not Page(page).of("script", "img")
     assert not re.search(r"[\x00-\x08\x0b-\x1f]", page)
     for line in markdown.page(run(both, **rest)).splitlines():
-        assert line.startswith("    ") or not re.search(r"(?<!\\)[<`]", line)
+        assert line.startswith("    ") or not re.search(r"(?<!\\)[<`]|^\\#", line)
 
 
 def test_the_page_can_be_read_without_seeing_it(page: Page) -> None:
     assert page.of("html") == [{"lang": "en"}]
     assert len(page.of("title")) == len(page.of("h1")) == len(page.of("main")) == 1
     assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in page.of("meta")
-    assert len(page.of("caption")) == len(page.of("table")) > 3
+    assert len(page.of("caption")) == len(page.of("table")) == len(tables(fabricated())) > 3
     assert len(page.of("figcaption")) == len(page.of("figure")) == 6
     pictures = [each for each in page.of("div") if each.get("role") == "img"]
     assert len(pictures) == 5
@@ -222,7 +234,7 @@ def test_drawings_fit_a_phone_and_can_be_read_there(drawings: list[Chart]) -> No
     for chart in drawings:
         for width, drawing in ((WIDE, chart.wide), (NARROW, chart.narrow)):
             assert drawing.startswith(f'<svg viewBox="0 0 {width} ')
-            sizes = [float(size) for size in re.findall(r"font(?:-size)?: (?:bold )?([\d.]+)px", drawing)]
+            sizes = [float(size) for size in re.findall(r"font(?:-size)?: [^;\"]*?([\d.]+)px", drawing)]
             assert len(sizes) == drawing.count("<text")
             assert min(sizes) >= 11
     assert NARROW <= 360 - 2 * 16
@@ -249,6 +261,25 @@ def test_drawings_show_every_contender_and_kind(drawings: list[Chart]) -> None:
     assert "plain 0%; edgespec 6" in latency.words.alt
 
 
+def test_half_as_fast_is_as_far_from_plain_as_twice_as_fast() -> None:
+    seconds = {PLAIN: 8.0, OURS: 4.0, "peer:slow": 16.0}
+    (chart,) = charts(run([answer("a", name, 10, each) for name, each in seconds.items()]))
+    places = {tick: float(x) for x, tick in re.findall(r'<text [^>]* x="([\d.]+)"[^>]*>([\d.]+)</text>', chart.wide)}
+    assert places["1"] - places["0.5"] == pytest.approx(places["2"] - places["1"], abs=0.01)
+
+
+def test_a_rate_of_few_guesses_is_not_drawn() -> None:
+    depths = {"model": (Depth(40, 34), Depth(20, 14), Depth(19, 19)), "lookup": (Depth(19, 1),)}
+    (chart,) = charts(run([answer("a", OURS, 1, 1.0, depths=depths)]))
+    assert chart.words.alt == "Accepted: model, free answers, 85% at depth 1, 70% at 2."
+
+
+def test_of_several_configurations_the_best_is_drawn() -> None:
+    seconds = {PLAIN: 9.0, OURS: 5.0, "lookup": 7.0, "k=2": 8.0, "k=4": 6.0, "peer:x": 4.0, "peer:y": 3.0}
+    made = run([answer("a", name, 10, each) for name, each in seconds.items()])
+    assert [*leading(made)] == [OURS, "k=4", "peer:y", "lookup"]
+
+
 def table(made: Run, title: str) -> Table:
     return next(each for each in tables(made) if each.title == title)
 
@@ -261,10 +292,18 @@ def test_replayed_is_said_wherever_it_is() -> None:
         for row in table(FORCED, title).rows:
             assert "replayed" in f"{row[0]} {row[1]}", title
     assert "replayed" in headline(FORCED)
-    for chart in charts(FORCED):
-        said = f"{chart.words.caption} {chart.wide}"
-        assert "replayed" in said, chart.words.title
+    speedup, prices, lengths, acceptance, latency = charts(FORCED)
+    assert speedup.wide.count(">(replayed)</text>") == lengths.narrow.count(" (replayed)</text>") == 2
+    assert ">replayed</text>" in prices.wide
+    assert ">replayed</text>" in acceptance.wide
+    assert "Of replayed answers" in latency.words.caption
     assert ", replayed)" in html.page(FORCED)
+
+
+def test_replayed_marks_are_hollow() -> None:
+    free = fabricated(answers=tuple(each for each in fabricated().answers if not each.replayed))
+    assert "fill: var(--page)" in charts(FORCED)[0].wide
+    assert "fill: var(--page)" not in charts(free)[0].wide
 
 
 def test_replayed_and_free_stand_apart_and_together() -> None:
@@ -284,6 +323,8 @@ def test_replayed_and_free_stand_apart_and_together() -> None:
     assert [cell == "–" for cell in rows["llama-server"]] == [False, True, True, False, False, True, True]
     assert "replayed" not in headline(fabricated())
     assert any(remark.startswith("Made to say given texts (replayed)") for remark in remarks(fabricated()))
+    others = {row[0]: row for row in table(fabricated(), "Other figures").rows if row[1] == "free"}
+    assert [others[name][-1] for name in (PLAIN, OURS, "llama-server")] == ["–", "16 of 16", "not told"]
     kinds = [row[1] for row in table(fabricated(), "Other figures").rows if row[0] == OURS]
     assert kinds == ["free", "replayed", "free and replayed"]
 
@@ -300,6 +341,8 @@ def test_fewer_questions_than_plain_answered_are_told() -> None:
         (Estimate(1.4812, (1.41, 1.55)), "1.48 (1.41 to 1.55)"),
         (Estimate(1.4812, (1.3, 1.7)), "1.5 (1.3 to 1.7)"),
         (Estimate(14.8, (4, 25)), "15 (4 to 25)"),
+        (Estimate(1.4812, (0.31, 4.2)), "1.5 (0.3 to 4.2)"),
+        (Estimate(1.4812, (0.031, 4.2)), "1.48 (0.03 to 4.20)"),
         (Estimate(1.4812, (1.481, 1.482)), "1.48 (1.48 to 1.48)"),
         (Estimate(1.4812, (1.4812, 1.4812)), "1.48 (1.48 to 1.48)"),
         (Estimate(1.4812), "1.5"),
@@ -331,6 +374,7 @@ def test_the_result_comes_in_a_sentence() -> None:
         "edgespec came to 1.50x plain decoding (95% 1.50 to 1.50) over 2 questions on this machine."
     )
     assert headline(paces(1.5)).endswith("(too few questions for an interval) over 1 question on this machine.")
+    assert headline(paces(0.5)).endswith("over 1 question on this machine.")
     assert headline(paces(0.9, 0.95)).endswith("on this machine: speculation does not pay here.")
     assert headline(paces(0.9, 1.1)).endswith("on this machine: no difference that could be told from chance.")
 

@@ -5,6 +5,8 @@ contender    what is compared: something that answers a prompt and tells when to
 own, peers/  edgespec with and without speculation; other engines, driven as their users drive them
 running      who answers what, in which order; what went wrong
 records      an answer in figures, and the JSON they are kept as
-figures      ratios, medians, intervals
-report/      HTML and Markdown
+scopes       which answers a figure is of: a category, free answers, replayed ones
+speedups     ratios, and their intervals
+figures      rates, latencies, acceptance
+report/      JSON, Markdown, HTML
 """

@@ -38,6 +38,12 @@ def categories(run: Run) -> list[Scope]:
 
 def totals(run: Run, contender: str | None = None) -> list[Scope]:
     """Of free answers and of replayed ones, apart; and together, where there are both. Of one contender those that it
-    gave: a total of one that cannot be made to say a text must not stand beside totals that hold such texts."""
+    gave."""
     kinds = {answer.replayed for answer in run.answers if contender in (None, answer.contender)}
     return [scope for scope in (FREE, REPLAYED) if scope.replayed in kinds] + [ALL] * (len(kinds) > 1)
+
+
+def covers(run: Run, contender: str, scope: Scope) -> bool:
+    """Whether a contender's figure may stand beside others of `scope`: a total of one that cannot be made to say a text
+    must not stand beside totals that hold such texts."""
+    return scope.category is not None or scope in totals(run, contender)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..figures import Figures, figures
 from ..records import OURS, PLAIN, Depth, Run, Taking
-from ..scopes import Scope, categories, totals
+from ..scopes import Scope, categories, covers, totals
 from ..speedups import speedup
 from .wording import NONE, counted, milliseconds, sameness, three, with_bounds
 
@@ -57,7 +57,7 @@ def _speedups(run: Run) -> Table:
 
 
 def _speedup(run: Run, contender: str, scope: Scope, asked: int) -> str:
-    if scope.category is None and scope not in totals(run, contender):
+    if not covers(run, contender, scope):
         return NONE
     if contender == PLAIN:
         return "1" if asked else NONE

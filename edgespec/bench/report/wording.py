@@ -14,7 +14,7 @@ NONE = "–"  #: where there is no figure
 
 
 def ratio(estimate: Estimate) -> str:
-    """The figure alone; a decimal as long as half the interval is not larger than it, two at most."""
+    """The figure alone; decimals until one counts in half the interval, two at most."""
     return f"{estimate.value:.{_decimals(estimate)}f}"
 
 
@@ -36,8 +36,14 @@ def with_bounds(estimate: Estimate | None) -> str:
 def _decimals(estimate: Estimate) -> int:
     if estimate.interval is None:
         return 1
-    half = (estimate.interval[1] - estimate.interval[0]) / 2
-    return min(2, max(0, -math.floor(math.log10(half)))) if half > 0 else 2
+    low, high = estimate.interval
+    borne = (_places((high - low) / 2), _places(low))  # a ratio is never 0, so it is not shown as 0
+    return min(2, max(0, *borne))
+
+
+def _places(value: float) -> int:
+    """Decimals that show the first digit of `value`."""
+    return -math.floor(math.log10(value)) if value > 0 else 2
 
 
 def three(value: float | None, scale: float = 1.0) -> str:
@@ -87,7 +93,9 @@ def _result(estimate: Estimate, questions: int, *, replayed: bool) -> str:
 
 
 def _pays(estimate: Estimate) -> str:
-    low, high = estimate.interval or (estimate.value, estimate.value)
+    if estimate.interval is None:
+        return ""
+    low, high = estimate.interval
     if high < 1:
         return ": speculation does not pay here"
     return "" if low > 1 else ": no difference that could be told from chance"
