@@ -32,7 +32,8 @@ class Ask:
     replay: Sequence[int] | None = None
 
 
-class Said(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Said:
     """Tokens that came together, without one that ends the turn, which may leave none.
 
     `tokens` is None where the engine tells only how many came. `round` is what our engine says of it.
