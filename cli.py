@@ -50,7 +50,8 @@ def chat(
     stats: bool,
     as_json: bool,
 ) -> None:
-    """Chat with MODEL: a GGUF file, the folder of an ONNX model, a name of `edgespec models list`, or org/repo.
+    """Chat with MODEL: a GGUF file, the folder of an ONNX model, a pair or a checkpoint, a name of `edgespec models
+    list`, or org/repo.
 
     Without one, with the bundled demo pair.
     """

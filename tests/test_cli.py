@@ -357,6 +357,43 @@ def test_check_names_the_broken_line(tmp_path: Path, content: str, says: str) ->
     assert says in refused(run("check", "--prompts", file))
 
 
+def test_a_checkpoint_is_converted_once(tmp_path: Path) -> None:
+    """Into the cache, and again where its files have changed; a draft just so."""
+    folder = checkpoints.llama(tmp_path / "mine", tokenizer="qwen2")
+    small = checkpoints.llama(tmp_path / "small", tokenizer="qwen2", layers=1)
+    env = {"EDGESPEC_CACHE": str(tmp_path / "cache")}
+
+    def said() -> str:
+        done = run("chat", folder, "--draft", small, "-p", "Hello", "--max-tokens", "4", env=env)
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    first = said()
+    assert f"{folder} is a checkpoint, so it is converted to q8_0" in first
+    assert f"{small} is a checkpoint" in first
+    made = {path: path.read_bytes() for path in (tmp_path / "cache" / "converted").iterdir()}
+    assert sorted(path.suffix for path in made) == [".gguf", ".gguf"]
+    assert "is a checkpoint" not in said()
+    checkpoints.llama(folder, tokenizer="qwen2", seed=1)
+    again = said()
+    assert f"{folder} is a checkpoint" in again
+    assert f"{small} is a checkpoint" not in again
+    assert sum(path.read_bytes() != before for path, before in made.items()) == 1
+
+
+def test_a_checkpoint_that_cannot_be_converted(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "model.safetensors").write_bytes(b"no")
+    env = {"EDGESPEC_CACHE": str(tmp_path / "cache")}
+    done = run("chat", tmp_path / "mine", "-p", "Hello", env=env)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("Error: ")
+    assert "Traceback" not in done.stderr
+    (tmp_path / "cache").rename(tmp_path / "gone")
+    (tmp_path / "cache").touch()
+    assert "EDGESPEC_CACHE moves it" in run("chat", tmp_path / "mine", "-p", "Hello", env=env).stderr
+
+
 def test_check_that_checked_nothing_fails() -> None:
     """Identical output proves nothing where nothing was drafted."""
     done = run("check", "--k", "0", "--max-tokens", "4")

@@ -116,6 +116,7 @@ class Bench:
             source=benching.source,
             draft_source=benching.draft_source,
             genai=benching.genai,
+            genai_draft=benching.genai_draft,
             threads=device.threads,
             context=context,
             gpu_layers=device.gpu_layers,
@@ -174,7 +175,13 @@ class Bench:
             click.echo(f"Problem: {problem.where}: {problem.what}", err=True)
 
     def _call(self, work: Callable[[], R]) -> R:
-        return background.call(work, self._interrupt.set)
+        """What `work` returns; Ctrl-C ends engines and peers that are being started."""
+
+        def stop() -> None:
+            self._interrupt.set()
+            peers.close_all()
+
+        return background.call(work, stop)
 
     def _close(self) -> None:
         for contender in self._contenders:

@@ -23,6 +23,7 @@ class Benching:
     source: Path | None
     draft_source: Path | None
     genai: Path | None
+    genai_draft: Path | None
     python: Path | None
 
     def __post_init__(self) -> None:
@@ -62,6 +63,7 @@ benching = gathered(
     click.option("--source", type=PATH, metavar="DIR", help="MODEL's checkpoint, for transformers"),
     click.option("--draft-source", type=PATH, metavar="DIR", help="The draft's checkpoint, for transformers"),
     click.option("--genai", type=PATH, metavar="DIR", help="MODEL as a folder of ONNX Runtime GenAI"),
+    click.option("--genai-draft", type=PATH, metavar="DIR", help="The draft as such a folder"),
     click.option(
         "--python",
         type=PATH,

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from edgespec.converters import Note, Progress
+from edgespec.converters import Note, Progress, chosen_quantization, convert
+from edgespec.converters.again import Again
 
+from ..cache import cache_folder
+from ..errors import ConversionError
 from .progress import progress
 
 
@@ -27,3 +31,31 @@ def size(model: Path) -> int:
     """Bytes of a file, or of all files of a folder."""
     files = [path for path in model.rglob("*") if path.is_file()] or [model]
     return sum(path.stat().st_size for path in files)
+
+
+def of_checkpoint(folder: Path) -> Path:
+    """The GGUF file of a checkpoint, in the cache: converted now unless it was before, of the same files.
+
+    Raises:
+        ConversionError: it cannot be converted, or the cache cannot be written.
+    """
+    name = folder.resolve()
+    digest = hashlib.sha256(str(name).encode("utf-8", "replace")).hexdigest()
+    quantization = chosen_quantization("gguf", None)
+    output = cache_folder() / "converted" / f"{name.name}-{digest[:12]}.{quantization}.gguf"
+    again = Again.of(folder, output, "gguf", quantization)
+    if not again.is_there:
+        click.echo(
+            f"{folder} is a checkpoint, so it is converted to {quantization}, once, into {output.parent}; "
+            "`edgespec convert` does that with a quantization and a place of your choice",
+            err=True,
+        )
+        try:
+            output.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConversionError(
+                f"{output.parent} cannot be written: {error.strerror}; EDGESPEC_CACHE moves it"
+            ) from error
+        run(convert(folder, output, quantization=quantization, force=True), f"converting to {quantization}")
+        again.keep()
+    return output

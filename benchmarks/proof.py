@@ -1,0 +1,174 @@
+"""docs/benchmarks.md: `edgespec bench` on the demo pair, and on its target made larger without changing what it says.
+
+    python -m benchmarks.proof CHECKPOINT [--llama-server PATH] [--limit 4] --work DIR --out docs/benchmarks.md
+
+CHECKPOINT is that of the demo pair's target. Models and answers stay in DIR: what was made or answered there is not
+made or answered again.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from edgespec import models
+from edgespec.bench.records import OURS, PLAIN, Run
+from edgespec.bench.report.wording import remarks, with_bounds
+from edgespec.bench.scopes import FREE, Scope, categories, totals
+from edgespec.bench.speedups import hindsight, speedup
+
+from .dialogues import FILE
+
+_EDGESPEC = (sys.executable, "-c", "from edgespec.cli import main; main()")
+_SERVER = (
+    "llama-server",
+    *(f"llama-server:{kind}" for kind in ("draft-3", "draft-8", "draft-16", "ngram-simple", "ngram-mod")),
+)
+_HEAD = """# Benchmarks
+
+Made by one command, on the machine named below:
+
+    python -m benchmarks.proof CHECKPOINT --llama-server PATH --work DIR --out docs/benchmarks.md
+
+The target is that of the demo pair, as it is (15 million parameters) and enlarged to 417 million and 1 billion by
+layers and neurons that cost what real ones cost and change nothing of what it says (`benchmarks/enlarge.py`); the draft
+model is the demo pair's. Its first guesses are right more often than those of a real pair, so expect less of yours.
+`edgespec bench` asks all contenders the same questions in turn; edgespec begins each run knowing nothing of its
+drafters. Speed is what a token takes without the prompt; in brackets the 95% interval over questions. All is on the CPU,
+2 threads.
+"""
+
+
+class Job(NamedTuple):
+    """One run: a model, its label, and how it is asked."""
+
+    label: str
+    model: Path
+    suite: str
+    temperature: float
+    compare: Sequence[str]
+
+    @property
+    def title(self) -> str:
+        return f"{self.label}, {self.suite}" + (f", temperature {self.temperature:g}" if self.temperature else "")
+
+    @property
+    def folder(self) -> str:
+        return "".join(letter if letter.isalnum() else "-" for letter in self.title)
+
+
+@click.command()
+@click.argument("checkpoint", type=click.Path(path_type=Path, exists=True))
+@click.option("--llama-server", type=FILE, help="To compare with")
+@click.option("--work", type=click.Path(path_type=Path), required=True)
+@click.option("--limit", default=4, show_default=True, help="Questions of each category")
+@click.option("--out", type=click.Path(path_type=Path))
+def main(checkpoint: Path, llama_server: Path | None, work: Path, limit: int, out: Path | None) -> None:
+    """Print the page, or write it."""
+    runs = []
+    for job in _jobs(checkpoint, work, _SERVER if llama_server else ()):
+        print(job.title, file=sys.stderr, flush=True)
+        runs.append((job, _run(job, work, limit, llama_server)))
+    text = "\n".join([_HEAD, *_page(runs)]) + "\n"
+    if out is None:
+        print(text)
+    else:
+        out.write_text(text, encoding="utf-8")
+
+
+def _jobs(checkpoint: Path, work: Path, servers: Sequence[str]) -> Iterator[Job]:
+    yield Job("demo pair", models.demo().target, "demo", 0.0, servers)
+    for label, layers in (("417M", 16), ("1B", 40)):
+        for quantization in ("q8_0", "q4_0"):
+            model = _model(checkpoint, work, layers, quantization)
+            for temperature in (0.0, 0.8):
+                yield Job(f"{label} {quantization}", model, "demo", temperature, servers)
+            if layers == 16:
+                yield Job(f"{label} {quantization}", model, "replay", 0.0, ("lookup", "k=3", "k=7"))
+
+
+def _model(checkpoint: Path, work: Path, layers: int, quantization: str) -> Path:
+    """The enlarged target, made where it is not there."""
+    large, output = work / f"checkpoint-{layers}", work / f"target-{layers}.{quantization}.gguf"
+    if not output.exists():
+        if not (large / "model.safetensors").exists():
+            enlarge = [sys.executable, "-m", "benchmarks.enlarge", checkpoint, large, "--layers", str(layers)]
+            subprocess.run(enlarge, check=True)
+        subprocess.run([*_EDGESPEC, "convert", large, "--quant", quantization, "--out", output], check=True)
+    return output
+
+
+def _run(job: Job, work: Path, limit: int, server: Path | None) -> Run:
+    """The run, gone on with where it was begun before."""
+    folder = work / job.folder
+    options = ["--draft", models.demo().draft, "--suite", job.suite, "--temp", str(job.temperature), "--threads", "2"]
+    compared = ["--compare", ",".join(job.compare), "--limit", str(limit), "--out", folder, "--resume"]
+    named = ["--llama-server", server] if server is not None else []
+    subprocess.run([*_EDGESPEC, "bench", job.model, *options, *compared, *named], check=True)
+    kept = json.loads((folder / "bench.json").read_text("utf-8"))
+    del kept["version"]
+    return Run.of(kept)
+
+
+def _page(runs: Sequence[tuple[Job, Run]]) -> Iterator[str]:
+    about = runs[0][1].about
+    yield f"{about['machine']}; {about['versions']}; {about['date'][:10]}.\n"
+    yield "## edgespec against plain decoding, and against the best of llama.cpp's server\n"
+    yield "| | x plain | best of its configurations, in hindsight | its x plain | edgespec over that |"
+    yield "|---|---|---|---|---|"
+    for job, run in runs:
+        for best in hindsight(run):
+            if best.family == "llama-server":
+                ours = with_bounds(speedup(run, OURS).decoding)
+                its, over = with_bounds(best.speedup), with_bounds(best.ours.decoding)
+                yield f"| {job.title} | {ours} | {best.configuration} | {its} | **{over}** |"
+    for job, run in runs:
+        yield f"\n## {job.title}\n"
+        yield from _speedups(run)
+        yield "\n" + "\n".join(f"- {remark}" for remark in remarks(run))
+    yield "\n## Where speculation does not pay\n"
+    yield from _losses(runs)
+
+
+def _speedups(run: Run) -> Iterator[str]:
+    scopes = [*totals(run)[:1], *categories(run)]
+    yield f"| x plain | {' | '.join(scope.label for scope in scopes)} |"
+    yield "|---" * (len(scopes) + 1) + "|"
+    for each in run.contenders:
+        if not each.skipped and each.name != PLAIN:
+            yield f"| {each.title} | {' | '.join(_cell(run, each.name, scope) for scope in scopes)} |"
+
+
+def _cell(run: Run, name: str, scope: Scope) -> str:
+    text = with_bounds(speedup(run, name, scope).decoding)
+    return f"**{text}**" if name == OURS else text
+
+
+def _losses(runs: Sequence[tuple[Job, Run]]) -> Iterator[str]:
+    """Every category in which edgespec was slower than plain decoding, sure or not."""
+    yield "Categories in which edgespec came out below plain decoding, whether chance could have made that or not:\n"
+    found = False
+    for job, run in runs:
+        for scope in categories(run):
+            estimate = speedup(run, OURS, scope).decoding
+            if estimate is not None and estimate.value < 1:
+                found = True
+                yield f"- {job.title}: {scope.label}, {with_bounds(estimate)}"
+    if not found:
+        yield "- none"
+    small = next((speedup(run, OURS, FREE).decoding for job, run in runs if job.label == "demo pair"), None)
+    yield (
+        f"\nThe demo pair itself ({with_bounds(small)}) has next to nothing to gain: a pass of 15 million parameters "
+        "takes half a millisecond, and a draft costs as much. On a model of some size it does not pay where the text "
+        "cannot be guessed, where wide passes are dear (four bits on a processor), or where answers are of a few words."
+    )
+
+
+if __name__ == "__main__":
+    main()
