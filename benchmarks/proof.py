@@ -40,8 +40,8 @@ The target is that of the demo pair, as it is (15 million parameters) and enlarg
 layers and neurons that cost what real ones cost and change nothing of what it says (`benchmarks/enlarge.py`); the draft
 model is the demo pair's. Its first guesses are right more often than those of a real pair, so expect less of yours.
 `edgespec bench` asks all contenders the same questions in turn; edgespec begins each run knowing nothing of its
-drafters. Speed is what a token takes without the prompt; in brackets the 95% interval over questions. All is on the CPU,
-2 threads.
+drafters. Speed is what a token takes without the prompt; in brackets the 95% interval over questions. All is on the
+CPU, 2 threads.
 """
 
 
