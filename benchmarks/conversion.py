@@ -1,22 +1,30 @@
-"""What a conversion costs: a random checkpoint of Llama 3.2 1B's shape, written and converted block by block.
+"""What a conversion costs: a random checkpoint of the shape of Llama 3.2 1B or Llama 3 8B, converted block by block.
 
 The conversion runs in a process of its own, whose CPU time and peak memory are all that is counted.
 
-    python -m benchmarks.conversion [--to onnx] [--quant int4] [--layers 16] [--keep FOLDER]
+    python -m benchmarks.conversion [--shape 8b] [--to onnx] [--quant int4] [--layers 16] [--keep FOLDER]
+
+With llama.cpp's source, a Python that has what its converter needs, and its quantizer, the same checkpoint is converted
+by these too, to compare:
+
+    python -m benchmarks.conversion --shape 8b --to gguf --quant q4_k_m --llama-cpp FOLDER --python PATH \\
+        --quantizer PATH
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import click
 import numpy as np
@@ -25,6 +33,9 @@ from edgespec.converters.bytelevel import characters
 from edgespec.converters.decoder import Decoder, Scales, Weight
 from edgespec.converters.families import FAMILIES
 from edgespec.converters.rope import Rope, Scaling
+from edgespec.terminal.options import gathered
+
+from .dialogues import FILE
 
 _SHARDS, _BLOCK = 3, 1 << 22
 _CONVERT = """
@@ -42,28 +53,52 @@ print(time.process_time(), peak)
 """
 
 
-def shape(layers: int) -> Decoder:
-    """Llama 3.2 1B, or less of it."""
-    rope = Rope(500000.0, 64, Scaling("llama3", 32.0, 1.0, 4.0, 8192))
+_THEIRS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import convert_hf_to_gguf
+from conversion import TextModel
+TextModel.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"  # it looks names up by a hash, and this one is made up
+sys.argv = ["convert_hf_to_gguf.py", sys.argv[2], "--outtype", "bf16", "--outfile", sys.argv[3]]
+convert_hf_to_gguf.main()
+"""
+
+
+class Size(NamedTuple):
+    """What tells one shape of Llama 3 from another."""
+
+    hidden: int
+    ffn: int
+    layers: int
+    head_dim: int
+    tied: bool
+
+
+_SIZES = {"1b": Size(2048, 8192, 16, 64, tied=True), "8b": Size(4096, 14336, 32, 128, tied=False)}
+
+
+def shape(layers: int, size: Size = _SIZES["1b"]) -> Decoder:
+    """So many layers of Llama 3."""
+    rope = Rope(500000.0, size.head_dim, Scaling("llama3", 32.0, 1.0, 4.0, 8192))
     return Decoder(
         family=FAMILIES["LlamaForCausalLM"],
         root="model.",
         vocabulary=128256,
         context=131072,
-        hidden=2048,
-        ffn=8192,
+        hidden=size.hidden,
+        ffn=size.ffn,
         layers=layers,
         heads=32,
         kv_heads=8,
-        head_dim=64,
+        head_dim=size.head_dim,
         epsilon=1e-5,
         rope=rope,
         local_rope=rope,
         turned=(True,) * layers,
         windowed=(True,) * layers,
         window=0,
-        scales=Scales(64**-0.5),
-        tied=True,
+        scales=Scales(size.head_dim**-0.5),
+        tied=size.tied,
     )
 
 
@@ -87,7 +122,7 @@ def write_checkpoint(folder: Path, graph: Decoder) -> None:
             "high_freq_factor": graph.rope.scaling.high,
             "original_max_position_embeddings": graph.rope.scaling.original_context,
         },
-        "tie_word_embeddings": True,
+        "tie_word_embeddings": graph.tied,
         "bos_token_id": 128000,
         "eos_token_id": 128001,
     }
@@ -144,16 +179,61 @@ def _folder(kept: Path | None) -> Iterator[Path]:
         yield Path(folder)
 
 
+class Cost(NamedTuple):
+    """Seconds on the clock, and bytes of memory at the peak."""
+
+    seconds: float
+    peak: float
+
+
+def _cost(command: Sequence[str | Path]) -> Cost:
+    """Of a process."""
+    began = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise click.ClickException(f"{command[0]} failed with {process.returncode}")
+    return Cost(time.perf_counter() - began, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+
+
+@dataclass(frozen=True, slots=True)
+class Theirs:
+    """llama.cpp's source, a Python for its converter, its quantizer."""
+
+    llama_cpp: Path | None
+    python: Path | None
+    quantizer: Path | None
+
+    def costs(self, source: Path, folder: Path, quant: str) -> list[Cost]:
+        """What its two steps cost; nothing where one of the three is not given."""
+        if self.llama_cpp is None or self.python is None or self.quantizer is None:
+            return []
+        between, output = folder / "theirs-bf16.gguf", folder / f"theirs-{quant}.gguf"
+        steps = [_cost([self.python, "-c", _THEIRS, self.llama_cpp, source, between])]
+        steps.append(_cost([self.quantizer, between, output, quant]))
+        between.unlink()
+        return steps
+
+
 @click.command()
+@click.option("--shape", "size", type=click.Choice(list(_SIZES)), default="1b", show_default=True)
 @click.option("--to", "fmt", default="onnx", show_default=True)
 @click.option("--quant", default="int4", show_default=True)
-@click.option("--layers", default=16, show_default=True)
+@click.option("--layers", type=int, help="[default: all]")
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep checkpoint and output here, and use them again")
-def main(fmt: str, quant: str, layers: int, keep: Path | None) -> None:
+@gathered(
+    Theirs,
+    "theirs",
+    click.option("--llama-cpp", type=FILE, help="llama.cpp's source, to compare with its converter"),
+    click.option("--python", type=FILE, help="A Python for that, with torch and transformers"),
+    click.option("--quantizer", type=FILE, help="llama.cpp's llama-quantize"),
+)
+def main(theirs: Theirs, size: str, fmt: str, quant: str, layers: int | None, keep: Path | None) -> None:
     """Convert a random checkpoint and say what it cost."""
-    graph = shape(layers)
+    graph = shape(layers or _SIZES[size].layers, _SIZES[size])
     with _folder(keep) as folder:
-        source, output = folder / f"checkpoint-{layers}", folder / f"{quant}.{fmt}"
+        source, output = folder / f"checkpoint-{size}-{graph.layers}", folder / f"{quant}.{fmt}"
         if not source.exists():
             source.mkdir()
             write_checkpoint(source, graph)
@@ -165,11 +245,16 @@ def main(fmt: str, quant: str, layers: int, keep: Path | None) -> None:
             raise click.ClickException(done.stderr.strip())
         seconds, peak = map(float, done.stdout.split())
         files = [path for path in output.rglob("*") if path.is_file()] or [output]
-        size = sum(path.stat().st_size for path in files)
+        written = sum(path.stat().st_size for path in files)
+        costs = theirs.costs(source, folder, quant)
     million = graph.parameters() / 1e6
     cost = f"{seconds:.1f} s CPU ({wall:.1f} s wall), {million / seconds:.0f}M/s"
     print(f"{million:.0f}M parameters to {fmt} {quant}: {cost}")
-    print(f"peak memory {peak / 1e6:.0f} MB, {size / 1e6:.0f} MB written")
+    print(f"peak memory {peak / 1e6:.0f} MB, {written / 1e6:.0f} MB written")
+    if costs:
+        steps = " + ".join(f"{cost.seconds:.1f}" for cost in costs)
+        most = max(cost.peak for cost in costs)
+        print(f"llama.cpp's converter and quantizer: {steps} s wall, peak memory {most / 1e6:.0f} MB")
 
 
 if __name__ == "__main__":
