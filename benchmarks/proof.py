@@ -98,22 +98,25 @@ def _model(checkpoint: Path, work: Path, layers: int, quantization: str) -> Path
     large, output = work / f"checkpoint-{layers}", work / f"target-{layers}.{quantization}.gguf"
     if not output.exists():
         if not (large / "model.safetensors").exists():
-            enlarge = [sys.executable, "-m", "benchmarks.enlarge", checkpoint, large, "--layers", str(layers)]
-            subprocess.run(enlarge, check=True)
-        subprocess.run([*_EDGESPEC, "convert", large, "--quant", quantization, "--out", output], check=True)
+            _call(sys.executable, "-m", "benchmarks.enlarge", checkpoint, large, "--layers", layers)
+        _call(*_EDGESPEC, "convert", large, "--quant", quantization, "--out", output)
     return output
 
 
 def _run(job: Job, work: Path, limit: int, server: Path | None) -> Run:
     """The run, gone on with where it was begun before."""
     folder = work / job.folder
-    options = ["--draft", models.demo().draft, "--suite", job.suite, "--temp", str(job.temperature), "--threads", "2"]
-    compared = ["--compare", ",".join(job.compare), "--limit", str(limit), "--out", folder, "--resume"]
+    options = ["--draft", models.demo().draft, "--suite", job.suite, "--temp", job.temperature, "--threads", 2]
+    compared = ["--compare", ",".join(job.compare), "--limit", limit, "--out", folder, "--resume"]
     named = ["--llama-server", server] if server is not None else []
-    subprocess.run([*_EDGESPEC, "bench", job.model, *options, *compared, *named], check=True)
+    _call(*_EDGESPEC, "bench", job.model, *options, *compared, *named)
     kept = json.loads((folder / "bench.json").read_text("utf-8"))
     del kept["version"]
     return Run.of(kept)
+
+
+def _call(*words: object) -> None:
+    subprocess.run(list(map(str, words)), check=True)
 
 
 def _page(runs: Sequence[tuple[Job, Run]]) -> Iterator[str]:

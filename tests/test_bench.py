@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from edgespec.backends import Model
@@ -224,7 +225,7 @@ def test_a_round_that_was_cut_inside_its_draft() -> None:
 
 
 def test_a_replayed_session_says_the_text_in_chains_and_trees() -> None:
-    session = Replayed(ToySession(lambda _context: [0.0, 5.0, 0.0, 0.0, 0.0, 0.0], 32))
+    session = Replayed(ToySession(lambda _context: np.array([0, 5, 0, 0, 0, 0], np.float32), 32))
     session.text = (2, 3, 4, 5, 2, 1)
     session.prefill([2, 3])
     rows = session.decode([4, 5, 0, 2], [-1, 0, 0, 1])
