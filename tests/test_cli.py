@@ -190,7 +190,9 @@ def test_found_beside_the_model_a_draft_of_another_vocabulary_is_left_out_with_a
 
 
 def test_check_exact_is_identical(tmp_path: Path) -> None:
-    done = run("check", "--exact", "4", "--max-tokens", "48", "--temp", "0", "--prompts", prompts_in(tmp_path))
+    done = run(
+        "check", "--exact", "4", "--k", "3", "--max-tokens", "48", "--temp", "0", "--prompts", prompts_in(tmp_path)
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "2 of 2 prompts: 2 identical, 0 near ties, 0 different"
     assert "nothing was drafted" not in done.stdout
