@@ -18,10 +18,9 @@ from typing import NamedTuple
 
 import click
 
-from edgespec.backends import Session
+from edgespec.bench.replay import Replayed
 from edgespec.drafters.lookup import Lookup
 from edgespec.engine import Request, Text
-from edgespec.types import Floats
 
 from .bench import Bench, bench, race
 from .report import table
@@ -37,45 +36,6 @@ class Timed(NamedTuple):
     width: int
     tokens: int
     seconds: float
-
-
-class Replayed:
-    """A session whose logits say `text`, at the cost of its own."""
-
-    def __init__(self, session: Session) -> None:
-        self.vocab = session.vocab
-        self.context = session.context
-        self.can_rollback = session.can_rollback
-        self.can_tree = session.can_tree
-        self.leaves = session.leaves
-        self.widest = session.widest
-        self.identity = session.identity
-        self.text: Sequence[int] = ()
-        self._session = session
-
-    @property
-    def tokens(self) -> Sequence[int]:
-        return self._session.tokens
-
-    def prefill(self, tokens: Sequence[int]) -> None:
-        self._session.prefill(tokens)
-
-    def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
-        held = len(self._session.tokens)
-        rows = self._session.decode(tokens, tree)
-        depths: list[int] = []
-        for parent in tree if tree is not None else range(-1, len(tokens) - 1):
-            depths.append(depths[parent] + 1 if parent >= 0 else 0)
-        for row, depth in zip(rows, depths, strict=True):
-            if held + depth + 1 < len(self.text):
-                row[self.text[held + depth + 1]] = 1e4
-        return rows
-
-    def rollback(self, length: int, keep: Sequence[int] = ()) -> None:
-        self._session.rollback(length, keep)
-
-    def close(self) -> None:
-        self._session.close()
 
 
 class Times:
