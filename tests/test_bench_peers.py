@@ -364,14 +364,17 @@ def test_a_child_that_breaks_down_says_why(
         assert len(list(child.answer(Ask([1], Sampling(), 3)))) == 3
 
 
-def test_a_child_that_does_not_load_says_why(engine: Callable[..., Child]) -> None:
+def test_a_child_that_does_not_load_says_why(engine: Callable[..., Child], tmp_path: Path) -> None:
     with pytest.raises(ContenderFailed, match=r"^toy: OSError: no such model in two lines$"):
         engine("cannot load")
     with pytest.raises(Absent, match=r"toy: .*nowhere cannot be run"):
         engine(python="/nowhere")
     if sys.platform != "win32":
-        with pytest.raises(ContenderFailed, match=r"toy said .*wire\.py.*, which is no JSON"):
-            engine(python="/bin/echo")
+        talker = tmp_path / "talker"
+        talker.write_text("#!/bin/sh\necho Welcome\ncat > /dev/null\n")
+        talker.chmod(0o755)
+        with pytest.raises(ContenderFailed, match=r"toy said .*Welcome.*, which is no JSON"):
+            engine(python=str(talker))
     assert not psutil.Process().children(recursive=True)
 
 
