@@ -44,6 +44,11 @@ class Checkpoint:
             raise ConversionError(f"{folder} is not a folder; give a local Hugging Face checkpoint folder")
         config = read_json(folder / "config.json")
         if config is None:
+            if (folder / "adapter_config.json").is_file():
+                raise ConversionError(
+                    f"{folder} is an adapter (LoRA, say) and no model of its own; merge it into its base model, and "
+                    "give the folder of that"
+                )
             raise ConversionError(f"{folder} has no config.json; give a Hugging Face checkpoint folder")
         if method := config.get("quantization_config"):
             kind = method.get("quant_method") if isinstance(method, dict) else None

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from .backends import Device, Interrupt, Session, context_length, open_model, require_same_tokens
 from .errors import ModelError, OptionError
-from .prices import BASE, Clock, Curve, Prices, filler, keep, measure, measure_here
+from .prices import BASE, Clock, Curve, Prices, filler, keep, measure, measure_here, restless
 
 WIDEST = 32  #: widths measured are 1 to this many tokens
 CONTEXTS = (1024, 4096, 16384, 65536)  #: cache lengths measured beside that at load, where the context is longer
@@ -77,11 +77,6 @@ def ceiling(curve: Sequence[float], step: float) -> Best:
 def break_even(curve: Sequence[float], step: float) -> float | None:
     """The least acceptance, to a hundredth, from which on some draft pays; None where none ever does."""
     return next((percent / 100 for percent in range(101) if best(curve, step, percent / 100).k), None)
-
-
-def restless(curve: Sequence[float]) -> bool:
-    """Whether something else ran while this was measured: a wider pass that takes half of a narrower one is none."""
-    return any(seconds < 0.5 * max(curve[:n]) for n, seconds in enumerate(curve) if n)
 
 
 def thread_counts(cores: int) -> list[int]:

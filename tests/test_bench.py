@@ -349,7 +349,9 @@ def test_the_demo_pair_on_both_suites(tmp_path: Path) -> None:
     done = bench(tmp_path / "a", "--limit", "1", "--compare", "lookup,k=2,llama-server", "--llama-server", tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Left out" in done.stderr
-    assert [Path(line).name for line in done.stdout.splitlines()] == ["bench.json", "report.md", "report.html"]
+    said, *paths = done.stdout.splitlines()
+    assert said.startswith("edgespec came to ")
+    assert [Path(path).name for path in paths] == ["bench.json", "report.md", "report.html"]
     run = run_of(tmp_path / "a")
     assert [each.name for each in run.contenders if not each.skipped] == ["plain", "edgespec", "lookup", "k=2"]
     assert [each.name for each in run.contenders if each.skipped] == ["llama-server"]

@@ -286,3 +286,10 @@ def test_a_file_that_shrinks_while_it_is_read(source: Path) -> None:
         file.truncate(tensor.offset + 10)
     with pytest.raises(ConversionError, match="ends inside"):
         list(tensor.blocks())
+
+
+def test_an_adapter_is_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"")
+    with pytest.raises(ConversionError, match=r"is an adapter .* merge it"):
+        Checkpoint.open(tmp_path)

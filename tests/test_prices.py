@@ -263,6 +263,22 @@ def test_the_cache_folder_is_the_user_s_unless_moved(monkeypatch: pytest.MonkeyP
     assert cache_folder().name == "edgespec"
 
 
+def test_what_cannot_be_prices_is_neither_kept_nor_recalled(own_cache: Path) -> None:
+    """A process that stood still for a minute in the middle of a pass, say."""
+    session = ToySession(ngram_rule(5), 64)
+    good, bad = [1.0, 1.2, 1.5] + [2.0] * (WIDTHS - 3), [1.0, 1e-6, 1.5] + [2.0] * (WIDTHS - 3)
+    keep(session, Prices(bad))
+    assert recall(session) is None
+    keep(session, Prices(good))
+    keep(session, Prices(bad))
+    recalled = recall(session)
+    assert recalled is not None
+    assert list(recalled.curve()) == good
+    (file,) = (cache_folder() / "prices").iterdir()
+    file.write_text(file.read_text().replace("1.2", "0.0001"))
+    assert recall(session) is None
+
+
 def test_what_rounds_taught_is_kept_and_recalled(own_cache: Path) -> None:
     """Longer caches too, and with them what the cache costs beyond."""
     prices = Prices(STAIRS)

@@ -16,7 +16,7 @@ from edgespec.backends import Device, Interrupt, Session
 from edgespec.backends.toy import ToyModel, ToySession, ngram_rule
 from edgespec.errors import Interrupted, ModelFileError, OptionError, VocabularyMismatch
 from edgespec.loading import assemble
-from edgespec.prices import recall
+from edgespec.prices import recall, restless
 from edgespec.terminal.tune import Findings, gains, meaning, prices
 from edgespec.tuning import (
     WIDEST,
@@ -29,7 +29,6 @@ from edgespec.tuning import (
     committed,
     fastest,
     opener,
-    restless,
     speedup,
     thread_counts,
     tune,

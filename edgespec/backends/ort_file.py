@@ -62,6 +62,11 @@ def read(path: Path) -> Described:
     """
     try:
         props = _metadata(path)
+    except FileNotFoundError as error:
+        raise ModelFileError(
+            f"{path.parent} holds no {path.name}; give the folder of an ONNX model or a .gguf file, and convert a "
+            "checkpoint with `edgespec convert`"
+        ) from error
     except OSError as error:
         raise ModelFileError(f"{path} cannot be opened: {error.strerror}; give a file that can be read") from error
     except (DecodeError, ValueError) as error:

@@ -4,7 +4,7 @@ Prices are a staircase that depends on machine, quantization, threads, cache len
 kernels take rows in groups of 4 or 8), so nothing is assumed of their shape.
 """
 
-from .measuring import WIDTHS, Clock, Curve, filler, measure, measure_here, refresh
+from .measuring import WIDTHS, Clock, Curve, filler, measure, measure_here, refresh, restless
 from .prices import BASE, Prices
 from .store import keep, recall
 from .table import Table
@@ -22,4 +22,5 @@ __all__ = [
     "measure_here",
     "recall",
     "refresh",
+    "restless",
 ]

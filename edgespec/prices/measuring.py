@@ -147,3 +147,8 @@ def _between(known: dict[int, float], n: int) -> float:
     if below == above:
         return known[n]
     return known[below] + (n - below) / (above - below) * (known[above] - known[below])
+
+
+def restless(curve: Sequence[float]) -> bool:
+    """Whether something else ran while this was measured: a wider pass that takes half of a narrower one is none."""
+    return any(seconds < 0.5 * max(curve[:n]) for n, seconds in enumerate(curve) if n)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from ..backends import Session
 from ..cache import Shelf
-from .measuring import WIDTHS
+from .measuring import WIDTHS, restless
 from .prices import Prices
 from .table import Row
 
@@ -18,9 +18,10 @@ _VERSION = 2
 def recall(session: Session) -> Prices | None:
     """The prices kept for this file, device, thread count and engine version, or None.
 
-    None, too, where fewer widths were measured than this session takes: it was a smaller one then.
+    None, too, where fewer widths were measured than this session takes: it was a smaller one then. What cannot be a
+    machine's prices, for something stood still or ran beside it meanwhile, is as if it were not there.
     """
-    rows = {context: row[: session.widest] for context, row in _read(session).items()}
+    rows = {context: row[: session.widest] for context, row in _read(session).items() if _calm(row)}
     wanted = max(1, min(WIDTHS, session.widest, session.context - 1))
     if not any(len(row) >= wanted and None not in row for row in rows.values()):
         return None
@@ -30,15 +31,19 @@ def recall(session: Session) -> Prices | None:
 def keep(session: Session, prices: Prices) -> None:
     """Keep what `prices` know of the machine without company, for the next run.
 
-    What another process kept meanwhile of cache lengths and widths that these do not know stays. A cache that cannot
+    What another process kept meanwhile of cache lengths and widths that these do not know stays, and what cannot be a
+    machine's prices is not kept. A cache that cannot
     be written costs a measurement, never an error.
     """
     rows: dict[int, Row] = dict(_read(session))
     for context, row in prices.rows().items():
+        if not _calm(row):
+            continue
         before = rows.get(context, ())
         known = (before[i] if s is None and i < len(before) else s for i, s in enumerate(row))
         rows[context] = (*known, *before[len(row) :])
-    _shelf(session).write({"rows": rows})
+    if rows:
+        _shelf(session).write({"rows": rows})
 
 
 def _shelf(session: Session) -> Shelf:
@@ -53,6 +58,11 @@ def _read(session: Session) -> Mapping[int, Row]:
         if all(rows.values()) and min(rows, default=1) > 0:
             return rows
     return {}
+
+
+def _calm(row: Row) -> bool:
+    """Whether these may be prices, as far as they are known."""
+    return not restless([seconds for seconds in row if seconds is not None])
 
 
 def _seconds(kept: object) -> float | None:

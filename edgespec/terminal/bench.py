@@ -14,6 +14,7 @@ import click
 from ..backends import Interrupt
 from ..bench import about, journal, own, peers, records, report, suites
 from ..bench.contender import Contender, ContenderFailed
+from ..bench.report.wording import headline
 from ..bench.running import Course, Terms
 from ..errors import Interrupted, OptionError
 from ..machine import physical_cores
@@ -74,7 +75,10 @@ class Bench:
             stack.callback(kept.close)
             course = Course(suite, self._contenders, self._asked(plain), kept.answers)
             answers = self._answers(course, kept, tell)
-            return report.write(self._finished(suite, said, answers), self.benching.out)
+            found = self._finished(suite, said, answers)
+            written = report.write(found, self.benching.out)
+            click.echo(headline(found))
+            return written
 
     @property
     def whole(self) -> bool:

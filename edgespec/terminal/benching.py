@@ -47,7 +47,8 @@ benching = gathered(
         "--compare",
         default="",
         metavar="NAME,...",
-        help="Others as well: k=4, lookup, model, llama-server, llama-server:draft-3 ..., or peers, for all of these",
+        help="Others as well: k=4, lookup, model, llama-server:draft-3, llama-cpp-python, transformers, genai ...; a "
+        "wrong name lists them, and peers is all other engines",
     ),
     click.option("--limit", type=int, metavar="N", help="Questions of each category [default: all]"),
     click.option(

@@ -12,6 +12,7 @@ from typing import Any
 from edgespec.converters.likeness import Likeness
 from edgespec.models import fit
 
+from ..prices import restless
 from ..worth import Worth
 from .converting import size
 from .report import Report
@@ -143,6 +144,11 @@ class Findings:
     def _advice(self) -> Iterator[str]:
         """What would bring more."""
         worth = self.worth
+        if restless(worth.curve):
+            yield (
+                "These prices are no good: wide passes took less than narrow ones, so something else was running. "
+                "Close what you can and measure again, with --force."
+            )
         if worth.ceiling.speedup < WORTH or worth.break_even is None:
             yield (
                 f"Even a draft that is always right would bring {worth.ceiling.speedup:.2f}x. Take a smaller one, a "

@@ -12,6 +12,7 @@ import click
 from ..backends import Interrupt
 from ..errors import VocabularyMismatch
 from ..machine import physical_cores
+from ..prices import restless
 from ..tuning import (
     TYPICAL,
     Measured,
@@ -20,7 +21,6 @@ from ..tuning import (
     ceiling,
     fastest,
     opener,
-    restless,
     speedup,
     thread_counts,
     tune,
