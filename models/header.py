@@ -120,13 +120,17 @@ def header(path: Path) -> Header:
     """The head of the GGUF file at `path`.
 
     Raises:
-        ModelFileError: it cannot be read, is no GGUF file, or ends within its head.
+        ModelFileError: it cannot be read, is no GGUF file, or ends before its last tensor.
     """
     try:
         if path.exists() and not path.is_file():  # a pipe would be waited for
             raise ModelFileError(f"{path} is not a file; give the path of a .gguf file")
         with path.open("rb") as file:
-            return parsed(file, str(path))
+            found = parsed(file, str(path))
+        lacking = found.length + max(found.offsets.values(), default=0) - path.stat().st_size
+        if lacking > 0 and found.parts == 1:
+            raise ModelFileError(f"{path} is truncated: it lacks {lacking / 1e6:.1f} MB at the least; fetch it again")
+        return found
     except OSError as error:
         raise ModelFileError(f"{path} cannot be opened: {error.strerror}; give a file that can be read") from error
 

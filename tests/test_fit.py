@@ -355,3 +355,14 @@ def test_this_machine_has_memory(demo: dict[str, Path]) -> None:
     assert plan.fits
     assert plan.context == 2048
     assert plan.weights == sum(path.stat().st_size for path in demo.values())
+
+
+def test_a_file_that_ends_before_its_last_tensor(demo: dict[str, Path], tmp_path: Path) -> None:
+    """Its head is whole, and would promise that all of it fits."""
+    whole = demo["target"].read_bytes()
+    short = tmp_path / "short.gguf"
+    short.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ModelFileError, match=r"is truncated: it lacks \d\.\d MB"):
+        header(short)
+    short.write_bytes(whole)
+    assert header(short).offsets
