@@ -14,6 +14,7 @@ from ..errors import Interrupted
 from ..learned import Learned
 from ..loading import OnProgress, assemble
 from ..pair import Speculation
+from ..prices import BASE
 from ..runtime import Runtime
 from .contender import Ask, Done, Said
 from .meter import peak_memory
@@ -129,6 +130,6 @@ def _speculation(name: str) -> Speculation:
 
 
 def priced(runtime: Runtime) -> Priced:
-    """The prices now."""
+    """The prices on this machine, left to itself: what disturbs it at this moment did not while answers were given."""
     steps = [seconds for seconds in runtime.step_prices.values() if seconds]
-    return Priced(tuple(runtime.prices.curve()), steps[0] if steps else None)
+    return Priced(tuple(runtime.prices.calm(BASE)), steps[0] if steps else None)
