@@ -151,6 +151,6 @@ def _priced(session: Session, what: str, on_progress: OnProgress | None) -> Pric
         refresh(session, prices)
         return prices
     tell = on_progress or (lambda _what, _share: None)
-    prices = Prices(measure(session, lambda share: tell(what, share)))
+    prices = Prices(measure(session, lambda share: tell(what, share)).timed)
     keep(session, prices)
     return prices

@@ -218,11 +218,11 @@ def _measure_short(session: Session, drafting: Session | None, threads: int, job
     what = f"measuring with {threads} thread{'s' * (threads > 1)}"
     first = job.part(0, 0.9 if drafting is not None else 1)
     curve = measure(session, first.teller(what), widest=WIDEST, budget=first.budget, clock=job.clock)
-    _keep(session, Prices(curve))
+    _keep(session, Prices(curve.timed))
     step = None
     if drafting is not None:
         rest = job.part(0.9, 1)
-        stepping = Prices(measure(drafting, rest.teller(what), budget=rest.budget, clock=job.clock))
+        stepping = Prices(measure(drafting, rest.teller(what), budget=rest.budget, clock=job.clock).timed)
         _keep(drafting, stepping)
         step = stepping.plain()
     return Measured(threads, {}, step).with_row(BASE, curve)

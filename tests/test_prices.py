@@ -180,7 +180,8 @@ def test_prices_are_kept_and_recalled(own_cache: Path) -> None:
         '{"rows": {"64": [1, 2]}}',
         {"version": 0},
         {"version": 1},
-        {"version": 3},
+        {"version": 2},
+        {"version": 4},
         {"identity": "another"},
         {"rows": []},
         {"rows": {}},
@@ -198,6 +199,7 @@ def test_prices_are_kept_and_recalled(own_cache: Path) -> None:
         {"rows": {"64": [*STAIRS[:-1], "one"]}},
         {"rows": {"64": [*STAIRS[:-1], [1.0]]}},
         {"rows": {"64": [*STAIRS[:-1], None]}},
+        {"rows": {"64": [None, *STAIRS[1:]]}},
         {"rows": {"64": STAIRS[:-1]}},
     ],
 )
@@ -303,6 +305,51 @@ def test_a_glimpse_is_not_kept(own_cache: Path) -> None:
     found = recall(session())
     assert found is not None
     assert set(found.rows()) == {64}
+
+
+HOLED = [s if n in (1, 2, 3, 4, 8, 16) else None for n, s in enumerate(STAIRS, 1)]
+
+
+def test_widths_that_were_not_measured_are_learned_from_the_first_passes() -> None:
+    """One above both its neighbours is no drift of the machine, and the lines beside it follow."""
+    prices = Prices(HOLED)
+    assert prices.curve()[3:8] == pytest.approx([3, 3.5, 4, 4.5, 5])
+    for _ in range(3):
+        prices.observe(6, 64, 8.0)
+    assert prices.curve()[3:8] == pytest.approx([3, 5.5, 8, 6.5, 5])
+    assert prices.since_drift is None
+    assert prices.curve()[8:15] == pytest.approx([5 + 5 * i / 8 for i in range(1, 8)]), "others stay"
+
+
+def test_longer_caches_tell_of_widths_that_were_not_measured() -> None:
+    prices = Prices(HOLED)
+    for _ in range(20):
+        prices.observe(1, 2048, 2.0)
+        prices.observe(4, 2048, 5.0)
+        prices.observe(6, 2048, 11.0)
+    assert prices.price(6, 2048) == pytest.approx(11.0, rel=0.01)
+    surcharge = 2.0 * 3.5 / 2.5  # what 4 tokens pay, and 6 for their share
+    assert prices.price(6, 64) == pytest.approx(11.0 - surcharge, rel=0.02)
+    assert prices.price(4, 64) == 3.0
+    alone = Prices(HOLED)
+    for _ in range(20):
+        alone.observe(6, 2048, 11.0)
+    assert alone.price(8, 2048) == 5.0, "the cache is no dearer for it"
+
+
+def test_widths_that_were_not_measured_are_not_kept_until_passes_taught_them(own_cache: Path) -> None:
+    keep(session(), Prices(HOLED))
+    prices = recall(session())
+    assert prices is not None
+    assert list(prices.rows()[64]) == HOLED
+    prices.observe(6, 64, 8.0)
+    assert list(prices.rows()[64]) == HOLED, "a glimpse"
+    for _ in range(2):
+        prices.observe(6, 64, 8.0)
+    keep(session(), prices)
+    found = recall(session())
+    assert found is not None
+    assert list(found.rows()[64]) == [*HOLED[:5], pytest.approx(8.0), *HOLED[6:]]
 
 
 def test_company_is_not_kept(own_cache: Path) -> None:

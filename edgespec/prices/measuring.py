@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..backends import Session
 from .prices import BASE, Prices
+from .table import Row, bridged
 
 WIDTHS = 16  #: widths measured at load are 1 to this many tokens; the longest adaptive draft is one less
 _SWEEPS = 24
@@ -24,6 +25,11 @@ class Curve(list[float]):
     def __init__(self, seconds: Iterable[float], between: Iterable[int] = ()) -> None:
         super().__init__(seconds)
         self.between = frozenset(between)
+
+    @property
+    def timed(self) -> Row:
+        """The same, None for what was not timed."""
+        return [None if n in self.between else seconds for n, seconds in enumerate(self, 1)]
 
 
 def measure(
@@ -138,15 +144,8 @@ class _Measurement:
     def _curve(self) -> Curve:
         # Of two the lower: nothing makes a pass faster than it is.
         known = {n: statistics.median_low(times[1:]) for n, times in self._times.items() if len(times) > 1}
-        widths = range(1, self._widest + 1)
-        return Curve((_between(known, n) for n in widths), (n for n in widths if n not in known))
-
-
-def _between(known: dict[int, float], n: int) -> float:
-    below, above = max(m for m in known if m <= n), min(m for m in known if m >= n)
-    if below == above:
-        return known[n]
-    return known[below] + (n - below) / (above - below) * (known[above] - known[below])
+        timed = [known.get(n) for n in range(1, self._widest + 1)]
+        return Curve(bridged(timed), (n for n, seconds in enumerate(timed, 1) if seconds is None))
 
 
 def restless(curve: Sequence[float]) -> bool:

@@ -28,10 +28,10 @@ class Prices:
 
     Args:
         seconds: measured seconds for 1, 2, ... tokens with about `BASE` tokens in the cache; at least one, all
-            positive. They need not rise.
+            positive. They need not rise. None, but for the first and the last, where a width was not measured.
     """
 
-    def __init__(self, seconds: Sequence[float]) -> None:
+    def __init__(self, seconds: Row) -> None:
         self._set(Table({BASE: seconds}))
 
     @classmethod
@@ -143,14 +143,14 @@ class Prices:
         """What is worth keeping, see `Table`: the machine without its company."""
         table = self._calm or self._table
         rows = {
-            context: tuple(s if self._worth_keeping(table, context, n) else None for n, s in enumerate(row, 1))
+            context: tuple(s if self._worth_keeping(context, n) else None for n, s in enumerate(row, 1))
             for context, row in table.rows.items()
         }
         return {context: row for context, row in rows.items() if set(row) != {None}}
 
-    def _worth_keeping(self, table: Table, row: int, n: int) -> bool:
+    def _worth_keeping(self, row: int, n: int) -> bool:
         cell = self._cells.get((row, n))
-        return (row, n) in self._known or table.is_measured(row) or (cell is not None and cell.seen >= _TAUGHT)
+        return (row, n) in self._known or (cell is not None and cell.seen >= _TAUGHT)
 
     def _cell(self, row: int, n: int) -> Cell:
         cell = self._cells.get((row, n))
@@ -168,8 +168,7 @@ class Prices:
         self._table.move(seen.row, seen.n, cell.relearning.hear(seen.surprise))
         if cell.relearning.done:
             cell.relearning = None
-        if not self._table.is_measured(seen.row):
-            self._table.refit()
+        self._table.refit()
 
     def _learn(self, kind: Drift, seen: Pass) -> None:
         """Take a pass that is known to be no drift into the table."""

@@ -12,7 +12,7 @@ from .measuring import WIDTHS, restless
 from .prices import Prices
 from .table import Row
 
-_VERSION = 2
+_VERSION = 3
 
 
 def recall(session: Session) -> Prices | None:
@@ -23,9 +23,11 @@ def recall(session: Session) -> Prices | None:
     """
     rows = {context: row[: session.widest] for context, row in _read(session).items() if _calm(row)}
     wanted = max(1, min(WIDTHS, session.widest, session.context - 1))
-    if not any(len(row) >= wanted and None not in row for row in rows.values()):
+    rows = {context: row for context, row in rows.items() if set(row) != {None}}
+    base = rows[min(rows)] if rows else ()
+    if len(base) < wanted or base[0] is None or base[-1] is None:
         return None
-    return Prices.of({context: row for context, row in rows.items() if set(row) != {None}})
+    return Prices.of(rows)
 
 
 def keep(session: Session, prices: Prices) -> None:

@@ -6,6 +6,8 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 _FIRST = 512  # the shortest cache that gets a row of its own unasked; below it attention hardly counts
 _NEAR = 2**0.5  # a row speaks for cache lengths that differ by this factor at most
 
@@ -20,19 +22,26 @@ class Table:
     surcharge that rises with the cache: the line through the last two measured rows, else what the widths seen at
     longer caches suggest. Plain steps have a surcharge of their own, see `Prices`.
 
+    Widths that there was no time to measure are gaps of the first row. They lie on lines between their neighbours until
+    passes show what they cost, there or at a longer cache: kernels take tokens by fours and eights, and what is between
+    can be dearer than both its neighbours.
+
     Args:
-        rows: by tokens in the cache; a measured row has no holes, and there must be one. All seconds are positive. A
+        rows: by tokens in the cache. The row of the shortest cache was measured, and it knows its first width and its
+            last; it may have holes. Of the others those without holes were measured. All seconds are positive. A
             row that is shorter than the longest goes on by its mean slope if it was measured.
     """
 
     def __init__(self, rows: Mapping[int, Row]) -> None:
         self.widest = max(map(len, rows.values()))
-        full = {context: [s for s in row if s is not None] for context, row in rows.items() if None not in row}
-        self._measured = {context: _filled(full[context], self.widest) for context in sorted(full)}
+        self._first = min(rows)
+        self._gaps = {n for n, s in enumerate(rows[self._first], 1) if s is None}
+        measured = sorted(context for context, row in rows.items() if context == self._first or None not in row)
+        self._measured = {context: _filled(bridged(rows[context]), self.widest) for context in measured}
         self._rows = {context: row[:] for context, row in self._measured.items()}
         self._seen: dict[int, set[int]] = {}
         for context, row in rows.items():
-            if context not in full:
+            if context not in self._measured:
                 self._rows[context] = [0.0 if s is None else s for s in row] + [0.0] * (self.widest - len(row))
                 self._seen[context] = {n for n, s in enumerate(row, 1) if s is not None}
         self._last = max(self._measured)
@@ -86,10 +95,13 @@ class Table:
         return row in self._measured
 
     def move(self, row: int, n: int, by: float) -> None:
-        """Correct one price by the log `by`; it is known from now on."""
+        """Correct one price by the log `by`; it is known from now on, and `refit` says what that means for others."""
         self._rows[row][n - 1] *= math.exp(by)
         if row in self._seen:
             self._seen[row].add(n)
+        elif row == self._first and n in self._gaps:
+            self._gaps.remove(n)
+            self._measured[row][n - 1] = self._rows[row][n - 1]
 
     def scaled(self, plain: float, wide: float) -> Table:
         """Plain steps and wider passes dearer by the logs given."""
@@ -105,13 +117,30 @@ class Table:
         """Find the surcharge by what is known, and with it what is not."""
         self._contexts = sorted(self._rows)
         self._rise = self._measured_rise() or self._learned_rise()
+        self._bridge()
         for context, seen in self._seen.items():
             model = self._model(context)
             for n in range(1, self.widest + 1):
                 if n not in seen:
                     self._rows[context][n - 1] = model[n - 1]
 
+    def _bridge(self) -> None:
+        """Draw the lines over the gaps anew, by what longer caches say of them, less their surcharge."""
+        if not self._gaps:
+            return
+        base = self._rows[self._first]
+        known: list[float | None] = [None if n in self._gaps else s for n, s in enumerate(base, 1)]
+        for context, seen in sorted(self._seen.items(), reverse=True):  # the shortest has the last word
+            for n in seen & self._gaps:
+                surcharge = self._rise[n - 1] * (context - self._first)
+                known[n - 1] = max(self._rows[context][n - 1] - surcharge, base[0])
+        row = bridged(known)
+        for n in self._gaps:
+            base[n - 1] = self._measured[self._first][n - 1] = row[n - 1]
+
     def _is_known(self, context: int, n: int) -> bool:
+        if context == self._first:
+            return n not in self._gaps
         return context in self._measured or n in self._seen[context]
 
     def _measured_rise(self) -> list[float]:
@@ -126,7 +155,7 @@ class Table:
         sums = {True: [0.0, 1e-12], False: [0.0, 1e-12]}
         base = self._measured[self._last]
         for context, seen in self._seen.items():
-            for n in seen if context > self._last else ():
+            for n in seen - self._gaps if context > self._last else ():
                 place = _share(n) * (context - self._last)
                 sums[n == 1][0] += place * (self._rows[context][n - 1] - base[n - 1])
                 sums[n == 1][1] += place * place
@@ -142,6 +171,12 @@ class Table:
 def _share(n: int) -> float:
     """How much of the surcharge a pass over n tokens pays, next to a plain step: between once and n times."""
     return (1 + n) / 2
+
+
+def bridged(row: Row) -> list[float]:
+    """A row whose holes lie on lines between what is known; its ends are."""
+    known = {n: s for n, s in enumerate(row) if s is not None}
+    return [float(s) for s in np.interp(range(len(row)), list(known), list(known.values()))]
 
 
 def _filled(row: Sequence[float], widest: int) -> list[float]:
