@@ -94,6 +94,19 @@ def test_filters_are_what_their_definitions_say(sampling: Sampling) -> None:
         assert got == pytest.approx(want, rel=1e-5)
 
 
+@pytest.mark.parametrize("size", [64 * 40 * 4 - 1, 64 * 40 * 4, 32_003, 151_936])
+@pytest.mark.parametrize("crowd", [0, 39, 40, 4000])
+def test_the_likeliest_of_a_large_vocabulary_are_those_of_a_full_sort(size: int, crowd: int) -> None:
+    """Vocabularies with banned tokens, and with likely ones side by side and in the last, incomplete block."""
+    random = np.random.default_rng(0)
+    row = random.standard_normal(size).astype(np.float32)
+    row[random.permutation(size)[: size // 3]] = -np.inf
+    row[size - crowd :] += 9
+    ranked = np.argsort(-row, kind="stable")[:40]
+    found = distribution(row, Sampling(temperature=1.0, top_k=40))
+    assert sorted(found.tokens.tolist()) == sorted(ranked.tolist())
+
+
 def test_filters_look_at_what_the_one_before_left() -> None:
     """top-p of all tokens would keep three here; of the two that top-k left, it keeps one."""
     row = logits(0.5, 0.25, 0.15, 0.1)
