@@ -13,12 +13,13 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 import click
 
 from edgespec import models
-from edgespec.bench.records import OURS, PLAIN, Run
+from edgespec.bench.records import OURS, PLAIN, Pass, Run
 from edgespec.bench.report.wording import remarks, with_bounds
 from edgespec.bench.scopes import FREE, Scope, categories, totals
 from edgespec.bench.speedups import hindsight, speedup
@@ -84,10 +85,10 @@ def main(checkpoint: Path, llama_server: Path | None, work: Path, limit: int, ou
 
 def _jobs(checkpoint: Path, work: Path, servers: Sequence[str]) -> Iterator[Job]:
     yield Job("demo pair", models.demo().target, "demo", 0.0, servers)
-    for label, layers, temperatures in (("417M", 16, (0.0, 0.8)), ("1B", 40, (0.0,))):
+    for label, layers in (("417M", 16), ("1B", 40)):
         for quantization in ("q8_0", "q4_0"):
             model = _model(checkpoint, work, layers, quantization)
-            for temperature in temperatures:
+            for temperature in (0.0, 0.8):
                 yield Job(f"{label} {quantization}", model, "demo", temperature, servers)
             if layers == 16:
                 yield Job(f"{label} {quantization}", model, "replay", 0.0, ("lookup", "k=3", "k=7"))
@@ -131,12 +132,40 @@ def _page(runs: Sequence[tuple[Job, Run]]) -> Iterator[str]:
                 ours = with_bounds(speedup(run, OURS).decoding)
                 its, over = with_bounds(best.speedup), with_bounds(best.ours.decoding)
                 yield f"| {job.title} | {ours} | {best.configuration} | {its} | **{over}** |"
+    yield "\n## Where the time goes\n"
+    yield from _profile(runs)
     for job, run in runs:
         yield f"\n## {job.title}\n"
         yield from _speedups(run)
         yield "\n" + "\n".join(f"- {remark}" for remark in remarks(run))
     yield "\n## Where speculation does not pay\n"
     yield from _losses(runs)
+
+
+def _profile(runs: Sequence[tuple[Job, Run]]) -> Iterator[str]:
+    """What edgespec's rounds took and brought, those without a draft and those with one."""
+    yield "Rounds of edgespec, drafting and bookkeeping included, in steps of plain decoding in the same run:\n"
+    yield "| | without a draft: of the time | steps each | with a draft: K | accepted | steps each | tokens a step |"
+    yield "|---|---|---|---|---|---|---|"
+    for job, run in runs:
+        plain, ours = _passes(run, PLAIN), _passes(run, OURS)
+        step = fmean(each.seconds for each in plain)
+        without = [each for each in ours if not each.drafted]
+        drafts = [each for each in ours if each.drafted]
+        share = sum(each.seconds for each in without) / sum(each.seconds for each in ours)
+        figures = [f"{share:.0%}", f"{_mean(without, 'seconds') / step:.2f}"]
+        figures += [f"{_mean(drafts, 'drafted'):.1f}", f"{_mean(drafts, 'accepted'):.1f}"]
+        figures += [f"{_mean(drafts, 'seconds') / step:.2f}"]
+        figures += [f"{_mean(drafts, 'tokens') / _mean(drafts, 'seconds') * step:.2f}" if drafts else "-"]
+        yield f"| {job.title} | {' | '.join(figures)} |"
+
+
+def _passes(run: Run, contender: str) -> list[Pass]:
+    return [each for answer in run.by(contender) for each in answer.passes]
+
+
+def _mean(passes: Sequence[Pass], figure: str) -> float:
+    return fmean(getattr(each, figure) for each in passes) if passes else 0.0
 
 
 def _speedups(run: Run) -> Iterator[str]:
