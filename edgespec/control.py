@@ -28,6 +28,9 @@ _PLAIN_EVERY = 64  # rounds after which a plain step is measured, if none was bo
 _INTRODUCTION = (3, 1.1)  # tokens of a drafter's first draft, and what their pass may cost beyond a plain one
 _MEMORY = 0.98  # of the rate, a round
 _SURCHARGE = 0.01  # of a tree, in plain steps, until one was timed
+# Trees bring 1% to 4% where 8 tokens cost what one does, and nothing where they cost half as much again (simulated); to
+# grow them takes 3% to 5% of a round on a processor (measured, passes of 7 to 17 ms).
+_BUSHY, _FLAT = 8, 1.25
 _HICCUP = 3.0  # times the price of a pass, for which what it took counts at most
 _SURE = 0.9  # the confidence of one who says what mostly follows
 
@@ -99,7 +102,7 @@ class Adaptive:
     its pace, and after a while without. Where speculation as a whole loses all the same, it pauses.
 
     Args:
-        trees: whether the target's session takes trees.
+        trees: whether the target's session takes trees. They are grown where wide passes are cheap enough.
     """
 
     def __init__(
@@ -193,8 +196,13 @@ class Adaptive:
         """An empty tree, and what it may cost to grow."""
         held = len(drawing.context) - 1
         curve = (self.prices.calm(held) if self._hopeful else self.prices.curve(held))[: limit + 1]
-        candidates, trees = Candidates(self.calibration), self.surcharge if self._trees else None
+        candidates, trees = Candidates(self.calibration), self.surcharge if self._trees and self._flat(held) else None
         return Growth(candidates, drawing, self._free, curve, self.rate(curve[0]), trees)
+
+    def _flat(self, held: int) -> bool:
+        """Whether wide passes cost so little that second guesses are worth asking for."""
+        curve = self.prices.curve(held)
+        return curve[min(_BUSHY, len(curve)) - 1] <= _FLAT * curve[0]
 
     def _introduce(self, stranger: Earnings, growth: Growth, drawing: Drawing) -> None:
         """Buy a draft whatever is expected: of this drafter nothing is known, nor of wider passes amid real text."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from edgespec.backends import Labels, require_same_tokens
 from edgespec.errors import EdgespecError, OptionError
 
 from .header import header
-from .listing import is_model
+from .listing import is_model, split_name, split_page
 from .registry import Entry, File, entries
 from .sizes import is_onnx, size_of
 
@@ -74,21 +75,23 @@ class Named:
 def named(text: str) -> Named | None:
     """What `text` names: None where it is a path, as what exists always is, and what looks like one.
 
+    The address of a page of the hub names its repository, or its file.
+
     Raises:
-        OptionError: it is neither.
+        OptionError: it is neither, or a page of another revision than the main one.
     """
     path = Path(text)
+    if (page := split_page(text)) is not None:
+        return named(page.repo) if not page.file else Named(Source(page.repo, page.file))
     if not text or text == "." or _exists(path) or path.suffix.lower() in {".gguf", ".json"}:
         return None
     if (entry := entries().get(text)) is not None:
         return Named(Source.of(entry.target), Source.of(entry.draft) if entry.draft else None, entry)
     if "/" not in text and "\\" not in text:
         raise OptionError(
-            f"no model at {text}, and none of that name is known: `edgespec models list` lists names; or give a .gguf "
-            "file, or org/repo on the hub"
+            f"no model at {text}, and none of that name is known{_meant(text)}: `edgespec models list` lists names; or "
+            "give a .gguf file, or org/repo on the hub"
         )
-    from .listing import split_name  # noqa: PLC0415
-
     repo = split_name(text.replace("\\", "/"))
     if repo is None or _exists(Path(text.replace("\\", "/").split("/")[0])):
         return None
@@ -96,6 +99,12 @@ def named(text: str) -> Named | None:
     if known is not None and known.draft is not None:
         return Named(Source.of(known.target), Source.of(known.draft), known)
     return Named(Source(repo[0], quantization=repo[1]))
+
+
+def _meant(text: str) -> str:
+    """The name that `text` may be a slip of, said."""
+    close = get_close_matches(text.lower(), entries(), n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def local_draft(target: Path) -> Path | None:

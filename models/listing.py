@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from edgespec.errors import HubError, OptionError
 
@@ -19,6 +21,12 @@ _SENSIBLE = (
     *("q3_k_l", "q3_k_m", "q3_k_s", "iq3_m", "q2_k"),
 )
 _SPLIT = re.compile(r"-(\d{5})-of-(\d{5})$")
+_HOSTS = ("huggingface.co", "hf.co")
+# One slash is left of two where this was taken for a path.
+_PAGE = re.compile(
+    r"https?:/{1,2}(?P<host>[^/]+)/(?P<repo>[\w.-]+/[\w.-]+)(?:/(?:tree|blob|resolve)/(?P<revision>[^/?#]+)"
+    r"(?:/(?P<file>[^?#]+\.gguf))?)?/?(?:[?#].*)?"
+)
 _BESIDE = ("*.json", "*.jinja", "*.model", "merges.txt", "vocab.txt", "README.md", "LICENSE*")
 
 
@@ -164,6 +172,32 @@ def split_name(text: str) -> tuple[str, str] | None:
     """`org/name` or `org/name:quantization` as repository and quantization; None where `text` is neither."""
     found = re.fullmatch(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::([\w.-]+))?", text)
     return (found[1], found[2] or "") if found and not text.lower().endswith(".gguf") else None
+
+
+class Page(NamedTuple):
+    """What a page of a hub is about: a repository, or a GGUF file of it."""
+
+    repo: str
+    file: str
+
+
+def split_page(text: str) -> Page | None:
+    """The address of a page, as a browser has it; None where `text` is none.
+
+    Raises:
+        OptionError: it is not the hub's, or of another revision than the main one.
+    """
+    found = _PAGE.fullmatch(text)
+    if found is None:
+        return None
+    repo, revision = found["repo"], found["revision"] or "main"
+    if found["host"] not in (own := {*_HOSTS, urlsplit(os.environ.get("HF_ENDPOINT", "")).netloc}):
+        raise OptionError(f"{found['host']} is not the hub, which is {' or '.join(sorted(own - {''}))}; give org/name")
+    if revision != "main":
+        raise OptionError(
+            f"that page is of the revision {revision}; `edgespec models pull {repo} --revision {revision}` has it"
+        )
+    return Page(repo, unquote(found["file"] or ""))
 
 
 def require_repo(text: str) -> tuple[str, str]:

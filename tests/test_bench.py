@@ -348,7 +348,7 @@ def run_of(folder: Path) -> Run:
 def test_the_demo_pair_on_both_suites(tmp_path: Path) -> None:
     done = bench(tmp_path / "a", "--limit", "1", "--compare", "lookup,k=2,llama-server", "--llama-server", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "Left out" in done.stderr
+    assert "Left out: llama-server: " in done.stderr
     said, *paths = done.stdout.splitlines()
     assert said.startswith("edgespec came to ")
     assert [Path(path).name for path in paths] == ["bench.json", "report.md", "report.html"]
@@ -423,6 +423,9 @@ def test_ctrl_c_leaves_a_report_and_resume_goes_on(tmp_path: Path) -> None:
     assert early.interrupted
     assert 5 <= len(early.answers) < 42
     assert "nterrupted" in (out / "report.md").read_text("utf-8")
+    again = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert again.returncode in (1, 2)
+    assert f"{out} holds a run; --resume goes on with it, --force begins anew" in again.stderr
     resumed = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=False, timeout=120)
     assert resumed.returncode == 0, resumed.stderr
     whole = run_of(out)
@@ -431,6 +434,21 @@ def test_ctrl_c_leaves_a_report_and_resume_goes_on(tmp_path: Path) -> None:
     asked = [(each.question, each.turn, each.contender) for each in whole.answers]
     assert len(asked) == len(set(asked))
     assert re.search(r"same text as plain", (out / "report.md").read_text("utf-8"))
+
+
+def test_a_run_is_begun_anew_only_where_that_is_said(tmp_path: Path) -> None:
+    suite, out = tmp_path / "one.jsonl", tmp_path / "a"
+    suite.write_text(json.dumps({"question_id": 1, "category": "a", "turns": ["Book a table."]}))
+    done = bench(out, "--suite", suite, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert f"{out} holds no run to go on with: this is a new one" in done.stderr
+    before = (out / "answers.jsonl").read_bytes()
+    assert bench(out, "--suite", suite, "--force", "--resume").returncode == 2
+    assert bench(out, "--suite", suite).returncode == 2
+    assert (out / "answers.jsonl").read_bytes() == before
+    done = bench(out, "--suite", suite, "--force")
+    assert done.returncode == 0, done.stderr
+    assert (out / "answers.jsonl").read_bytes() != before
 
 
 def _until(process: subprocess.Popen[str], reached: Callable[[], bool]) -> None:

@@ -376,6 +376,11 @@ def test_a_checkpoint_is_converted_once(tmp_path: Path) -> None:
     made = {path: path.read_bytes() for path in (tmp_path / "cache" / "converted").iterdir()}
     assert sorted(path.suffix for path in made) == [".gguf", ".gguf"]
     assert "is a checkpoint" not in said()
+    for command in ("show", "pair"):
+        done = run("models", command, folder, *[small] * (command == "pair"), env=env)
+        assert done.returncode == 0, done.stderr
+        assert "is a checkpoint" not in done.stderr
+        assert "memory: weights" in done.stdout
     checkpoints.llama(folder, tokenizer="qwen2", seed=1)
     again = said()
     assert f"{folder} is a checkpoint" in again

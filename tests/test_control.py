@@ -141,6 +141,18 @@ def test_trees_are_bought_where_they_can_be_verified_and_no_draw_is_judged() -> 
         assert draft.is_chain
 
 
+def test_no_tree_is_grown_where_wide_passes_are_dear() -> None:
+    """Second guesses are not even asked for; once such passes prove cheap they are."""
+    prices = Prices([1.0, *[1.3] * 15])
+    two = by_book("lookup", {(): [Guess(1, 0.6), Guess(2, 0.6)], (1,): [Guess(3, 0.6)], (2,): [Guess(4, 0.6)]})
+    controller = Adaptive([two], prices, trees=True)
+    assert controller.choose(drawing(), 15).parents == (-1, 0)
+    assert (2,) not in two.asked
+    for n in [*range(16, 0, -1)] * 20:
+        prices.observe(n, 64, 1.2 if n > 1 else 1.0)
+    assert not controller.choose(drawing(), 15).is_chain
+
+
 def test_drafters_share_a_tree() -> None:
     """Two look-ups that say the same at first: one node for both, and a branch for each."""
     one, two = book((1, 0.9), (2, 0.8), name="one"), book((1, 0.5), (3, 0.8), name="two")
@@ -655,8 +667,10 @@ def test_wrong_prices_heal(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_purchase_changes_the_text(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Long runs at random prices, with trees or without: look-ups, a rule and two models that are often wrong."""
     random = np.random.default_rng(seed)
-    curve = [1.0, *(1 + np.maximum(random.normal(0.1, 0.2, 15).cumsum(), 0)).tolist()]
     trees = seed % 3 != 2
+    # Trees are grown where passes of 8 tokens are cheap.
+    steep = 0.02 if trees else 0.1
+    curve = [1.0, *(1 + np.maximum(random.normal(steep, 2 * steep, 15).cumsum(), 0)).tolist()]
     vocab = 24
     target, other = ngram_rule(vocab, order=3, seed=seed), ngram_rule(vocab, order=3, seed=100 + seed)
     clock = Clock()

@@ -138,6 +138,31 @@ def test_what_exists_or_looks_like_a_path_is_one(tmp_path: Path, monkeypatch: py
         finding.named("qwen9")
 
 
+def test_a_slip_of_a_name_is_told_what_was_meant() -> None:
+    for slip, meant in (("Qwen3-8B", "qwen3-8b"), ("qwen38b", "qwen3-8b"), ("gemma3-4b", "gemma-3-4b")):
+        with pytest.raises(OptionError, match=rf"\(did you mean {meant}"):
+            finding.named(slip)
+    with pytest.raises(OptionError, match="is known: "):
+        finding.named("zzz")
+
+
+@pytest.mark.parametrize("start", ["https://huggingface.co/", "http:/127.0.0.1:8000/"])
+def test_the_address_of_a_page_names_its_repository_or_file(start: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:8000")
+    for end in ("", "/", "/tree/main", "?tab=files", "#readme"):
+        assert finding.named(f"{start}some/repo-1.5{end}") == finding.Named(finding.Source("some/repo-1.5"))
+    for kind in ("blob", "resolve"):
+        found = finding.named(f"{start}some/repo/{kind}/main/part%201/x-q8_0.gguf?download=true")
+        assert found == finding.Named(finding.Source("some/repo", "part 1/x-q8_0.gguf"))
+    entry = registry.entries()["qwen3-14b"]
+    assert getattr(finding.named(start + entry.target.repo), "entry", None) == entry
+    with pytest.raises(OptionError, match="of the revision v2; `edgespec models pull some/repo --revision v2` has it"):
+        finding.named(f"{start}some/repo/tree/v2")
+    assert finding.named(f"{start}only-one") is None
+    with pytest.raises(OptionError, match="git.example is not the hub, which is 127.0.0.1:8000 or hf.co or hugging"):
+        finding.named("https://git.example/some/repo")
+
+
 def test_a_repository_of_the_registry_brings_its_draft() -> None:
     entry = registry.entries()["qwen3-14b"]
     found = finding.named(entry.target.repo)

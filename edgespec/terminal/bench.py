@@ -59,6 +59,7 @@ class Bench:
             OptionError: options that make no sense; nothing was measured then.
             and as `edgespec.load`.
         """
+        answered = self._answered()
         suite = suites.read(self.benching.suite).limited(self.benching.limit)
         names = _names(self.benching.compare)
         for problem in suite.problems:
@@ -69,9 +70,7 @@ class Bench:
             stack.callback(self._close)
             plain = self._gather(names, workshop)
             said = self._about(workshop, plain.context)
-            kept = journal.Journal(
-                self.benching.out / "answers.jsonl", _terms(said, suite), resume=self.benching.resume
-            )
+            kept = journal.Journal(answered, _terms(said, suite), resume=self.benching.resume)
             stack.callback(kept.close)
             course = Course(suite, self._contenders, self._asked(plain), kept.answers)
             answers = self._answers(course, kept, tell)
@@ -84,6 +83,18 @@ class Bench:
     def whole(self) -> bool:
         """Whether all went well."""
         return not self._problems and not self.interrupted
+
+    def _answered(self) -> Path:
+        """Where answers are kept; those of an earlier run took their time, and are not lost by a word left out."""
+        folder, resume = self.benching.out, self.benching.resume
+        path = folder / "answers.jsonl"
+        if path.exists() and not resume and not self.benching.force:
+            raise OptionError(
+                f"{folder} holds a run; --resume goes on with it, --force begins anew, or give another --out"
+            )
+        if resume and not path.exists():
+            click.echo(f"{folder} holds no run to go on with: this is a new one", err=True)
+        return path
 
     def _workshop(self, tell: Tell) -> own.Workshop:
         target, draft = files(self.machine.model, self.machine.draft, self.machine.ctx)
@@ -109,7 +120,7 @@ class Bench:
                 self._contenders.append(self._call(made))
             except ContenderFailed as error:
                 self._absent.append(records.Taking(name, peers.PEERS[name], peer=True, skipped=str(error)))
-                click.echo(f"Left out: {error}", err=True)
+                click.echo(f"Left out: {name}: {str(error).removeprefix(f'{name}: ')}", err=True)
         return plain.runtime
 
     def _setup(self, workshop: own.Workshop, context: int) -> peers.Setup:

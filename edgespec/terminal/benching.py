@@ -19,6 +19,7 @@ class Benching:
     limit: int | None
     out: Path
     resume: bool
+    force: bool
     llama_server: Path | None
     source: Path | None
     draft_source: Path | None
@@ -31,6 +32,8 @@ class Benching:
 
         if self.limit is not None and self.limit < 1:
             raise OptionError(f"--limit is {self.limit}; it must be 1 or more")
+        if self.resume and self.force:
+            raise OptionError("--resume goes on with the run in --out, and --force begins anew; give one of them")
 
 
 benching = gathered(
@@ -60,6 +63,7 @@ benching = gathered(
         help="Where the report goes",
     ),
     click.option("--resume", is_flag=True, help="Go on with the run that was interrupted in --out"),
+    click.option("--force", is_flag=True, help="Begin anew in --out, whatever run it holds"),
     click.option("--llama-server", type=PATH, metavar="PATH", help="llama.cpp's server [default: the one on the PATH]"),
     click.option("--source", type=PATH, metavar="DIR", help="MODEL's checkpoint, for transformers"),
     click.option("--draft-source", type=PATH, metavar="DIR", help="The draft's checkpoint, for transformers"),

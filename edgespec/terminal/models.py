@@ -16,6 +16,7 @@ from edgespec.models.sizes import size_of
 from ..backends import Device, require_same_tokens
 from ..errors import HubError, OptionError, VocabularyMismatch
 from .gains import gains
+from .options import converted
 from .pulling import quiet
 
 
@@ -41,7 +42,7 @@ def shown(name: str, context: int) -> Iterator[str]:
     """One model or pair: its files, and how it would be loaded."""
     Device(context)  # is it a context?
     quiet()
-    known = finding.named(name)
+    name, known = _meant(name)
     if known is not None and (entry := known.entry):
         yield f"{entry.title}; licence {entry.licence}; needs {entry.needs}"
     target = _target(name, known)
@@ -111,11 +112,11 @@ def _layers(count: int, of: int) -> str:
 def paired(name: str, draft_name: str | None) -> Iterator[str]:
     """Whether two models make a pair, what it can bring, and what would be better."""
     quiet()
-    known = finding.named(name)
+    name, known = _meant(name)
     target = _target(name, known)
     why = ""
     if draft_name is not None:
-        draft: Facts | None = _target(draft_name, finding.named(draft_name))
+        draft: Facts | None = _target(*_meant(draft_name))
     else:
         draft = _own_draft(name, target, known)
         if draft is None:
@@ -140,10 +141,18 @@ def paired(name: str, draft_name: str | None) -> Iterator[str]:
         yield "speedup: told once both are here and a chat, or `edgespec tune`, has measured them"
 
 
+def _meant(text: str) -> tuple[str, finding.Named | None]:
+    """What a word of the command line stands for; a checkpoint's folder for the model that is made of it, once."""
+    known = finding.named(text)
+    if known is not None:
+        return text, known
+    _require(Path(text))
+    return str(converted(Path(text))), None
+
+
 def _target(text: str, known: finding.Named | None) -> Facts:
     if known is not None:
         return facts.of_source(known.target)
-    _require(Path(text))
     return facts.of_path(models.with_draft(Path(text)).target)
 
 

@@ -195,18 +195,18 @@ def files(model: Path | None, draft: str, context: int = 0) -> tuple[Path, Path 
         target, second = fetched(known.target, wanted, context=context, look=draft == "auto")
         found = models.Pair(target, second)
     else:
-        found = models.demo() if model is None else models.with_draft(_converted(model))
+        found = models.demo() if model is None else models.with_draft(converted(model))
     if draft == "none":
         return found.target, None
     if draft != "auto":
         named = finding.named(draft)
-        return found.target, fetched(named.target)[0] if named is not None else _converted(Path(draft))
+        return found.target, fetched(named.target)[0] if named is not None else converted(Path(draft))
     if found.draft is None and model is not None:
         found = models.Pair(found.target, finding.local_draft(found.target))
     return found
 
 
-def _converted(path: Path) -> Path:
+def converted(path: Path) -> Path:
     """`path`, or where it is the folder of a checkpoint the model that is made of it, once."""
     try:
         inside = {each.suffix.lower() for each in path.iterdir()} if path.is_dir() else set()

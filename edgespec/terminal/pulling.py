@@ -115,12 +115,16 @@ def _settled(source: Source, revision: str) -> Source:
 
 
 def checkpoint(source: Path) -> Path:
-    """The folder of a checkpoint: `source` itself, or fetched where it is none and written org/name."""
-    if source.is_absolute() or len(source.parts) != 2 or _exists(source) or _exists(source.parent):
-        return source
-    from edgespec.models import hub, listing  # noqa: PLC0415
+    """The folder of a checkpoint: `source` itself, or fetched where it is none and written org/name, or as a page of
+    the hub."""
+    from edgespec.models import listing  # noqa: PLC0415
 
-    repo, _ = listing.require_repo(source.as_posix())
+    page = listing.split_page(source.as_posix())
+    if page is None and (source.is_absolute() or len(source.parts) != 2 or _exists(source) or _exists(source.parent)):
+        return source
+    from edgespec.models import hub  # noqa: PLC0415
+
+    repo = page.repo if page else listing.require_repo(source.as_posix())[0]
     quiet()
     client = hub.Hub()
     with progress(f"fetching {repo}") as tell:
