@@ -121,16 +121,20 @@ def distribution(row: Floats, sampling: Sampling, recent: Sequence[int] = ()) ->
     if sampling.greedy:
         return Distribution(np.array([row.argmax()], dtype=np.int64), np.ones(1))
     tokens, logits = _top_k(row, sampling.top_k)
-    probs = _softmax(logits.astype(np.float64) / sampling.temperature)
-    keep = probs > 0
     if sampling.top_p < 1:
-        keep &= _nucleus(probs, sampling.top_p)
-    if sampling.min_p > 0:
-        keep &= probs >= sampling.min_p * probs.max()
-    if keep.all():
-        return Distribution(tokens, probs)
-    kept = probs[keep]
-    return Distribution(tokens[keep], kept / kept.sum())
+        order = logits.argsort()[::-1]
+        tokens, logits = tokens[order], logits[order]
+    scaled = logits.astype(np.float64)
+    scaled -= scaled.max()
+    scaled /= sampling.temperature
+    weights = np.exp(scaled)  # that of the likeliest is 1
+    keep = weights >= sampling.min_p if sampling.min_p > 0 else weights > 0
+    if sampling.top_p < 1:
+        reached = weights.cumsum()
+        # The token that crosses the line is in: the mass kept is at least top_p.
+        keep[int(reached.searchsorted(sampling.top_p * reached[-1])) + 1 :] = False
+    weights = weights[keep]
+    return Distribution(tokens[keep], weights / weights.sum())
 
 
 def pick(row: Floats, sampling: Sampling, position: int, recent: Sequence[int] = ()) -> int:
@@ -256,18 +260,3 @@ def _near_top(row: Floats, k: int) -> Ints:
     best = row[: blocks * _BLOCK].reshape(_BLOCK, blocks).max(axis=0)  # each a stride of the row: that is vectorized
     # k blocks hold a token that is at least so likely; so none of the k likeliest is less.
     return np.flatnonzero(row >= np.partition(best, -k)[-k])
-
-
-def _softmax(logits: Doubles) -> Doubles:
-    weights = np.exp(logits - logits.max())
-    total: Doubles = weights / weights.sum()
-    return total
-
-
-def _nucleus(probs: Doubles, top_p: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    order = np.argsort(-probs, kind="stable")
-    reached = np.cumsum(probs[order])
-    inside = np.zeros(len(probs), dtype=np.bool_)
-    # The token that crosses the line is in: the mass kept is at least top_p.
-    inside[order[: int(np.searchsorted(reached, top_p)) + 1]] = True
-    return inside

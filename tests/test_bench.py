@@ -443,8 +443,8 @@ def test_a_run_is_begun_anew_only_where_that_is_said(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert f"{out} holds no run to go on with: this is a new one" in done.stderr
     before = (out / "answers.jsonl").read_bytes()
-    assert bench(out, "--suite", suite, "--force", "--resume").returncode == 2
-    assert bench(out, "--suite", suite).returncode == 2
+    assert bench(out, "--suite", suite, "--force", "--resume").returncode == 1
+    assert bench(out, "--suite", suite).returncode == 1
     assert (out / "answers.jsonl").read_bytes() == before
     done = bench(out, "--suite", suite, "--force")
     assert done.returncode == 0, done.stderr

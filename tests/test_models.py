@@ -159,7 +159,7 @@ def test_the_address_of_a_page_names_its_repository_or_file(start: str, monkeypa
     with pytest.raises(OptionError, match="of the revision v2; `edgespec models pull some/repo --revision v2` has it"):
         finding.named(f"{start}some/repo/tree/v2")
     assert finding.named(f"{start}only-one") is None
-    with pytest.raises(OptionError, match="git.example is not the hub, which is 127.0.0.1:8000 or hf.co or hugging"):
+    with pytest.raises(OptionError, match=r"git\.example is not the hub, which is 127\.0\.0\.1:8000 or hf\.co"):
         finding.named("https://git.example/some/repo")
 
 

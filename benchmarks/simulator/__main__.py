@@ -160,9 +160,10 @@ Traces of the demo pair, recorded by `python -m benchmarks.simulator.record` on 
 by the target itself; *copy* (repeat or rewrite a dialogue), *hard* (the words of answers in random order) and the
 pieces of *mix* (60 tokens of each of the three in turn) are texts that the target is made to say. A guess of the
 draft model costs {step:g} of a plain step. Every figure is tokens per plain step's time: the speedup over plain
-decoding. *Trees* are grown only where passes of 8 tokens are cheap: elsewhere they are chains. *Well calibrated* is our controller with a calibration that has seen the very trace. The *best fixed* choice
-is picked with hindsight among the draft model, our look-up, and the look-up with the draft model where it has nothing,
-at K = 0 to {longest}. The *clairvoyant* knows the text and drafts only what is right; nobody can reach it.
+decoding. *Trees* are grown only where passes of 8 tokens are cheap: elsewhere they are chains. *Well calibrated* is our
+controller with a calibration that has seen the very trace. The *best fixed* choice is picked with hindsight among the
+draft model, our look-up, and the look-up with the draft model where it has nothing, at K = 0 to {longest}. The
+*clairvoyant* knows the text and drafts only what is right; nobody can reach it.
 
 """
 
