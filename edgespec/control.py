@@ -159,9 +159,7 @@ class Adaptive:
 
     def observe(self, round: Round) -> None:  # noqa: A002
         self._tokens = _MEMORY * self._tokens + len(round.tokens)
-        # One hiccup of the machine can take as long as a hundred rounds, and says nothing of drafts.
-        verifying = min(round.verify_seconds, _HICCUP * self.prices.price(round.width, round.held))
-        steps = (verifying + round.draft_seconds) / self.prices.plain(round.held)
+        steps = self._steps_of(round)
         self._steps = _MEMORY * self._steps + steps
         self._guard.observe(len(round.tokens), steps)
         if round.draft and self._hopeful:
@@ -180,6 +178,15 @@ class Adaptive:
             self.calibration.learn((candidates.cells[node], hit) for node, hit in tried.items())
             for earner in self._priced:
                 earner.observe([t for t in trials if t.drafter == earner.drafter.name and t.rank == 0])
+
+    def _steps_of(self, round: Round) -> float:  # noqa: A002
+        """What a round took, in plain steps of that time."""
+        plain = self.prices.plain(round.held)
+        if not round.draft:  # whatever it took, plain decoding would have spent the same
+            return 1 + round.draft_seconds / plain
+        # One hiccup of the machine can take as long as a hundred rounds, and says nothing of drafts.
+        verifying = min(round.verify_seconds, _HICCUP * self.prices.price(round.width, round.held))
+        return (verifying + round.draft_seconds) / plain
 
     @property
     def _hopeful(self) -> bool:

@@ -72,7 +72,7 @@ def test_the_purchase_is_the_best_of_all_prefixes_at_todays_rate(seed: int) -> N
         draft = controller.choose(drawing(), 15)
         right = int(random.geometric(0.3)) - 1
         path = range(min(right, len(draft)))
-        controller.observe(bought(draft, path, *range(len(path)), 63, seconds=float(random.uniform(0.4, 0.9))))
+        controller.observe(bought(draft, path, *range(len(path)), 63, 63, seconds=float(random.uniform(0.4, 0.9))))
     rate, reach, expected = controller.rate(1.0), 1.0, 0.0
     assert rate > 1
     gains, yields = [0.0], [1 / rate]
@@ -403,16 +403,16 @@ def test_the_surcharge_of_a_tree_is_followed() -> None:
 
 
 def test_the_rate_is_what_rounds_earn_of_late_and_at_least_the_plain_one() -> None:
-    controller = Adaptive([], Prices([0.5] * 16))
+    controller, five = Adaptive([], Prices([0.5] * 16)), Draft.chain((1, 1, 1, 1, 1), "a")
     assert controller.rate(0.5) == 2.0
     for _ in range(300):
-        controller.observe(bought(Draft(), (), 1, 1, 1, 1, 1, 1, seconds=0.75, drafting=0.25))
+        controller.observe(bought(five, range(5), *five.tokens, 9, seconds=0.75, drafting=0.25))
     assert controller.rate(0.5) == pytest.approx(6.0)
     assert controller.rate(1.0) == pytest.approx(3.0), "a machine that is slower now is so for all"
     for _ in range(300):
         controller.observe(bought(Draft(), (), 1, seconds=100.0))
-    assert controller.rate(0.5) == 2.0
-    assert controller.rate(0.25) == 4.0
+    assert controller.rate(0.5) == pytest.approx(2.0, rel=0.02)
+    assert controller.rate(0.25) == pytest.approx(4.0, rel=0.02)
 
 
 # --- fixed
@@ -575,6 +575,17 @@ def test_a_hiccup_of_the_machine_is_no_loss_by_drafts() -> None:
         seconds = 200.0 if n == 20 else Q8_0[len(draft)]
         controller.observe(bought(draft, range(len(draft)), *draft.tokens, 63, seconds=seconds))
     assert lengths == [3] * 100
+
+
+def test_hiccups_of_plain_passes_are_no_loss_by_drafts() -> None:
+    """Every thirtieth takes three times as long: that alone once made pauses of most rounds."""
+    random = np.random.default_rng(0)
+    controller = Adaptive([book((1, 0.3))], Prices(DEAR))
+    for n in range(300):
+        draft = controller.choose(drawing(), 15)
+        assert not draft
+        assert not controller._guard.pausing
+        controller.observe(bought(draft, (), 63, seconds=3.0 if n % 30 == 0 else float(random.uniform(0.98, 1.02))))
 
 
 @pytest.mark.parametrize("verify", RULES)
