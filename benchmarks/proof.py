@@ -1,6 +1,6 @@
 """docs/benchmarks.md: `edgespec bench` on the demo pair, and on its target made larger without changing what it says.
 
-    python -m benchmarks.proof CHECKPOINT [--llama-server PATH] [--limit 3] --work DIR --out docs/benchmarks.md
+    python -m benchmarks.proof CHECKPOINT [--llama-server PATH] [--limit 6] --work DIR --out docs/benchmarks.md
 
 CHECKPOINT is that of the demo pair's target. Models and answers stay in DIR: what was made or answered there is not
 made or answered again.
@@ -68,7 +68,7 @@ class Job(NamedTuple):
 @click.argument("checkpoint", type=click.Path(path_type=Path, exists=True))
 @click.option("--llama-server", type=FILE, help="To compare with")
 @click.option("--work", type=click.Path(path_type=Path), required=True)
-@click.option("--limit", default=3, show_default=True, help="Questions of each category")
+@click.option("--limit", default=6, show_default=True, help="Questions of each category")
 @click.option("--out", type=click.Path(path_type=Path))
 def main(checkpoint: Path, llama_server: Path | None, work: Path, limit: int, out: Path | None) -> None:
     """Print the page, or write it."""
@@ -198,7 +198,8 @@ def _losses(runs: Sequence[tuple[Job, Run]]) -> Iterator[str]:
     yield (
         f"\nThe demo pair itself ({with_bounds(small)}) has next to nothing to gain: a pass of 15 million parameters "
         "takes half a millisecond, and a draft costs as much. On a model of some size it does not pay where the text "
-        "cannot be guessed, where wide passes are dear (four bits on a processor), or where answers are of a few words."
+        "cannot be guessed, where passes over two or four tokens are dear (eight bits here), or where answers are of a "
+        "few words."
     )
 
 
