@@ -200,6 +200,7 @@ def test_prices_are_kept_and_recalled(own_cache: Path) -> None:
         {"rows": {"64": [*STAIRS[:-1], [1.0]]}},
         {"rows": {"64": [*STAIRS[:-1], None]}},
         {"rows": {"64": [None, *STAIRS[1:]]}},
+        {"rows": {"512": [1.0, *[None] * 14, 9.0]}},
         {"rows": {"64": STAIRS[:-1]}},
     ],
 )

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from ..backends import Session
 from ..cache import Shelf
 from .measuring import WIDTHS, restless
-from .prices import Prices
+from .prices import BASE, Prices
 from .table import Row
 
 _VERSION = 3
@@ -24,7 +24,7 @@ def recall(session: Session) -> Prices | None:
     rows = {context: row[: session.widest] for context, row in _read(session).items() if _calm(row)}
     wanted = max(1, min(WIDTHS, session.widest, session.context - 1))
     rows = {context: row for context, row in rows.items() if set(row) != {None}}
-    base = rows[min(rows)] if rows else ()
+    base = rows.get(BASE, ())
     if len(base) < wanted or base[0] is None or base[-1] is None:
         return None
     return Prices.of(rows)
