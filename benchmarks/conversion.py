@@ -106,6 +106,7 @@ def write_checkpoint(folder: Path, graph: Decoder) -> None:
     """A bf16 checkpoint of random weights in three shards."""
     config = {
         "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
         "vocab_size": graph.vocabulary,
         "hidden_size": graph.hidden,
         "intermediate_size": graph.ffn,
@@ -189,11 +190,14 @@ class Cost(NamedTuple):
 def _cost(command: Sequence[str | Path]) -> Cost:
     """Of a process."""
     began = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise click.ClickException(f"{command[0]} failed with {process.returncode}")
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            said.seek(0)
+            last = said.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
+            raise click.ClickException(f"{command[0]} failed with {process.returncode}: {last}")
     return Cost(time.perf_counter() - began, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
 
 
