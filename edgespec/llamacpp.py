@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from .amx import disable_amx
 from .errors import MissingPackage
 
 _LOG = logging.getLogger("edgespec.llama")
@@ -36,6 +37,7 @@ def bindings() -> Any:
             f"llama-cpp-python cannot be loaded ({error}); install it with `pip install llama-cpp-python`"
         ) from error
     low.llama_log_set(_log_callback(low), None)
+    disable_amx(low)
     low.llama_backend_init()
     return low
 

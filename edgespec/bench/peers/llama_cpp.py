@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
+from ... import amx
 from .child import Child, Engine
 from .setup import Absent, Setup
 
@@ -26,5 +27,5 @@ def start(name: str, setup: Setup) -> Child:
     title, lookup = _CONFIGURATIONS[name]
     if not setup.target.is_file():
         raise Absent(f"{name} runs GGUF files, and {setup.target} is none; give one as the target")
-    given = {"target": str(setup.target.resolve()), "lookup": lookup}
+    given = {"target": str(setup.target.resolve()), "lookup": lookup, "amx": amx.__file__}
     return Child(Engine(name, title, "llama_cpp", sys.executable, given, ("logit_bias",)), setup)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import codecs
+import runpy
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -19,6 +20,7 @@ def load(given: Mapping[str, Any]) -> tuple[Callable[..., float], str]:
     import llama_cpp  # noqa: PLC0415
     from llama_cpp.llama_speculative import LlamaPromptLookupDecoding  # noqa: PLC0415
 
+    runpy.run_path(given["amx"])["disable_amx"](llama_cpp.llama_cpp)
     lookup = given["lookup"]
     llama = llama_cpp.Llama(
         given["target"],

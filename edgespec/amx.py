@@ -1,0 +1,80 @@
+"""Keep ggml off the AMX tile instructions. It imports nothing of edgespec: a peer of the benchmark runs it by its path.
+
+Builds of ggml by GCC keep an uninitialised tile configuration on the stack (the compiler removes the stores) and die by
+SIGSEGV in the first matrix product on processors with AMX (llama.cpp issue 20824, pull request 26954). Only server
+processors have AMX. ggml falls back to its AVX-512 kernels, which keep the same repacked weights as elsewhere.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_CPU = 0  # enum ggml_backend_dev_type
+_SMALL = 2048  # bytes, MINSIGSTKSZ: less than a signal frame with tile registers takes
+_DISABLED = 2  # SS_DISABLE
+
+
+class _SignalStack(ctypes.Structure):
+    """stack_t of signal.h on Linux."""
+
+    _fields_ = (("pointer", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
+
+
+def disable_amx(low: Any) -> None:
+    """Make ggml choose its weight layouts without AMX, once, before a model is loaded.
+
+    ggml asks the kernel for the tile registers when its CPU buffer types are first listed, and does without AMX if the
+    kernel refuses. Linux refuses while a thread has a signal stack too small for them, so the list is made under one.
+    """
+    library = getattr(low, "_lib", None)  # the bindings declare none of these functions
+    has_amx = getattr(library, "ggml_cpu_has_amx_int8", None)
+    if sys.platform == "linux" and has_amx is not None and has_amx():
+        with _small_signal_stack(), _silent_stderr():
+            _list_buffer_types(library)
+
+
+def _list_buffer_types(library: Any) -> None:
+    for name in ("ggml_backend_dev_by_type", "ggml_backend_dev_backend_reg", "ggml_backend_reg_get_proc_address"):
+        getattr(library, name).restype = ctypes.c_void_p
+    device = ctypes.c_void_p(library.ggml_backend_dev_by_type(_CPU))
+    registry = ctypes.c_void_p(library.ggml_backend_dev_backend_reg(device))
+    address = library.ggml_backend_reg_get_proc_address(registry, b"ggml_backend_dev_get_extra_bufts")
+    if address:
+        ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(address)(device)
+
+
+@contextmanager
+def _small_signal_stack() -> Iterator[None]:
+    libc = ctypes.CDLL(None)
+    memory = ctypes.create_string_buffer(_SMALL)
+    before = _SignalStack()
+    libc.sigaltstack(ctypes.byref(_SignalStack(ctypes.addressof(memory), 0, _SMALL)), ctypes.byref(before))
+    try:
+        yield
+    finally:
+        if not before.pointer:
+            before.flags = _DISABLED
+        libc.sigaltstack(ctypes.byref(before), None)
+
+
+@contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """ggml reports the refusal on the C library's stderr, which is not buffered."""
+    try:
+        before = os.dup(2)
+    except OSError:  # a process without a standard error
+        yield
+        return
+    null = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(null, 2)
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+        os.close(null)

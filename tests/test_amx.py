@@ -1,0 +1,65 @@
+"""ggml does without AMX, whose kernels crash in builds by GCC; elsewhere nothing is touched."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from edgespec.amx import _list_buffer_types, _SignalStack, disable_amx
+from edgespec.llamacpp import bindings
+
+
+def test_a_machine_with_amx_decodes_a_quantized_model(demo: dict[str, Any]) -> None:
+    library = bindings()._lib
+    if sys.platform != "linux" or not library.ggml_cpu_has_amx_int8():
+        pytest.skip("this ggml was built for a processor without AMX")
+    program = (
+        "import sys\nfrom pathlib import Path\n"
+        "from edgespec.backends import Device, Interrupt, open_model\n"
+        "open_model(Path(sys.argv[1]), Device(threads=1), Interrupt()).session(256).decode([1, 2, 3])\n"
+        "print('decoded')\n"
+    )
+    run = [sys.executable, "-c", program, str(demo["target"])]
+    ended = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "decoded\n", "")
+
+
+def test_the_signal_stack_and_stderr_are_as_before(capfd: pytest.CaptureFixture[str]) -> None:
+    if sys.platform != "linux":
+        pytest.skip("signal stacks are Linux's here")
+    before, after = _SignalStack(), _SignalStack()
+    libc = ctypes.CDLL(None)
+    libc.sigaltstack(None, ctypes.byref(before))
+    disable_amx(bindings())
+    libc.sigaltstack(None, ctypes.byref(after))
+    os.write(2, b"heard")
+    assert (after.pointer, after.size) == (before.pointer, before.size)
+    assert capfd.readouterr().err == "heard"
+
+
+def test_an_engine_that_declares_nothing_is_left_alone() -> None:
+    disable_amx(SimpleNamespace())
+    disable_amx(SimpleNamespace(_lib=SimpleNamespace(ggml_cpu_has_amx_int8=lambda: 0)))
+
+
+def test_ggml_lists_no_amx_buffers() -> None:
+    library = bindings()._lib
+    if sys.platform != "linux" or not hasattr(library, "ggml_cpu_has_amx_int8"):
+        pytest.skip("no CPU backend of ggml is linked in")
+    _list_buffer_types(library)
+    library.ggml_backend_dev_by_type.restype = ctypes.c_void_p
+    device = ctypes.c_void_p(library.ggml_backend_dev_by_type(0))
+    registry = ctypes.c_void_p(library.ggml_backend_dev_backend_reg(device))
+    address = library.ggml_backend_reg_get_proc_address(registry, b"ggml_backend_dev_get_extra_bufts")
+    types = ctypes.CFUNCTYPE(ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)(address)(device)
+    library.ggml_backend_buft_name.restype = ctypes.c_char_p
+    names = []
+    while types and types[len(names)]:
+        names.append(library.ggml_backend_buft_name(ctypes.c_void_p(types[len(names)])))
+    assert b"AMX" not in names
