@@ -62,11 +62,11 @@ class Fixed:
     def __init__(self, drafters: Sequence[Drafter], k: int) -> None:
         if k < 0:
             raise OptionError(f"k is {k}; it must be 0 (plain decoding) or more, or auto")
-        self.drafters = tuple(drafters)
+        self.drafters = tuple(drafters) if k else ()
         self.k = k
 
     def choose(self, drawing: Drawing, limit: int) -> Draft:
-        for drafter in self.drafters if self.k and limit > 0 else ():
+        for drafter in self.drafters if limit > 0 else ():
             drafter.begin(drawing)
             if guesses := straight(drafter, drawing, min(self.k, limit)):
                 q = [guess.q for guess in guesses if guess.q is not None]

@@ -128,7 +128,7 @@ class Engine:
                 yield event
         except Interrupted:
             reason = "cancelled"
-        yield Finished(reason, tally.stats(self._prices.plain(len(context)) if self._prices else None))
+        yield Finished(reason, tally.stats())
 
     def _prefill(self, context: Sequence[int], cached: int) -> None:
         self._target.rollback(cached)
@@ -139,7 +139,7 @@ class Engine:
         started = time.perf_counter()
         drawing = Drawing(self._verifier, request.sampling, context, self._vocabulary.ends)
         draft = self._controller.choose(drawing, self._limit(request, context, tally))
-        drafting, held = time.perf_counter() - started, len(self._target.tokens)
+        drafting, held = self._speculating(started), len(self._target.tokens)
         acceptance, seconds = self._verify(draft, drawing)
         said = (*(draft.tokens[node] for node in acceptance.path), acceptance.token)
         tokens, spans, reason = self._cut(said, request, text, tally.tokens)
@@ -149,8 +149,9 @@ class Engine:
             reason = "context"
         if reason is not None and not text.stopped:
             spans += text.flush()
-        self._observe(round_)
-        tally.add(round_, time.perf_counter() - started)
+        plain_price = self._prices.plain(held) if self._prices is not None else None
+        observing = self._observe(round_)
+        tally.add(round_, time.perf_counter() - started, drafting + observing, plain_price)
         return Text("".join(span.text for span in spans), tokens, round_, tuple(spans)), reason
 
     def _limit(self, request: Request, context: Sequence[int], tally: Tally) -> int:
@@ -186,9 +187,16 @@ class Engine:
                 return tuple(said[:i]), spans, "length"
         return tuple(said), spans, None
 
-    def _observe(self, round: Round) -> None:  # noqa: A002
+    def _observe(self, round: Round) -> float:  # noqa: A002
+        """Learn from a round; the seconds that plain decoding would not have spent on it."""
         if self._prices is not None and round.draft.is_chain:
             self._prices.observe(round.width, round.held, round.verify_seconds)
+        started = time.perf_counter()
         self._controller.observe(round)
         for drafter in self._controller.drafters:
             drafter.observe(round)
+        return self._speculating(started)
+
+    def _speculating(self, started: float) -> float:
+        """Seconds since `started` if there is a drafter to ask; without one they are plain decoding's own."""
+        return time.perf_counter() - started if self._controller.drafters else 0.0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from dataclasses import dataclass, field
 
+from .baseline import Baseline
 from .types import Round
 
-_ENOUGH = 3  # plain steps that say more of their price than what was known before
+_ENOUGH = 30  # tokens whose time tells two speeds apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +16,8 @@ class Stats:
     """The figures of one generation.
 
     Seconds are spent in rounds, without the prompt and without the time the reader of the events took.
-    `plain_tokens_per_second` is what plain decoding reaches here: by the plain steps of this very generation where
-    there were some, else by the price of one, as measured and since corrected. `speedup` is over that, None where
-    neither is known.
+    `plain_tokens_per_second` is what plain decoding would have reached for the same tokens at the same time (see
+    `Baseline`), None where that is not known.
     """
 
     prompt: int
@@ -55,8 +54,9 @@ class Stats:
 
     @property
     def speedup(self) -> float | None:
+        """Over plain decoding; exactly 1 for plain decoding itself, None for fewer than 30 tokens."""
         plain = self.plain_tokens_per_second
-        return self.tokens_per_second / plain if plain and self.tokens else None
+        return self.tokens_per_second / plain if plain and self.tokens >= _ENOUGH else None
 
 
 @dataclass
@@ -75,16 +75,21 @@ class Tally:
     #: Rounds by how deep a draft was tried, and by how deep it was accepted.
     tried: Counter[int] = field(default_factory=Counter)
     reached: Counter[int] = field(default_factory=Counter)
-    plain: list[float] = field(default_factory=list)
+    baseline: Baseline = field(default_factory=Baseline)
 
-    def add(self, round: Round, seconds: float) -> None:  # noqa: A002
-        """Count a round that took `seconds` in all."""
+    def add(
+        self,
+        round: Round,  # noqa: A002
+        seconds: float,
+        speculating: float = 0.0,
+        plain_price: float | None = None,
+    ) -> None:
+        """Count a round that took `seconds` in all, see `Baseline.add`."""
+        self.baseline.add(round, seconds, speculating, plain_price)
         self.tokens += len(round.tokens)
         self.seconds += seconds
         self.engine_seconds += round.verify_seconds + round.draft_seconds
         self.lengths[len(round.draft)] += 1
-        if round.width == 1:
-            self.plain.append(seconds - round.draft_seconds)
         if round.draft:
             self.drafted.update(round.draft.drafters)
             self.accepted.update(round.draft.drafters[node] for node in round.path)
@@ -92,10 +97,9 @@ class Tally:
             self.reached[depth] += 1
             self.tried[depth + ((round.path[-1] if depth else -1) in round.draft.parents)] += 1
 
-    def stats(self, plain_seconds: float | None) -> Stats:
-        """The figures now; `plain_seconds` is the price of a plain step."""
-        if len(self.plain) >= _ENOUGH:
-            plain_seconds = statistics.median(self.plain)
+    def stats(self) -> Stats:
+        """The figures now."""
+        plain = self.baseline.seconds
         return Stats(
             prompt=self.prompt,
             cached=self.cached,
@@ -106,7 +110,7 @@ class Tally:
             accepted=self.accepted.total(),
             seconds=self.seconds,
             engine_seconds=self.engine_seconds,
-            plain_tokens_per_second=1 / plain_seconds if plain_seconds else None,
+            plain_tokens_per_second=self.tokens / plain if plain else None,
             by_drafter={name: (n, self.accepted[name]) for name, n in sorted(self.drafted.items())},
             k_histogram=dict(sorted(self.lengths.items())),
             by_depth=tuple(

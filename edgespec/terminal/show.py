@@ -13,6 +13,7 @@ from ..runtime import Runtime
 from ..stats import Stats
 from ..text import Span
 
+_PLAIN_ROUNDS = 8  # of an answer, by which plain decoding's speed counts as measured in it
 _BARS = "▁▂▃▄▅▆▇█"
 # What a model says must not steer the terminal: control characters show as pictures of themselves.
 _CONTROL = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {
@@ -100,7 +101,8 @@ def _speed(stats: Stats) -> str:
     speed = f"{stats.tokens_per_second:.1f} tokens/s"
     if plain is None or speedup is None:
         return speed
-    return f"{speed}, measured {speedup:.2f}x plain decoding ({plain:.1f} tokens/s)"
+    measured = "measured" if stats.k_histogram.get(0, 0) >= _PLAIN_ROUNDS else "about"
+    return f"{speed}, {measured} {speedup:.2f}x plain decoding ({plain:.1f} tokens/s)"
 
 
 def _histogram(lengths: dict[int, int]) -> str:
