@@ -99,20 +99,34 @@ class Candidates:
             reach.append(cell.value * reach[parent] if parent >= 0 else cell.value)
         return reach
 
-    def by_text(self, said: Sequence[int]) -> Iterator[Trial]:
-        """Every guess that can be judged by the text that was committed: right if it says the same."""
+    def trials(self, said: Sequence[int], bought: Sequence[int], accepted: int) -> list[Trial]:
+        """The guesses that this round proved right or wrong.
+
+        Args:
+            said: the tokens that were committed.
+            bought: the nodes that were verified; a chain where any of them was drawn from a distribution.
+            accepted: how many of these were accepted.
+        """
+        return [*self._by_text(said), *self._by_path(bought, accepted)]
+
+    def _by_text(self, said: Sequence[int]) -> Iterator[Trial]:
+        """Point masses, bought or not: right if the text says the same.
+
+        Every verifier accepts a point mass as often as the target says that token, so the text is a fair judge.
+        """
         node: int | None = -1
         for depth, token in enumerate(said):
             if node is None:
                 return
             for drafter, rank, _, child in self._spoke[node + 1]:
-                yield Trial(drafter, rank, depth, child, self.tokens[child] == token)
+                if self._q[child] is None:
+                    yield Trial(drafter, rank, depth, child, self.tokens[child] == token)
             node = self._children[node + 1].get(token)
 
-    def by_path(self, nodes: Sequence[int], accepted: int) -> Iterator[Trial]:
-        """The guesses of a chain of `nodes` that were tried, of which the first `accepted` were accepted."""
-        for depth, node in enumerate(nodes[: accepted + 1]):
-            for drafter, rank, _, child in self._spoke[self.parents[node] + 1]:
+    def _by_path(self, bought: Sequence[int], accepted: int) -> Iterator[Trial]:
+        """Tokens drawn from a distribution: right if they were accepted, which says more than the text does."""
+        for depth, node in enumerate(bought[: accepted + 1]):
+            for drafter, rank, _, child in self._spoke[self.parents[node] + 1] if self._q[node] is not None else ():
                 if child == node:
                     yield Trial(drafter, rank, depth, node, depth < accepted)
 

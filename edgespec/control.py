@@ -172,8 +172,7 @@ class Adaptive:
             self.surcharge += 0.1 * (min(extra, 2 * self.surcharge) - self.surcharge)
         if self._growth is not None:
             candidates = self._growth.candidates
-            by_text = candidates.by_text(round.tokens)
-            trials = list(by_text if self._trims else candidates.by_path(self._nodes, len(round.path)))
+            trials = candidates.trials(round.tokens, self._nodes, len(round.path))
             tried = {trial.node: trial.hit for trial in trials}
             self.calibration.learn((candidates.cells[node], hit) for node, hit in tried.items())
             for earner in self._priced:

@@ -247,40 +247,54 @@ def test_q_stays_with_a_token_that_was_drawn(drawn_first: bool) -> None:
 
 # --- evidence
 
+Q = Distribution(np.array([1, 2, 3, 4]), np.full(4, 0.25))
 
-def spoken() -> Candidates:
-    """Two drafters: 1 or 2 first; after 1 both say 3, then one says 4; after 2 one says 3."""
+
+def spoken(q: Distribution | None = None) -> Candidates:
+    """Two drafters: 1 or 2 first; after 1 both say 3, then one says 4; after 2 one says 3. All drawn from `q`."""
     candidates = Candidates(Calibration())
-    candidates.add(-1, "a", [Guess(1, 0.9), Guess(2, 0.1)])
-    candidates.add(-1, "b", [Guess(2, 0.8)])
-    candidates.add(0, "a", [Guess(3, 0.9)])
-    candidates.add(0, "b", [Guess(3, 0.9)])
-    candidates.add(2, "a", [Guess(4, 0.9)])
-    candidates.add(1, "b", [Guess(3, 0.9)])
+    candidates.add(-1, "a", [Guess(1, 0.9, q), Guess(2, 0.1, q)])
+    candidates.add(-1, "b", [Guess(2, 0.8, q)])
+    candidates.add(0, "a", [Guess(3, 0.9, q)])
+    candidates.add(0, "b", [Guess(3, 0.9, q)])
+    candidates.add(2, "a", [Guess(4, 0.9, q)])
+    candidates.add(1, "b", [Guess(3, 0.9, q)])
     return candidates
 
 
-def test_by_the_text_every_guess_is_judged_whose_parents_were_right() -> None:
+def test_by_the_text_every_point_mass_is_judged_whose_parents_were_right() -> None:
+    """Bought or not, and whatever was accepted."""
     first = [Trial("a", 0, 0, 0, True), Trial("a", 1, 0, 1, False), Trial("b", 0, 0, 1, False)]
     second = [Trial("a", 0, 1, 2, True), Trial("b", 0, 1, 2, True)]
-    assert list(spoken().by_text([1, 3, 4])) == [*first, *second, Trial("a", 0, 2, 3, True)]
-    assert list(spoken().by_text([1, 3, 9])) == [*first, *second, Trial("a", 0, 2, 3, False)]
-    assert list(spoken().by_text([1, 3])) == [*first, *second], "the text ended: nothing is known of what followed"
-    assert list(spoken().by_text([1, 9, 4])) == [*first, *(t._replace(hit=False) for t in second)], (
+    assert spoken().trials([1, 3, 4], [], 0) == [*first, *second, Trial("a", 0, 2, 3, True)]
+    assert spoken().trials([1, 3, 9], [], 0) == [*first, *second, Trial("a", 0, 2, 3, False)]
+    assert spoken().trials([1, 3], [], 0) == [*first, *second], "the text ended: nothing is known of what followed"
+    assert spoken().trials([1, 9, 4], [], 0) == [*first, *(t._replace(hit=False) for t in second)], (
         "behind a mistake nothing was tried; as misses they would make long drafts look hopeless"
     )
-    assert list(spoken().by_text([9, 3, 4])) == [t._replace(hit=False) for t in first]
+    assert spoken().trials([9, 3, 4], [], 0) == [t._replace(hit=False) for t in first]
     other = [Trial("a", 0, 0, 0, False), Trial("a", 1, 0, 1, True), Trial("b", 0, 0, 1, True)]
-    assert list(spoken().by_text([2, 3, 7, 7, 7])) == [*other, Trial("b", 0, 1, 4, True)]
-    assert list(spoken().by_text([])) == []
+    assert spoken().trials([2, 3, 7, 7, 7], [], 0) == [*other, Trial("b", 0, 1, 4, True)]
+    assert spoken().trials([], [], 0) == []
 
 
-def test_by_the_path_only_what_was_bought_and_tried_is_judged() -> None:
+def test_by_the_path_what_was_drawn_is_judged_if_it_was_bought_and_tried() -> None:
     first = Trial("a", 0, 0, 0, True)
     second = [Trial("a", 0, 1, 2, True), Trial("b", 0, 1, 2, True)]
-    assert list(spoken().by_path([0, 2, 3], 3)) == [first, *second, Trial("a", 0, 2, 3, True)]
-    assert list(spoken().by_path([0, 2, 3], 2)) == [first, *second, Trial("a", 0, 2, 3, False)]
-    assert list(spoken().by_path([0, 2, 3], 1)) == [first, *(t._replace(hit=False) for t in second)]
-    assert list(spoken().by_path([0, 2, 3], 0)) == [first._replace(hit=False)]
-    assert list(spoken().by_path([1], 1)) == [Trial("a", 1, 0, 1, True), Trial("b", 0, 0, 1, True)]
-    assert list(spoken().by_path([], 0)) == [], "an unbought guess is neither right nor wrong"
+    assert spoken(Q).trials([1, 3, 4], [0, 2, 3], 3) == [first, *second, Trial("a", 0, 2, 3, True)]
+    assert spoken(Q).trials([1, 3, 4], [0, 2, 3], 2) == [first, *second, Trial("a", 0, 2, 3, False)]
+    assert spoken(Q).trials([1, 3, 4], [0, 2, 3], 1) == [first, *(t._replace(hit=False) for t in second)]
+    assert spoken(Q).trials([1, 3, 4], [0, 2, 3], 0) == [first._replace(hit=False)]
+    assert spoken(Q).trials([1, 3, 4], [1], 1) == [Trial("a", 1, 0, 1, True), Trial("b", 0, 0, 1, True)]
+    assert spoken(Q).trials([1, 3, 4], [], 0) == [], "an unbought draw is neither right nor wrong"
+
+
+def test_a_point_mass_beside_a_draw_is_judged_by_the_text() -> None:
+    """Under rejection too: what a look-up guesses at the place of a drawn token, and where nothing was bought."""
+    candidates = Candidates(Calibration())
+    candidates.add(-1, "model", [Guess(1, 0.9, Q)])
+    candidates.add(-1, "lookup", [Guess(2, 0.9)])
+    candidates.add(1, "lookup", [Guess(3, 0.9)])
+    refused = [Trial("lookup", 0, 0, 1, True), Trial("lookup", 0, 1, 2, True), Trial("model", 0, 0, 0, False)]
+    assert candidates.trials([2, 3], [0], 0) == refused
+    assert candidates.trials([1, 3], [0], 1) == [Trial("lookup", 0, 0, 1, False), Trial("model", 0, 0, 0, True)]

@@ -294,38 +294,45 @@ def test_a_second_best_that_is_right_is_no_merit_of_the_first() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_what_was_not_bought_is_evidence_where_the_text_decides(rule: str) -> None:
-    """Under `match` a guess is right or wrong, bought or not; under rejection it is neither."""
+def test_point_masses_that_were_not_bought_are_judged_by_the_text(rule: str) -> None:
+    """Under rejection they once were not: a look-up that had missed once was never bought again, and so never judged."""
     controller = Adaptive([book((5, 0.5), (6, 0.9))], Prices(DEAR))
     for _ in range(20):
         draft = controller.choose(drawing(rule=rule), 15)
         assert not draft
         controller.observe(bought(draft, (), 7))
     cell, behind = (controller.calibration.cell("lookup", 0, ALONE, sure) for sure in (0.5, 0.9))
-    assert (cell.value < 0.2) == (rule == "match")
-    assert (cell.rate.tries == 0) == (rule == "rejection")
+    assert cell.value < 0.2
     assert behind.rate.tries == 0, "behind a mistake nothing was tried"
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_acceptance_is_learned_as_it_is_judged(rule: str) -> None:
-    """By the text under `match`; under rejection by what was accepted, though the text was cut before it (a stop
-    string) or says, in a correction, the very token that was refused."""
-    controller = Adaptive([book((5, 0.5))], Prices(FREE))
+def test_a_look_up_that_missed_is_used_again_once_it_is_right(rule: str) -> None:
+    """Misleading quotes, then a copy."""
+    controller = Adaptive([book((5, 0.8), (6, 0.8), (7, 0.8))], Prices(Q8_0))
+    lengths = []
+    for n in range(120):
+        draft = controller.choose(drawing(rule=rule), 15)
+        truth = (5, 6, 7, 8) if n >= 40 else (9,)
+        path = range(len(draft) if n >= 40 else 0)
+        controller.observe(bought(draft, path, *truth[: len(path) + 1]))
+        lengths.append(len(draft))
+    assert sum(lengths[20:40]) == 0
+    assert min(lengths[100:]) == 3
 
-    def value() -> float:
-        return controller.calibration.cell("lookup", 0, ALONE, 0.5).value
 
-    before = value()
-    draft = controller.choose(drawing(rule=rule), 15)
-    assert draft
-    controller.observe(bought(draft, (0,)))
-    assert (value() > before) == (rule == "rejection")
-    before = value()
-    draft = controller.choose(drawing(rule=rule), 15)
-    controller.observe(bought(draft, (), 5))
-    assert (value() > before) == (rule == "match")
-    assert (value() < before) == (rule == "rejection")
+def test_draws_are_learned_as_they_are_judged() -> None:
+    """By what was accepted, though the text was cut before it (a stop string) or says, in a correction, the very token
+    that was refused."""
+    controller = Adaptive(
+        [book((5, 0.5), name="model", step_price=0.01, q=True)], Prices(FREE), clock=Clock().perf_counter
+    )
+    cell = controller.calibration.cell("model", 0, ALONE, 0.5)
+    for path, said, hits in (((0,), (), 1.0), ((), (5,), 0.99)):
+        draft = controller.choose(drawing(rule="rejection"), 15)
+        assert draft
+        controller.observe(bought(draft, path, *said))
+        assert cell.rate.hits == pytest.approx(hits)
 
 
 def test_a_plain_step_for_the_price_teaches_nothing_else() -> None:
@@ -735,7 +742,7 @@ def test_rejection_keeps_its_distribution(monkeypatch: pytest.MonkeyPatch, curve
         rounds = [event.round for event in events if isinstance(event, Text)]
         said.append(tuple(token for r in rounds for token in r.tokens)[:3])
         names |= {name for r in rounds for name in r.draft.drafters}
-    assert names == {"lookup", "model", "lookup+model"}
+    assert names == {"model", "lookup+model", *(["lookup"] if curve[1] > 1.1 else [])}
     expected: dict[tuple[int, ...], float] = {}
     for text in np.ndindex(3, 3, 3):
         path = [prompt[-1], *text]
