@@ -18,6 +18,7 @@ from .candidates import Candidates
 from .drafters import Drafter
 from .earnings import Earnings
 from .errors import OptionError
+from .explorer import Explorer
 from .growth import Growth
 from .guard import Guard
 from .prices import Prices
@@ -99,7 +100,8 @@ class Adaptive:
     probed now and then; its token is compared with what the target says anyway and need not be bought.
 
     That nothing is slower than plain decoding rests on plain steps timed live: one is taken when the machine changed
-    its pace, and after a while without. Where speculation as a whole loses all the same, it pauses.
+    its pace, and after a while without. Where speculation as a whole loses all the same, it pauses. Prices of wide
+    passes that are too high are found by buying one now and then, see `Explorer`.
 
     Args:
         trees: whether the target's session takes trees. They are grown where wide passes are cheap enough.
@@ -126,8 +128,9 @@ class Adaptive:
         self._tokens = 0.0
         self._steps = 0.0  # the time they took, in plain steps of that time: a machine may change its pace
         self._guard = Guard()
-        self._since_draft = 0
-        self._patience = _PLAIN_EVERY
+        self._explorer = Explorer()
+        self._exploring = False
+        self._believed: Sequence[float] = ()  # prices of the round that explores
         self._growth: Growth | None = None
         self._nodes: list[int] = []
         self._trims = True
@@ -138,7 +141,7 @@ class Adaptive:
         return max(1.0, self._tokens / self._steps if self._steps else 0.0) / plain
 
     def choose(self, drawing: Drawing, limit: int) -> Draft:
-        self._growth = None
+        self._growth, self._exploring = None, False
         limit = min(limit, self.prices.widest - 1)
         if limit < 1 or self._paused(drawing) or self.prices.unsure(1) or self.prices.unseen(1) >= _PLAIN_EVERY:
             return Draft()
@@ -161,12 +164,12 @@ class Adaptive:
         self._tokens = _MEMORY * self._tokens + len(round.tokens)
         steps = self._steps_of(round)
         self._steps = _MEMORY * self._steps + steps
-        self._guard.observe(len(round.tokens), steps)
-        if round.draft and self._hopeful:
-            self._patience *= 2
-        self._since_draft = 0 if round.draft else self._since_draft + 1
-        if not self.prices.drifted:
-            self._patience = _PLAIN_EVERY
+        if self._exploring:
+            pace = round.verify_seconds / self._believed[len(round.draft)] if round.draft else None
+            self._explorer.explored(steps - len(round.tokens), pace)
+        if not (self._exploring and round.draft):  # what exploring may lose is bounded by itself
+            self._guard.observe(len(round.tokens), steps)
+        self._explorer.observe()
         if not round.draft.is_chain:
             extra = max(0.0, round.verify_seconds - self.prices.price(round.width, round.held))
             self.surcharge += 0.1 * (min(extra, 2 * self.surcharge) - self.surcharge)
@@ -187,11 +190,6 @@ class Adaptive:
         verifying = min(round.verify_seconds, _HICCUP * self.prices.price(round.width, round.held))
         return (verifying + round.draft_seconds) / plain
 
-    @property
-    def _hopeful(self) -> bool:
-        """Whether to buy what would pay were the machine not out of pace: that it has recovered shows nowhere else."""
-        return self.prices.drifted and self._since_draft >= self._patience
-
     def _paused(self, drawing: Drawing) -> bool:
         """Whether the guard wants a plain step, told whether it still does right to."""
         if self._guard.listening:
@@ -201,9 +199,13 @@ class Adaptive:
     def _market(self, drawing: Drawing, limit: int) -> Growth:
         """An empty tree, and what it may cost to grow."""
         held = len(drawing.context) - 1
-        curve = (self.prices.calm(held) if self._hopeful else self.prices.curve(held))[: limit + 1]
+        curve = self.prices.curve(held)[: limit + 1]
         candidates, trees = Candidates(self.calibration), self.surcharge if self._trees and self._flat(held) else None
-        return Growth(candidates, drawing, self._free, curve, self.rate(curve[0]), trees)
+        rate = self.rate(curve[0])
+        if self._explorer.due:
+            self._exploring, self._believed, trees = True, curve, None
+            curve = self._explorer.doubted(curve)
+        return Growth(candidates, drawing, self._free, curve, rate, trees)
 
     def _flat(self, held: int) -> bool:
         """Whether wide passes cost so little that second guesses are worth asking for."""

@@ -23,9 +23,10 @@ from .drafters.model import ModelDrafter
 from .drafters.words import WordsDrafter
 from .errors import ModelError, VocabularyMismatch
 from .learned import Learned
+from .machine import OtherPrograms
 from .memory import Memory
 from .pair import Pair, Speculation
-from .prices import Prices, keep, measure, recall, refresh
+from .prices import Prices, keep, measure, recall, refresh, restless
 from .runtime import Runtime
 
 #: Told what is being measured and the share done, from 0 to 1.
@@ -151,6 +152,9 @@ def _priced(session: Session, what: str, on_progress: OnProgress | None) -> Pric
         refresh(session, prices)
         return prices
     tell = on_progress or (lambda _what, _share: None)
-    prices = Prices(measure(session, lambda share: tell(what, share)).timed)
+    with OtherPrograms() as others:
+        curve = measure(session, lambda share: tell(what, share))
+    prices = Prices(curve.timed)
+    prices.trusted = not (others.busy or restless(curve))
     keep(session, prices)
     return prices

@@ -19,6 +19,11 @@ from .template import ChatTemplate, Message, checked
 from .text import to_text
 from .verify import verifier
 
+_BUSY = (
+    "other programs were busy while passes were timed, so drafts may pay less than they could; they are timed again at "
+    "the next start"
+)
+
 
 class Runtime:
     """A target with its drafters. One answer at a time; `cancel` and `close` may come from any thread."""
@@ -67,7 +72,8 @@ class Runtime:
     @property
     def notices(self) -> Sequence[str]:
         """What the user should know of how the models were loaded: where that is not as asked for."""
-        return [notice for model in self._pair.models for notice in model.notices]
+        notices = [notice for model in self._pair.models for notice in model.notices]
+        return notices if self.prices.trusted else [*notices, _BUSY]
 
     @property
     def step_prices(self) -> dict[str, float]:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from .backends import Device, Interrupt, Session, context_length, open_model, require_same_tokens
 from .errors import ModelError, OptionError
+from .machine import OtherPrograms
 from .prices import BASE, Clock, Curve, Prices, filler, keep, measure, measure_here, restless
 
 WIDEST = 32  #: widths measured are 1 to this many tokens
@@ -217,13 +218,15 @@ def _measure_short(session: Session, drafting: Session | None, threads: int, job
     """The price curve at the cache length of every load, and the draft's step."""
     what = f"measuring with {threads} thread{'s' * (threads > 1)}"
     first = job.part(0, 0.9 if drafting is not None else 1)
-    curve = measure(session, first.teller(what), widest=WIDEST, budget=first.budget, clock=job.clock)
-    _keep(session, Prices(curve.timed))
+    with OtherPrograms() as others:
+        curve = measure(session, first.teller(what), widest=WIDEST, budget=first.budget, clock=job.clock)
+    _keep(session, Prices(curve.timed), others)
     step = None
     if drafting is not None:
         rest = job.part(0.9, 1)
-        stepping = Prices(measure(drafting, rest.teller(what), budget=rest.budget, clock=job.clock).timed)
-        _keep(drafting, stepping)
+        with OtherPrograms() as others:
+            stepping = Prices(measure(drafting, rest.teller(what), budget=rest.budget, clock=job.clock).timed)
+        _keep(drafting, stepping, others)
         step = stepping.plain()
     return Measured(threads, {}, step).with_row(BASE, curve)
 
@@ -238,15 +241,16 @@ def _measure_long(session: Session, known: Measured, job: _Job) -> Iterator[Meas
         if not _fill(session, filler(session, context), job.clock, until):
             return
         budget = (until - job.clock()) / (len(contexts) - i)
-        curve = measure_here(session, tell, widest=WIDEST, budget=_MEASURING * budget, clock=job.clock)
+        with OtherPrograms() as others:
+            curve = measure_here(session, tell, widest=WIDEST, budget=_MEASURING * budget, clock=job.clock)
         known = known.with_row(context, curve)
-        _keep(session, Prices.of({context: curve}))
+        _keep(session, Prices.of({context: curve}), others)
         yield known
 
 
-def _keep(session: Session, prices: Prices) -> None:
-    if not restless(prices.curve()):
-        keep(session, prices)
+def _keep(session: Session, prices: Prices, others: OtherPrograms) -> None:
+    prices.trusted = not (others.busy or restless(prices.curve()))
+    keep(session, prices)
 
 
 def _fill(session: Session, tokens: Sequence[int], clock: Clock, until: float) -> bool:

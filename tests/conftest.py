@@ -12,6 +12,7 @@ import pytest
 
 from edgespec.backends import Device, Interrupt, Model, open_model
 from edgespec.converters import convert
+from edgespec.machine import OtherPrograms
 
 from . import checkpoints
 
@@ -36,6 +37,14 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGESPEC_CACHE", str(folder))
         yield folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quiet() -> Iterator[None]:
+    """Prices are kept whatever else runs beside the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OtherPrograms, "busy", property(lambda _self: False))
+        yield
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ FLOORS = [
     {"spelling"},
     {"prices", "calibration", "template", "drafters"},
     {"candidates"},
-    {"growth", "earnings", "guard"},
+    {"growth", "earnings", "guard", "explorer"},
     {"control", "memory", "learned"},
     {"engine"},
     {"pair"},

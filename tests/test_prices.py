@@ -181,7 +181,8 @@ def test_prices_are_kept_and_recalled(own_cache: Path) -> None:
         {"version": 0},
         {"version": 1},
         {"version": 2},
-        {"version": 4},
+        {"version": 3},  # may have been measured beside busy programs
+        {"version": 5},
         {"identity": "another"},
         {"rows": []},
         {"rows": {}},

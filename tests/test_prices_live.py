@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from edgespec.prices import WIDTHS, Prices
+from edgespec.backends.toy import ToySession, ngram_rule
+from edgespec.prices import WIDTHS, Prices, keep, recall
 
 #: llama.cpp's Q8_0: t(n)/t(1) for n = 1..16.
 Q8_0 = (1.0, 1.5, 1.8, 1.8, 2.8, 3.0, 3.0, 2.9, 3.6, 3.8, 4.0, 4.1, 4.6, 4.8, 5.0, 5.2)
@@ -333,3 +334,48 @@ def test_rescaling_is_today_s_machine_and_not_what_is_kept() -> None:
         assert list(prices.curve()) == pytest.approx([factor * s for s in Q8_0])
         assert list(prices.rows()[64]) == pytest.approx([kept * s for s in Q8_0])
         assert prices.unsure(4) == (factor != 1.1)
+
+
+@pytest.mark.parametrize("factor", [2.0, 4.0])
+def test_one_cheap_pass_corrects_all_widths_not_yet_seen(factor: float) -> None:
+    """Of prices measured too dear nothing else would be bought, so nothing else would correct them."""
+    prices = Prices([1.0, *(factor * seconds for seconds in Q8_0[1:])])
+    prices.observe(4, 100, Q8_0[3])
+    assert list(prices.curve()) == pytest.approx(list(Q8_0))
+
+
+def test_longer_caches_follow_what_shorter_ones_taught() -> None:
+    prices = Prices([1.0, *(2 * seconds for seconds in Q8_0[1:])])
+    prices.observe(4, 100, Q8_0[3])
+    prices.observe(1, 1000, 1.0)
+    assert prices.price(8, 1000) == pytest.approx(Q8_0[7])
+
+
+@pytest.mark.parametrize(("n", "seconds"), [(4, 1.4), (4, 0.3), (1, 0.5)])
+def test_only_a_wide_pass_that_is_much_cheaper_and_possible_is_news(n: int, seconds: float) -> None:
+    """By noise it may be a little cheaper; cheaper than a plain step it cannot be."""
+    prices = Prices(Q8_0)
+    prices.observe(n, 100, seconds)
+    assert list(prices.curve()) == list(Q8_0)
+
+
+def test_a_width_that_was_seen_is_corrected_by_several_passes_only() -> None:
+    prices = Prices(Q8_0)
+    prices.observe(4, 100, Q8_0[3])
+    prices.observe(4, 100, 1.0)
+    assert list(prices.curve()) == list(Q8_0)
+    prices.observe(8, 100, 1.2)
+    assert prices.price(4) == Q8_0[3]
+    assert prices.price(8) == pytest.approx(1.2)
+
+
+def test_prices_kept_too_dear_are_corrected_for_the_next_run(own_cache: object) -> None:
+    session = ToySession(ngram_rule(5), 64)
+    keep(session, Prices([1.0, *(2 * seconds for seconds in Q8_0[1:])]))
+    found = recall(session)
+    assert found is not None
+    found.observe(4, 60, Q8_0[3])
+    keep(session, found)
+    healed = recall(session)
+    assert healed is not None
+    assert list(healed.curve()) == pytest.approx(list(Q8_0))

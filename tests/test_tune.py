@@ -112,6 +112,14 @@ def test_a_wider_pass_that_takes_half_of_a_narrower_one_is_noise() -> None:
     assert restless([10.0, 2.0, 12.0])
 
 
+def test_a_wide_pass_that_takes_more_than_as_many_plain_steps_is_noise() -> None:
+    """A first start beside two busy programs once kept such prices."""
+    assert restless([1.0, 3.1, 3.2])
+    assert restless([1.0, None, 9.0, 9.0, 9.0])
+    assert not restless([1.0, 2.2, 3.2, 4.5])
+    assert not restless([None, 3.0, 9.0])
+
+
 def test_thread_counts_and_cache_lengths_worth_measuring() -> None:
     assert [thread_counts(n) for n in (1, 2, 4, 6, 8)] == [[1], [1, 2], [1, 2, 3, 4], [1, 2, 3, 5, 6], [1, 2, 4, 6, 8]]
     assert cache_lengths(64) == []

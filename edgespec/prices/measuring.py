@@ -148,6 +148,14 @@ class _Measurement:
         return Curve(bridged(timed), (n for n, seconds in enumerate(timed, 1) if seconds is None))
 
 
-def restless(curve: Sequence[float]) -> bool:
-    """Whether something else ran while this was measured: a wider pass that takes half of a narrower one is none."""
-    return any(seconds < 0.5 * max(curve[:n]) for n, seconds in enumerate(curve) if n)
+def restless(curve: Row) -> bool:
+    """Whether something else ran while this was measured: a wider pass that takes half of a narrower one is none, nor
+    is one that takes half as much again as so many plain steps. None where a width was not measured."""
+    widest, plain = 0.0, curve[0]
+    for n, seconds in enumerate(curve, 1):
+        if seconds is None:
+            continue
+        if seconds < 0.5 * widest or (plain is not None and seconds > 1.5 * n * plain):
+            return True
+        widest = max(widest, seconds)
+    return False

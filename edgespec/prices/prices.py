@@ -15,6 +15,8 @@ _CALM = 0.12  # log; a level nearer than this is the machine as it was
 _SHAPE = 0.3  # log; a drift of wider passes that plain steps deny, and is no more, was of the widths seen only
 _REFIT = 16  # passes of a width between looks at what they say of longer caches
 _TAUGHT = 3  # passes that make a price worth keeping
+_POSSIBLE = 0.7  # of a plain step; no wide pass takes less
+_NEWS = 0.35  # log; so much cheaper than measured one pass is by no accident
 _RELEVEL = 3  # passes after which a kind's level is known again
 
 
@@ -44,6 +46,9 @@ class Prices:
     def _set(self, table: Table) -> None:
         self.widest = table.widest
         self.changed = False  #: whether passes taught anything worth keeping
+        self.trusted = (
+            True  #: whether they were measured on a quiet machine; else they serve until they are measured anew
+        )
         self._table = table
         self._calm: Table | None = None  # the table before a drift
         self._known = {(row, n) for row, known in table.rows.items() for n, s in enumerate(known, 1) if s is not None}
@@ -121,12 +126,14 @@ class Prices:
         if not 1 <= n <= self.widest or not 0 < seconds < math.inf:
             return
         self._rounds += 1
-        self._last[n] = self._rounds
         seen = Pass(self._table.row_for(context), n, math.log(seconds / self.price(n, context)), self._rounds)
         cell, kind = self._cell(seen.row, n), self._plain if n == 1 else self._wide
         cell.seen += 1
         self._curve = None
         self.changed = True
+        if n > 1 and n not in self._last and self._calm is None and seconds > _POSSIBLE * self.plain(context):
+            seen = self._confirm(seen)
+        self._last[n] = self._rounds
         if kind.relearning is not None:
             kind.hear(seen.surprise)
             self._settle()
@@ -138,6 +145,21 @@ class Prices:
                 self._drift(kind, drift, kind.onset(drift))
             elif proved is not None:
                 self._learn(kind, proved)
+
+    def _confirm(self, seen: Pass) -> Pass:
+        """Compare the first pass of a width with what was measured before; the pass at the prices that follow.
+
+        It may have been measured beside another program. A price that is too low corrects itself; one that is too high
+        keeps its pass from being bought. So one pass that is much cheaper is believed, of all widths not yet seen.
+        """
+        if seen.surprise >= -_NEWS:
+            return seen
+        for n in range(2, self.widest + 1):
+            if (seen.row, n) in self._known and n not in self._last:
+                self._table.move(seen.row, n, seen.surprise)
+        self._table.refit()
+        self._curve = None
+        return seen._replace(surprise=0.0)
 
     def rows(self) -> dict[int, tuple[float | None, ...]]:
         """What is worth keeping, see `Table`: the machine without its company."""

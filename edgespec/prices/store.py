@@ -12,7 +12,7 @@ from .measuring import WIDTHS, restless
 from .prices import BASE, Prices
 from .table import Row
 
-_VERSION = 3
+_VERSION = 4  # 3 kept what was measured beside busy programs
 
 
 def recall(session: Session) -> Prices | None:
@@ -21,7 +21,7 @@ def recall(session: Session) -> Prices | None:
     None, too, where fewer widths were measured than this session takes: it was a smaller one then. What cannot be a
     machine's prices, for something stood still or ran beside it meanwhile, is as if it were not there.
     """
-    rows = {context: row[: session.widest] for context, row in _read(session).items() if _calm(row)}
+    rows = {context: row[: session.widest] for context, row in _read(session).items() if not restless(row)}
     wanted = max(1, min(WIDTHS, session.widest, session.context - 1))
     rows = {context: row for context, row in rows.items() if set(row) != {None}}
     base = rows.get(BASE, ())
@@ -33,13 +33,15 @@ def recall(session: Session) -> Prices | None:
 def keep(session: Session, prices: Prices) -> None:
     """Keep what `prices` know of the machine without company, for the next run.
 
-    What another process kept meanwhile of cache lengths and widths that these do not know stays, and what cannot be a
-    machine's prices is not kept. A cache that cannot
-    be written costs a measurement, never an error.
+    What another process kept meanwhile of cache lengths and widths that these do not know stays. What cannot be a
+    machine's prices is not kept, nor is what was measured beside busy programs. A cache that cannot be written costs a
+    measurement, never an error.
     """
+    if not prices.trusted:
+        return
     rows: dict[int, Row] = dict(_read(session))
     for context, row in prices.rows().items():
-        if not _calm(row):
+        if restless(row):
             continue
         before = rows.get(context, ())
         known = (before[i] if s is None and i < len(before) else s for i, s in enumerate(row))
@@ -60,11 +62,6 @@ def _read(session: Session) -> Mapping[int, Row]:
         if all(rows.values()) and min(rows, default=1) > 0:
             return rows
     return {}
-
-
-def _calm(row: Row) -> bool:
-    """Whether these may be prices, as far as they are known."""
-    return not restless([seconds for seconds in row if seconds is not None])
 
 
 def _seconds(kept: object) -> float | None:

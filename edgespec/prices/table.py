@@ -99,9 +99,10 @@ class Table:
         self._rows[row][n - 1] *= math.exp(by)
         if row in self._seen:
             self._seen[row].add(n)
-        elif row == self._first and n in self._gaps:
-            self._gaps.remove(n)
-            self._measured[row][n - 1] = self._rows[row][n - 1]
+            return
+        self._measured[row][n - 1] = self._rows[row][n - 1]  # what is not known at longer caches follows
+        if row == self._first:
+            self._gaps.discard(n)
 
     def scaled(self, plain: float, wide: float) -> Table:
         """Plain steps and wider passes dearer by the logs given."""
