@@ -43,8 +43,6 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> LlamaModel:
         MissingPackage: llama-cpp-python is not installed.
         ModelFileError: the file is missing, truncated, malformed or no GGUF; the message may quote llama.cpp's loader.
     """
-    if path.exists() and not path.is_file():  # opening a pipe would wait for its other end
-        raise ModelFileError(f"{path} is not a regular file; give the path of a .gguf file")
     try:
         with path.open("rb") as file:
             magic = file.read(4)

@@ -31,6 +31,7 @@ _TOKENIZERS = ("llama", "gpt2", "gemma4", "plamo2")
 _F32, _F64 = 0, 28
 #: Types of enum ggml_type that no matrix product takes: Q8_1, Q8_K, the whole numbers and F64.
 _NO_MATRICES = (9, 15, 24, 25, 26, 27, _F64)
+_QUERIES = re.compile(r"blk\.(\d+)\.attn_(qkv|q|q_a|q_b|kv_a_mqa)\.weight")
 _PART = re.compile(r"(.*)-00001-of-(\d{5})\.gguf", re.DOTALL)
 
 
@@ -54,6 +55,7 @@ def _faults(head: Header) -> Iterator[str]:
     yield from _part_faults(head)
     yield from _out_of_range(head)
     yield from _heads(head)
+    yield from _projections(head)
     yield from _rotations(head)
     yield from _experts(head)
     yield from _vocabulary(head)
@@ -94,7 +96,8 @@ def _heads(head: Header) -> Iterator[str]:
     key = head.key("attention.head_count")
     heads = head.by_layer("attention.head_count") or (0,)
     if heads[0] <= 0:
-        if any(".attn_" in name for name in head.tensors):
+        recurs = any(".ssm." in key for key in head.fields)  # its first layer may have no heads
+        if not recurs and any(".attn_" in name for name in head.tensors):
             yield f"{key} is missing or 0, but there are tensors of attention"
         return
     width = head.number("embedding_length")
@@ -106,14 +109,27 @@ def _heads(head: Header) -> Iterator[str]:
             yield f"{key} is {all_}, which is not a multiple of {key}_kv, {shared}"
 
 
+def _projections(head: Header) -> Iterator[str]:
+    """Some families' loaders do without the tensors that give a layer's queries, and then read from address 0."""
+    given = {found[1] for name in head.tensors if (found := _QUERIES.fullmatch(name)) is not None}
+    shared = head.by_layer("attention.head_count_kv") or ()
+    for name in head.tensors:
+        layer = name.removeprefix("blk.").removesuffix(".attn_output.weight")
+        if not layer.isdecimal() or layer in given:
+            continue
+        if int(layer) >= len(shared) or shared[int(layer)]:  # in a linear layer of Nemotron's it is 0
+            yield f"the tensors of layer {layer} include attn_output, but neither attn_qkv nor attn_q"
+
+
 def _rotations(head: Header) -> Iterator[str]:
     heads = head.by_layer("attention.head_count")
     width = head.number("attention.key_length") or (head.number("embedding_length") // heads[0] if heads else 0)
     for suffix in ("", "_swa"):
         key = f"rope.dimension_count{suffix}"
         limit = head.number(f"attention.key_length{suffix}") or width
-        if limit and head.number(key) > limit:
-            yield f"{head.key(key)} is {head.number(key)}, more than the {limit} of a head"
+        rotated = head.number(key) or limit
+        if limit and not (0 < rotated <= limit and rotated % 2 == 0):
+            yield f"{head.key(key)} is {rotated}; it must be even, and at most the {limit} of a head"
 
 
 def _experts(head: Header) -> Iterator[str]:
