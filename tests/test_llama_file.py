@@ -127,6 +127,7 @@ MALFORMED: dict[str, tuple[str, dict[str, Any]]] = {
         {"fields": {"llama.attention.head_count": (U32, 4), "llama.attention.head_count_kv": (U32, 3)}},
     ),
     "rotations wider than a head": ("at most the 16", {"fields": {"llama.rope.dimension_count": (U32, 18)}}),
+    "no rotations": ("dimension_count is 0", {"fields": {"llama.rope.dimension_count": (U32, 0)}}),
     "an odd number of rotations": ("is 15; it must be even", {"fields": {"llama.rope.dimension_count": (U32, 15)}}),
     "an unknown scaling of positions": ("is 'su'; it must", {"fields": {"llama.rope.scaling.type": (TEXT, "su")}}),
     "too many experts": ("expert_count is 4096", {"fields": {"llama.expert_count": (U32, 4096)}}),
@@ -256,7 +257,7 @@ def test_mutants_end_no_process(tmp_path: Path) -> None:
     for number in range(60):
         data = bytearray(sound.read_bytes())
         for _ in range(1 + number % 3):
-            data[draw.integers(8, length)] = draw.choice((0, 1, 255, draw.integers(256)))
+            data[draw.integers(8, length)] = draw.choice([0, 1, 255, int(draw.integers(256))])
         (mutants / f"bytes-{number}.gguf").write_bytes(data)
     run = [sys.executable, "-I", "-c", USING, str(mutants)]
     environment = {**os.environ, "GGML_NO_BACKTRACE": "1", "OMP_NUM_THREADS": "1"}

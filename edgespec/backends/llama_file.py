@@ -2,7 +2,7 @@
 
 llama.cpp ends the process by an assertion, a division by zero or an access out of bounds where values in a file
 contradict each other. It reports other faults (a missing key, a value of another type, a tensor of another shape)
-as errors; those are left to it.
+as errors, and with `llamacpp` most assertions while it loads; those are left to it.
 """
 
 from __future__ import annotations
@@ -127,8 +127,9 @@ def _rotations(head: Header) -> Iterator[str]:
     for suffix in ("", "_swa"):
         key = f"rope.dimension_count{suffix}"
         limit = head.number(f"attention.key_length{suffix}") or width
-        rotated = head.number(key) or limit
-        if limit and not (0 < rotated <= limit and rotated % 2 == 0):
+        stated = head.fields.get(head.key(key))
+        rotated = stated if isinstance(stated, int) else limit
+        if limit and not (0 < rotated <= limit and rotated % 2 == 0):  # of none, ggml goes on for ever
             yield f"{head.key(key)} is {rotated}; it must be even, and at most the {limit} of a head"
 
 
