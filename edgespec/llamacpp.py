@@ -83,7 +83,8 @@ def captured_errors() -> Iterator[list[str]]:
 @cache
 def _log_callback(low: Any) -> Any:
     def keep(level: int, text: bytes, _data: object) -> None:
-        line = text.decode("utf-8", "replace").strip()
+        decoded = text.decode("utf-8", "replace")  # of a file's own texts too: they may hold line ends and escapes
+        line = "".join(each if each.isprintable() else " " for each in decoded).strip()
         if not line or line == ".":  # dots that draw a bar of progress
             return
         _LOG.debug("%s", line)

@@ -47,6 +47,9 @@ FIELDS: Fields = {
 }
 
 
+BYTE_PAIRS: Fields = {"tokenizer.ggml.model": (TEXT, "gpt2"), "tokenizer.ggml.merges": (ARRAY, ["a b"])}
+
+
 @cache
 def tensors() -> Mapping[str, np.ndarray[Any, Any]]:
     draw = np.random.default_rng(0)
@@ -112,6 +115,8 @@ MALFORMED: dict[str, tuple[str, dict[str, Any]]] = {
     "no vocabulary": ("is 'none'", {"fields": {"tokenizer.ggml.model": (TEXT, "none")}}),
     "no vocabulary by its other name": ("is 'no_vocab'", {"fields": {"tokenizer.ggml.model": (TEXT, "no_vocab")}}),
     "no vocabulary behind a zero byte": ("is 'none", {"fields": {"tokenizer.ggml.model": (TEXT, "none\0llama")}}),
+    "text cut at spaces": ("is 'whitespace'", {"fields": {**BYTE_PAIRS, "tokenizer.ggml.pre": (TEXT, "whitespace")}}),
+    "a window of 2^31": ("window is 2147483647", {"fields": {"llama.attention.sliding_window": (U32, (1 << 31) - 1)}}),
     "no tokens": ("tokens is missing or empty", {"fields": {"tokenizer.ggml.tokens": None}}),
     "tokens that are numbers": (
         "tokens is missing or empty",
@@ -178,6 +183,23 @@ def test_the_file_itself_is_sound(tmp_path: Path, demo: dict[str, Path]) -> None
     model.close()
     for path in demo.values():
         check(path)
+
+
+def test_what_a_file_calls_things_stays_on_one_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "tiny.gguf", {"an\n\x1b[2Jepsilon": (F32, -1.0)})
+    with pytest.raises(ModelFileError, match="epsilon is -1") as caught:
+        check(path)
+    assert str(caught.value).isprintable()
+    path = write(path, {**BYTE_PAIRS, "tokenizer.ggml.pre": (TEXT, "a\n\x1bb")})
+    with pytest.raises(ModelFileError, match="unknown pre-tokenizer") as caught:
+        load(path)
+    assert str(caught.value).isprintable()
+
+
+def test_a_model_whose_first_layer_has_no_heads(tmp_path: Path) -> None:
+    """As in models with recurrent layers, which are refused later and for that."""
+    none = (U32, 0)
+    check(write(tmp_path / "tiny.gguf", {"llama.attention.head_count": none, "llama.ssm.state_size": (U32, 16)}))
 
 
 def test_empty_tokens_are_no_duplicates(tmp_path: Path) -> None:
@@ -325,9 +347,8 @@ def test_texts_that_are_no_utf8(tmp_path: Path) -> None:
 def test_a_start_without_its_token(tmp_path: Path) -> None:
     """The file asks for a token at the start, and has none."""
     fields: Fields = {
-        "tokenizer.ggml.model": (TEXT, "gpt2"),
+        **BYTE_PAIRS,
         "tokenizer.ggml.pre": (TEXT, "chatglm-bpe"),
-        "tokenizer.ggml.merges": (ARRAY, ["a b"]),
         "tokenizer.ggml.add_bos_token": (TRUTH, True),
         "tokenizer.ggml.add_eos_token": (TRUTH, True),
     }

@@ -23,14 +23,16 @@ _RANGES = {
     "block_count": (1, 512),
     "context_length": (1, _INT32),
     "embedding_length": (1, _INT32),
-    "attention.sliding_window": (0, _INT32),
+    "attention.sliding_window": (0, 1 << 24),  # more makes llama.cpp allocate gigabytes
     "expert_count": (0, 1024),
 }
 _SCALINGS = ("none", "linear", "yarn", "longrope")
 _TOKENIZERS = ("llama", "gpt2", "gemma4", "plamo2")
+_LONGEST = 400  # characters of a message about a file, whose names may be long
 _F32, _F64 = 0, 28
 #: Types of enum ggml_type that no matrix product takes: Q8_1, Q8_K, the whole numbers and F64.
 _NO_MATRICES = (9, 15, 24, 25, 26, 27, _F64)
+_TABLE = "ffn_gate_tid2eid.weight"  # whole numbers: the experts of each token
 _QUERIES = re.compile(r"blk\.(\d+)\.attn_(qkv|q|q_a|q_b|kv_a_mqa)\.weight")
 _PART = re.compile(r"(.*)-00001-of-(\d{5})\.gguf", re.DOTALL)
 
@@ -48,7 +50,8 @@ def check(path: Path) -> None:
         others = (path.with_name(f"{first[1]}-{number:05d}-of-{first[2]}.gguf") for number in numbers)
         faults += [_part_faults(header(other)) for other in others if other.exists()]
     if (fault := next(chain(*faults), None)) is not None:
-        raise ModelFileError(f"{path} cannot be loaded: {fault}; download or convert it again")
+        shown = "".join(each if each.isprintable() else "\ufffd" for each in fault[:_LONGEST])
+        raise ModelFileError(f"{path} cannot be loaded: {shown}; download or convert it again")
 
 
 def _faults(head: Header) -> Iterator[str]:
@@ -73,7 +76,7 @@ def _part_faults(head: Header) -> Iterator[str]:
         flat = math.prod(tensor.shape) == max(tensor.shape, default=1) or name.endswith(("norm.weight", ".bias"))
         if flat and tensor.kind != _F32 and name.endswith((".weight", ".bias")):
             yield f"the tensor {name} is of type {tensor.kind}; one of its kind must be of type {_F32} (F32)"
-        elif tensor.kind in _NO_MATRICES and name.endswith(".weight"):
+        elif tensor.kind in _NO_MATRICES and name.endswith(".weight") and not name.endswith(_TABLE):
             yield f"the tensor {name} is of type {tensor.kind}, which matrices of weights cannot have"
 
 
@@ -122,8 +125,8 @@ def _projections(head: Header) -> Iterator[str]:
 
 
 def _rotations(head: Header) -> Iterator[str]:
-    heads = head.by_layer("attention.head_count")
-    width = head.number("attention.key_length") or (head.number("embedding_length") // heads[0] if heads else 0)
+    heads = (head.by_layer("attention.head_count") or (0,))[0]
+    width = head.number("attention.key_length") or (head.number("embedding_length") // heads if heads > 0 else 0)
     for suffix in ("", "_swa"):
         key = f"rope.dimension_count{suffix}"
         limit = head.number(f"attention.key_length{suffix}") or width
@@ -148,6 +151,8 @@ def _vocabulary(head: Header) -> Iterator[str]:
     model = head.fields.get("tokenizer.ggml.model")
     if model not in _TOKENIZERS:
         yield f"tokenizer.ggml.model is {model!r:.40}; edgespec runs those with {', '.join(_TOKENIZERS)}"
+    if head.fields.get("tokenizer.ggml.pre") == "whitespace":  # then spaces reach what asserts that there are none
+        yield "tokenizer.ggml.pre is 'whitespace', which is of models that are not for text"
     tokens = [token.partition(b"\0")[0] for token in head.vocabulary.tokens]
     if not tokens:
         yield "tokenizer.ggml.tokens is missing or empty"
