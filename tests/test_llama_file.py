@@ -117,6 +117,7 @@ MALFORMED: dict[str, tuple[str, dict[str, Any]]] = {
     "no vocabulary behind a zero byte": ("is 'none", {"fields": {"tokenizer.ggml.model": (TEXT, "none\0llama")}}),
     "text cut at spaces": ("is 'whitespace'", {"fields": {**BYTE_PAIRS, "tokenizer.ggml.pre": (TEXT, "whitespace")}}),
     "a window of 2^31": ("window is 2147483647", {"fields": {"llama.attention.sliding_window": (U32, (1 << 31) - 1)}}),
+    "keys of a million": ("key_length is 1000000", {"fields": {"llama.attention.key_length": (U32, 10**6)}}),
     "no tokens": ("tokens is missing or empty", {"fields": {"tokenizer.ggml.tokens": None}}),
     "tokens that are numbers": (
         "tokens is missing or empty",

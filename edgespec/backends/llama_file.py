@@ -23,7 +23,9 @@ _RANGES = {
     "block_count": (1, 512),
     "context_length": (1, _INT32),
     "embedding_length": (1, _INT32),
-    "attention.sliding_window": (0, 1 << 24),  # more makes llama.cpp allocate gigabytes
+    # More makes llama.cpp allocate gigabytes.
+    "attention.sliding_window": (0, 1 << 24),
+    **{f"attention.{part}_length{kind}": (0, 1 << 13) for part in ("key", "value") for kind in ("", "_swa")},
     "expert_count": (0, 1024),
 }
 _SCALINGS = ("none", "linear", "yarn", "longrope")
