@@ -5,7 +5,9 @@ What runs models and what converts them share it: the log's callback is one for 
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,9 +39,33 @@ def bindings() -> Any:
             f"llama-cpp-python cannot be loaded ({error}); install it with `pip install llama-cpp-python`"
         ) from error
     low.llama_log_set(_log_callback(low), None)
+    _throw_failed_assertions(low)
     disable_amx(low)
     low.llama_backend_init()
     return low
+
+
+#: std::__throw_runtime_error(char const *) by platform: the C++ library, and how it exports the function.
+_THROWERS = {
+    "linux": ("libstdc++.so.6", "_ZSt21__throw_runtime_errorPKc"),
+    "darwin": ("/usr/lib/libc++.1.dylib", "_ZNSt3__121__throw_runtime_errorEPKc"),
+}
+
+
+def _throw_failed_assertions(low: Any) -> None:
+    """Make a failed assertion of ggml a C++ exception, where the platform's C++ library exports what throws one.
+
+    llama.cpp catches exceptions while it loads a model and opens a context, and reports the failure. Anywhere else
+    nothing catches it, and the process ends as without this.
+    """
+    try:
+        library, symbol = _THROWERS[sys.platform]
+        throw = getattr(ctypes.CDLL(library), symbol)
+        install = low._lib.ggml_set_abort_callback  # the bindings do not declare it
+    except (KeyError, OSError, AttributeError):
+        return
+    install.argtypes, install.restype = (ctypes.c_void_p,), ctypes.c_void_p
+    install(ctypes.cast(throw, ctypes.c_void_p))
 
 
 @contextmanager
@@ -57,7 +83,8 @@ def captured_errors() -> Iterator[list[str]]:
 @cache
 def _log_callback(low: Any) -> Any:
     def keep(level: int, text: bytes, _data: object) -> None:
-        line = text.decode("utf-8", "replace").strip()
+        decoded = text.decode("utf-8", "replace")  # of a file's own texts too: they may hold line ends and escapes
+        line = "".join(each if each.isprintable() else " " for each in decoded).strip()
         if not line or line == ".":  # dots that draw a bar of progress
             return
         _LOG.debug("%s", line)

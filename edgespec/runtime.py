@@ -17,6 +17,7 @@ from .prices import Prices
 from .sampling import Sampling
 from .template import ChatTemplate, Message, checked
 from .text import to_text
+from .tokens import checked_tokens
 from .verify import verifier
 
 _BUSY = (
@@ -119,9 +120,8 @@ class Runtime:
         """
         self._check_open()
         vocabulary = self.vocabulary
-        tokens = vocabulary.tokenize(prompt, start=True) if isinstance(prompt, str) else list(prompt)
-        if strange := [token for token in tokens if not 0 <= token < vocabulary.size]:
-            raise OptionError(f"no token {strange[0]}: the vocabulary has tokens 0 to {vocabulary.size - 1}")
+        given = vocabulary.tokenize(prompt, start=True) if isinstance(prompt, str) else prompt
+        tokens = checked_tokens(given, vocabulary.size)
         request = Request(tokens, sampling or Sampling(), max_tokens, _stops(stop))
         return self._generate(request, speculation)
 
@@ -170,8 +170,13 @@ class Runtime:
         self._pair.interrupt.set()
 
     def text(self, tokens: Sequence[int]) -> str:
-        """The text of `tokens`."""
-        return to_text(tokens, self.vocabulary.piece)
+        """The text of `tokens`.
+
+        Raises:
+            OptionError: one of them is no token of the vocabulary.
+        """
+        vocabulary = self.vocabulary
+        return to_text(checked_tokens(tokens, vocabulary.size), vocabulary.piece)
 
     def close(self) -> None:
         """End the answer under way and free everything. Closing twice does no harm."""

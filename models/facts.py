@@ -7,9 +7,9 @@ from pathlib import Path
 
 from edgespec.backends import Labels
 from edgespec.errors import HubError
+from edgespec.header import header
 
 from .finding import Source, vocabulary
-from .header import header
 from .sizes import Sizes, is_onnx, of_header, size_of, sizes
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from edgespec.backends import Labels, require_same_tokens
 from edgespec.errors import EdgespecError, OptionError
+from edgespec.header import header
 
-from .header import header
 from .listing import is_model, split_name, split_page
 from .registry import Entry, File, entries
 from .sizes import is_onnx, size_of

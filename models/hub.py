@@ -24,10 +24,10 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
 )
 
 from edgespec.errors import HubError
+from edgespec.header import Header, parsed
 
 from .faults import told
 from .growing import Coming, Growing, Silent
-from .header import Header, parsed
 from .listing import Choose, Listing, Remote, is_model
 
 _HEAD = 64 << 20  # bytes of a file asked for to read its head, which has 15 million where the vocabulary is largest

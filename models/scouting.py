@@ -12,10 +12,10 @@ from itertools import islice
 
 from edgespec.backends import Labels, require_same_tokens
 from edgespec.errors import HubError, ModelError, VocabularyMismatch
+from edgespec.header import Header
 
 from . import fit
 from .finding import TENTH, Source
-from .header import Header
 from .hub import Hub
 from .kin import kin
 from .listing import gguf, total

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .header import Header, header
+from edgespec.header import Header, header
 
 _ROWS = 512  # tokens of a prefill pass
 _JUDGED = 64  # rows of logits that are kept beside it
@@ -91,7 +91,7 @@ def _layers(head: Header, size: int, caches: Sequence[int]) -> Iterator[Layer]:
         yield from (Layer(each, cache) for cache in (*caches, 0))
         return
     weights, output = [0] * len(caches), 0
-    tensors = head.tensors(size)
+    tensors = head.tensor_sizes(size)
     for name, bytes_ in tensors.items():
         kind, _, following = name.partition(".")
         number = following.partition(".")[0]

@@ -16,9 +16,9 @@ import pytest
 
 from edgespec.backends import Device, Interrupt, open_model
 from edgespec.errors import ModelFileError, OptionError
+from edgespec.header import header
 from edgespec.models import fit
 from edgespec.models.fit import ALL, Asked, choose
-from edgespec.models.header import header
 from edgespec.models.memory import Gpu, Memory, memory, used_by_llamacpp
 from edgespec.models.sizes import Layer, Sizes, size_of, sizes
 
@@ -81,7 +81,7 @@ def test_a_head_says_what_the_reader_of_gguf_does(tmp_path: Path) -> None:
     theirs = gguf.GGUFReader(path)
     assert head.length == theirs.data_offset
     assert set(head.fields) | {"tokenizer.ggml.tokens"} == {key for key in theirs.fields if not key.startswith("GGUF.")}
-    assert head.tensors(path.stat().st_size) == {each.name: int(each.n_bytes) for each in theirs.tensors}
+    assert head.tensor_sizes(path.stat().st_size) == {each.name: int(each.n_bytes) for each in theirs.tensors}
 
 
 def test_heads_may_differ_by_layer(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_layers_and_output_are_counted_apart(tmp_path: Path, demo: dict[str, Pat
     found = sizes(demo["target"])
     assert len(found.layers) == 5
     assert len({layer.weights for layer in found.layers[:4]}) == 1
-    tensors = header(demo["target"]).tensors(demo["target"].stat().st_size)
+    tensors = header(demo["target"]).tensor_sizes(demo["target"].stat().st_size)
     output = tensors["output_norm.weight"] + tensors["token_embd.weight"]
     assert found.layers[-1] == Layer(output, copied=True)
     tied = written(tmp_path / "tied.gguf", shaped)
@@ -365,4 +365,4 @@ def test_a_file_that_ends_before_its_last_tensor(demo: dict[str, Path], tmp_path
     with pytest.raises(ModelFileError, match=r"is truncated: it lacks \d\.\d MB"):
         header(short)
     short.write_bytes(whole)
-    assert header(short).offsets
+    assert header(short).tensors

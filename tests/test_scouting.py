@@ -13,10 +13,10 @@ import pytest
 
 from edgespec import models
 from edgespec.errors import HubError, ModelFileError
+from edgespec.header import Header, header, parsed
 from edgespec.models import facts, finding, registry, scouting
 from edgespec.models.finding import Source
 from edgespec.models.growing import Coming
-from edgespec.models.header import Header, header, parsed
 from edgespec.models.hub import Hub
 from edgespec.models.kin import Kin, kin
 from edgespec.models.listing import Listing, Remote, gguf

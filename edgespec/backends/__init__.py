@@ -270,6 +270,8 @@ def _models_at(path: Path) -> list[tuple[str, Path]]:
     """The models that `path` names, each with its backend: one of a file, those in it of a folder."""
     if not path.exists():
         raise ModelFileError(f"no model at {path}; give the path of a {' or '.join(_SUFFIXES)} file")
+    if not path.is_file() and not path.is_dir():  # to open a pipe would wait for its other end
+        raise ModelFileError(f"{path} is a pipe or a device, not a file; give the path of a model file")
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     return [
         (backend, file)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import platform
 from collections.abc import Sequence
 from functools import cache
@@ -16,7 +17,10 @@ from typing import Any
 from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError
 from ..llamacpp import bindings, captured_errors
 from ..machine import physical_cores
+from ..sampling import Sampling
+from ..tokens import checked_tokens
 from . import Device, Interrupt
+from .llama_file import check
 from .llama_session import LlamaSession, Opened
 
 _CHUNK = 512  # tokens of one prefill pass; llama.cpp's own default
@@ -37,7 +41,7 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> LlamaModel:
 
     Raises:
         MissingPackage: llama-cpp-python is not installed.
-        ModelFileError: the file is missing, truncated or no GGUF; the message quotes llama.cpp's loader.
+        ModelFileError: the file is missing, truncated, malformed or no GGUF; the message may quote llama.cpp's loader.
     """
     try:
         with path.open("rb") as file:
@@ -49,6 +53,7 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> LlamaModel:
             f"{path} is not a GGUF file: it begins with {magic!r}, expected b'GGUF'; fetch it again, or convert a "
             "Hugging Face folder with `edgespec convert`"
         )
+    check(path)
     return LlamaModel(path, device, interrupt)
 
 
@@ -62,8 +67,13 @@ class LlamaVocabulary:
         self.size = int(low.llama_vocab_n_tokens(self._handle))
         bos = int(low.llama_vocab_bos(self._handle))
         self.bos = bos if bos >= 0 else None
-        template = low.llama_model_chat_template(model, None)
-        self.template: str | None = template.decode() if template else None
+        eos = int(low.llama_vocab_eos(self._handle))
+        # llama.cpp asserts that the tokens exist which the file asks to add.
+        self._has_ends = (bos >= 0 or not low.llama_vocab_get_add_bos(self._handle)) and (
+            eos >= 0 or not low.llama_vocab_get_add_eos(self._handle)
+        )
+        template: bytes | None = low.llama_model_chat_template(model, None)
+        self.template = template.decode("utf-8", "replace") if template else None
 
     @property
     def _vocab(self) -> Any:
@@ -77,10 +87,10 @@ class LlamaVocabulary:
 
     def tokenize(self, text: str, *, special: bool = False, start: bool = False) -> list[int]:
         encoded = text.encode("utf-8", "replace")  # lone surrogates, as pasted text may hold, have no UTF-8
-        room = len(encoded) + 8
+        room, add = len(encoded) + 8, start and self._has_ends
         while True:
             buffer = (self._low.llama_token * room)()
-            n = self._low.llama_tokenize(self._vocab, encoded, len(encoded), buffer, room, start, special)
+            n = self._low.llama_tokenize(self._vocab, encoded, len(encoded), buffer, room, add, special)
             if n >= 0:
                 return list(buffer[:n])
             room = -n
@@ -92,6 +102,7 @@ class LlamaVocabulary:
         return known
 
     def _read_piece(self, token: int) -> bytes:
+        (token,) = checked_tokens([token], self.size)
         room = 64
         while True:
             buffer = ctypes.create_string_buffer(room)
@@ -101,6 +112,7 @@ class LlamaVocabulary:
             room = -n
 
     def label(self, token: int) -> str:
+        (token,) = checked_tokens([token], self.size)
         text = self._low.llama_vocab_get_text(self._vocab, token)
         return text.decode("utf-8", "replace") if text else ""
 
@@ -115,8 +127,6 @@ class LlamaVocabulary:
 class LlamaModel:
     """The weights of a GGUF file."""
 
-    notices: Sequence[str] = ()
-
     def __init__(self, path: Path, device: Device, interrupt: Interrupt) -> None:
         low = bindings()
         self._low = low
@@ -130,8 +140,30 @@ class LlamaModel:
         self.vocabulary = LlamaVocabulary(low, self._model)
         self.trained_context = int(low.llama_model_n_ctx_train(self._model))
         self.description = f"{self.metadata('general.name') or path.stem} ({self._size()})"
-        stated = {field: self.metadata(f"general.sampling.{key}") for key, field in _SAMPLING_KEYS.items()}
-        self.sampling = {field: float(value) for field, value in stated.items() if value is not None}
+        self.sampling: dict[str, float] = {}
+        self._notices: list[str] = []
+        for key, field in _SAMPLING_KEYS.items():
+            self._take_sampling(f"general.sampling.{key}", field)
+        if "\ufffd" in (self.vocabulary.template or ""):
+            self._notices.append(f"the chat template of {path.name} is not UTF-8; its prompts may be wrong")
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """What of the file is not used as it stands."""
+        return tuple(self._notices)
+
+    def _take_sampling(self, key: str, field: str) -> None:
+        """What the file states for a field of `Sampling`, where that is a value that it may have."""
+        if (stated := self.metadata(key)) is None:
+            return
+        try:
+            number = float(stated)
+            value = int(number) if number.is_integer() and field == "top_k" else number
+            Sampling(**{field: value})  # type: ignore[arg-type]
+        except (ValueError, OptionError):
+            self._notices.append(f"{key} is {stated!r:.40}, which {field} cannot be: it is ignored")
+        else:
+            self.sampling[field] = value
 
     def _size(self) -> str:
         """Parameters and quantization: 7.6B, Q4_K - Medium."""
@@ -244,7 +276,7 @@ def _load(low: Any, path: Path, params: Any, interrupt: Interrupt) -> Any:
 
     params.progress_callback = go_on
     with captured_errors() as errors:
-        model = low.llama_model_load_from_file(str(path).encode(), params)
+        model = low.llama_model_load_from_file(os.fsencode(path), params)
     if model:
         return model
     if interrupt.is_set:

@@ -7,13 +7,14 @@ tokens and wants the whole file; this takes a tenth of one, and the first megaby
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from edgespec.errors import ModelFileError
+from .errors import ModelFileError
 
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _TEXT, _ARRAY = 8, 9
@@ -45,14 +46,21 @@ class Labels:
         return self.tokens[token].decode("utf-8", "replace")
 
 
+class Tensor(NamedTuple):
+    """A tensor's numbers by row, row by row and so on; its type, of enum ggml_type; where it begins after the head."""
+
+    shape: tuple[int, ...]
+    kind: int
+    offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a head says: `fields` but for long arrays, the vocabulary, and where each tensor begins after the head,
-    which is `length` bytes long."""
+    """What a head says: `fields` but for long arrays, the vocabulary, and its tensors. It is `length` bytes long."""
 
     fields: Mapping[str, Any]
     vocabulary: Labels
-    offsets: Mapping[str, int]
+    tensors: Mapping[str, Tensor]
     length: int
 
     @property
@@ -73,7 +81,7 @@ class Header:
 
     def number(self, key: str) -> int:
         """The whole number of the architecture's `key`, 0 where there is none."""
-        value = self.fields.get(self._key(key))
+        value = self.fields.get(self.key(key))
         return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
     @property
@@ -83,8 +91,8 @@ class Header:
     def cache(self) -> tuple[int, ...] | None:
         """Bytes that a token takes in the KV cache of each layer, two bytes a number, no sliding window cut short (it
         must go back). None where the file does not tell."""
-        layers, heads, width = self.layers, self._by_layer("attention.head_count"), self.number("embedding_length")
-        groups = self._by_layer("attention.head_count_kv") or heads
+        layers, heads, width = self.layers, self.by_layer("attention.head_count"), self.number("embedding_length")
+        groups = self.by_layer("attention.head_count_kv") or heads
         if not layers or groups is None or len(groups) != layers:
             return None
         key, value = self.number("attention.key_length"), self.number("attention.value_length")
@@ -94,21 +102,23 @@ class Header:
             key, value = key or width // max(heads), value or width // max(heads)
         return tuple(2 * each * (key + value) for each in groups)
 
-    def tensors(self, size: int) -> dict[str, int]:
+    def tensor_sizes(self, size: int) -> dict[str, int]:
         """Bytes of each tensor of a file of `size` bytes."""
-        starts = sorted(self.offsets.items(), key=lambda each: each[1])
+        offsets = {name: tensor.offset for name, tensor in self.tensors.items()}
+        starts = sorted(offsets.items(), key=lambda each: each[1])
         ends = [*(offset for _, offset in starts[1:]), size - self.length]
         return {name: max(0, end - start) for (name, start), end in zip(starts, ends, strict=False)}
 
-    def _by_layer(self, key: str) -> tuple[int, ...] | None:
+    def by_layer(self, key: str) -> tuple[int, ...] | None:
         """A number a layer, where one stands for all or each has its own."""
-        value = self.fields.get(self._key(key))
+        value = self.fields.get(self.key(key))
         if isinstance(value, tuple):
             return value if value and all(isinstance(each, int) for each in value) else None
         number = self.number(key)
         return (number,) * self.layers if number else None
 
-    def _key(self, key: str) -> str:
+    def key(self, key: str) -> str:
+        """The architecture's `key` as the file spells it."""
         return f"{self.fields.get('general.architecture', '')}.{key}"
 
     def _text(self, key: str) -> str | None:
@@ -127,7 +137,7 @@ def header(path: Path) -> Header:
             raise ModelFileError(f"{path} is not a file; give the path of a .gguf file")
         with path.open("rb") as file:
             found = parsed(file, str(path))
-        lacking = found.length + max(found.offsets.values(), default=0) - path.stat().st_size
+        lacking = found.length + max((each.offset for each in found.tensors.values()), default=0) - path.stat().st_size
         if lacking > 0 and found.parts == 1:
             raise ModelFileError(f"{path} is truncated: it lacks {lacking / 1e6:.1f} MB at the least; fetch it again")
         return found
@@ -152,20 +162,20 @@ def parsed(file: Readable, name: str) -> Header:
             key = reader.text().decode("utf-8", "replace")
             value = reader.value(keep=key == _TOKENS)
             if key == _TOKENS:
-                tokens = value or ()
+                tokens = value if isinstance(value, list) else ()
             else:
                 fields[key] = value
-        offsets = dict(_tensor(reader) for _ in range(tensors))
+        found = dict(_tensor(reader) for _ in range(tensors))
         step = fields.get("general.alignment", 32)
         alignment = step if isinstance(step, int) and step > 0 else 32
-        return Header(fields, Labels(tokens), offsets, -(-reader.done // alignment) * alignment)
+        return Header(fields, Labels(tokens), found, -(-reader.done // alignment) * alignment)
 
 
-def _tensor(reader: _Reader) -> tuple[str, int]:
-    """A tensor's name, and where it begins after the head."""
-    name = reader.text().decode("utf-8", "replace")
-    reader.take(8 * reader.number("<I") + 4)  # its shape and its type
-    return name, reader.number("<Q")
+def _tensor(reader: _Reader) -> tuple[str, Tensor]:
+    """A tensor by its name."""
+    name, rank = reader.text().decode("utf-8", "replace"), reader.number("<I")
+    shape = struct.unpack(f"<{rank}Q", reader.take(8 * rank))
+    return name, Tensor(shape, reader.number("<I"), reader.number("<Q"))
 
 
 @contextmanager
@@ -213,11 +223,10 @@ class _Reader:
         return struct.unpack(f"<{n}{form[1]}", data) if n <= _SHORT else None
 
     def _texts(self, n: int, *, keep: bool) -> list[bytes] | None:
-        text = self.text
+        texts = (self.text() for _ in range(n))
         if keep:
-            return [text() for _ in range(n)]
-        for _ in range(n):
-            text()
+            return list(texts)
+        deque(texts, maxlen=0)
         return None
 
     def _form(self, kind: int) -> str:

@@ -1,0 +1,180 @@
+"""What of a GGUF file is checked before llama.cpp sees it.
+
+llama.cpp ends the process by an assertion, a division by zero or an access out of bounds where values in a file
+contradict each other. It reports other faults (a missing key, a value of another type, a tensor of another shape)
+as errors, and with `llamacpp` most assertions while it loads; those are left to it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+from ..errors import ModelFileError
+from ..header import Header, header
+
+_ALIGNMENT = 32  # bytes: ggml's own, of every buffer that it computes on
+_INT32 = (1 << 31) - 1
+#: Whole numbers of the architecture, and from where to where they may be. Layers and experts: llama.cpp's own limits.
+_RANGES = {
+    "block_count": (1, 512),
+    "context_length": (1, _INT32),
+    "embedding_length": (1, _INT32),
+    # More makes llama.cpp allocate gigabytes.
+    "attention.sliding_window": (0, 1 << 24),
+    **{f"attention.{part}_length{kind}": (0, 1 << 13) for part in ("key", "value") for kind in ("", "_swa")},
+    "expert_count": (0, 1024),
+}
+_SCALINGS = ("none", "linear", "yarn", "longrope")
+_TOKENIZERS = ("llama", "gpt2", "gemma4", "plamo2")
+_LONGEST = 400  # characters of a message about a file, whose names may be long
+_F32, _F64 = 0, 28
+#: Types of enum ggml_type that no matrix product takes: Q8_1, Q8_K, the whole numbers and F64.
+_NO_MATRICES = (9, 15, 24, 25, 26, 27, _F64)
+_TABLE = "ffn_gate_tid2eid.weight"  # whole numbers: the experts of each token
+_QUERIES = re.compile(r"blk\.(\d+)\.attn_(qkv|q|q_a|q_b|kv_a_mqa)\.weight")
+_PART = re.compile(r"(.*)-00001-of-(\d{5})\.gguf", re.DOTALL)
+
+
+def check(path: Path) -> None:
+    """Refuse a file that would make llama.cpp end the process.
+
+    Raises:
+        ModelFileError: names the first such fault; or the file cannot be read, or is truncated.
+    """
+    head = header(path)
+    faults = [_faults(head)]
+    if head.parts > 1 and (first := _PART.fullmatch(path.name)) is not None:
+        numbers = range(2, int(first[2]) + 1)
+        others = (path.with_name(f"{first[1]}-{number:05d}-of-{first[2]}.gguf") for number in numbers)
+        faults += [_part_faults(header(other)) for other in others if other.exists()]
+    if (fault := next(chain(*faults), None)) is not None:
+        shown = "".join(each if each.isprintable() else "\ufffd" for each in fault[:_LONGEST])
+        raise ModelFileError(f"{path} cannot be loaded: {shown}; download or convert it again")
+
+
+def _faults(head: Header) -> Iterator[str]:
+    yield from _part_faults(head)
+    yield from _out_of_range(head)
+    yield from _heads(head)
+    yield from _projections(head)
+    yield from _rotations(head)
+    yield from _experts(head)
+    yield from _vocabulary(head)
+
+
+def _part_faults(head: Header) -> Iterator[str]:
+    """Of one file of several, and of a file that holds all."""
+    names = (*head.fields, *head.tensors, str(head.fields.get("general.architecture")))
+    if hidden := next((name for name in names if "\0" in name), None):
+        yield f"the name {hidden!r:.80} contains a zero byte, after which llama.cpp reads no further"
+    alignment = head.fields.get("general.alignment", _ALIGNMENT)
+    if not isinstance(alignment, int) or alignment <= 0 or alignment % _ALIGNMENT:
+        yield f"general.alignment is {alignment!r:.40}, not a multiple of {_ALIGNMENT}"
+    for name, tensor in head.tensors.items():
+        flat = math.prod(tensor.shape) == max(tensor.shape, default=1) or name.endswith(("norm.weight", ".bias"))
+        if flat and tensor.kind != _F32 and name.endswith((".weight", ".bias")):
+            yield f"the tensor {name} is of type {tensor.kind}; one of its kind must be of type {_F32} (F32)"
+        elif tensor.kind in _NO_MATRICES and name.endswith(".weight") and not name.endswith(_TABLE):
+            yield f"the tensor {name} is of type {tensor.kind}, which matrices of weights cannot have"
+
+
+def _out_of_range(head: Header) -> Iterator[str]:
+    for key, (least, most) in _RANGES.items():
+        value = head.fields.get(head.key(key))
+        if isinstance(value, int) and not least <= value <= most:
+            yield f"{head.key(key)} is {value}; it must be from {least} to {most}"
+    if head.number("nextn_predict_layers") > head.number("block_count"):
+        yield f"{head.key('nextn_predict_layers')} is more than {head.key('block_count')}"
+    for key, value in head.fields.items():
+        if key.endswith("epsilon") and isinstance(value, float) and not 0 <= value < math.inf:
+            yield f"{key} is {value}; it must be 0 or more"
+    scaling = head.fields.get(head.key("rope.scaling.type"))
+    if isinstance(scaling, str) and scaling not in _SCALINGS:
+        yield f"{head.key('rope.scaling.type')} is {scaling!r:.40}; it must be one of {', '.join(_SCALINGS)}"
+
+
+def _heads(head: Header) -> Iterator[str]:
+    key = head.key("attention.head_count")
+    heads = head.by_layer("attention.head_count") or (0,)
+    if heads[0] <= 0:
+        recurs = any(".ssm." in key for key in head.fields)  # its first layer may have no heads
+        if not recurs and any(".attn_" in name for name in head.tensors):
+            yield f"{key} is missing or 0, but there are tensors of attention"
+        return
+    width = head.number("embedding_length")
+    if width % heads[0] and not head.number("attention.key_length"):
+        yield f"{key} is {heads[0]}, which does not divide {head.key('embedding_length')}, {width}"
+    groups = head.by_layer("attention.head_count_kv") or heads
+    for all_, shared in zip(heads, groups, strict=False):
+        if shared and all_ % shared:
+            yield f"{key} is {all_}, which is not a multiple of {key}_kv, {shared}"
+
+
+def _projections(head: Header) -> Iterator[str]:
+    """Some families' loaders do without the tensors that give a layer's queries, and then read from address 0."""
+    given = {found[1] for name in head.tensors if (found := _QUERIES.fullmatch(name)) is not None}
+    shared = head.by_layer("attention.head_count_kv") or ()
+    for name in head.tensors:
+        layer = name.removeprefix("blk.").removesuffix(".attn_output.weight")
+        if not layer.isdecimal() or layer in given:
+            continue
+        if int(layer) >= len(shared) or shared[int(layer)]:  # in a linear layer of Nemotron's it is 0
+            yield f"the tensors of layer {layer} include attn_output, but neither attn_qkv nor attn_q"
+
+
+def _rotations(head: Header) -> Iterator[str]:
+    heads = (head.by_layer("attention.head_count") or (0,))[0]
+    width = head.number("attention.key_length") or (head.number("embedding_length") // heads if heads > 0 else 0)
+    for suffix in ("", "_swa"):
+        key = f"rope.dimension_count{suffix}"
+        limit = head.number(f"attention.key_length{suffix}") or width
+        stated = head.fields.get(head.key(key))
+        rotated = stated if isinstance(stated, int) else limit
+        if limit and not (0 < rotated <= limit and rotated % 2 == 0):  # of none, ggml goes on for ever
+            yield f"{head.key(key)} is {rotated}; it must be even, and at most the {limit} of a head"
+
+
+def _experts(head: Header) -> Iterator[str]:
+    experts, used = head.number("expert_count"), head.by_layer("expert_used_count") or (0,)
+    if max(used) > experts or (experts and not max(used)):
+        yield f"{head.key('expert_used_count')} is {max(used)}, but {head.key('expert_count')} is {experts}"
+    groups, chosen = head.number("expert_group_count"), head.number("expert_group_used_count")
+    if (groups or experts) and groups >= max(1, experts):
+        yield f"{head.key('expert_group_count')} is {groups}, but {head.key('expert_count')} is {experts}"
+    elif groups > 1 and (experts % groups or not 0 < chosen < groups):
+        yield f"{head.key('expert_group_count')} is {groups}, which does not fit {experts} experts in {chosen} groups"
+
+
+def _vocabulary(head: Header) -> Iterator[str]:
+    model = head.fields.get("tokenizer.ggml.model")
+    if model not in _TOKENIZERS:
+        yield f"tokenizer.ggml.model is {model!r:.40}; edgespec runs those with {', '.join(_TOKENIZERS)}"
+    if head.fields.get("tokenizer.ggml.pre") == "whitespace":  # then spaces reach what asserts that there are none
+        yield "tokenizer.ggml.pre is 'whitespace', which is of models that are not for text"
+    tokens = [token.partition(b"\0")[0] for token in head.vocabulary.tokens]
+    if not tokens:
+        yield "tokenizer.ggml.tokens is missing or empty"
+    known = {*tokens}
+    empty = tokens.count(b"")  # llama.cpp gives each a name of its own
+    if len(known) - (empty > 0) + empty < len(tokens):
+        yield f"tokenizer.ggml.tokens has a token twice: {_repeated(tokens)!r:.80}"
+    if model == "llama" and (lacking := [byte for byte in range(256) if known.isdisjoint(_spellings(byte))]):
+        yield f"tokenizer.ggml.tokens lacks the token <0x{lacking[0]:02X}>, and those of {len(lacking) - 1} other bytes"
+
+
+def _spellings(byte: int) -> tuple[bytes, bytes]:
+    """The tokens that may stand for a byte of text that is in no other token."""
+    return f"<0x{byte:02X}>".encode(), bytes([byte])
+
+
+def _repeated(tokens: list[bytes]) -> str:
+    seen: set[bytes] = set()
+    for token in tokens:
+        if token and token in seen:
+            return token.decode("utf-8", "replace")
+        seen.add(token)
+    return ""
