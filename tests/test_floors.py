@@ -18,7 +18,7 @@ HOUSE = Path(edgespec.__file__).parent
 FLOORS = [
     {"errors", "types", "automaton", "amx"},
     {"sampling", "llamacpp", "cache", "branches", "machine", "pairfile"},
-    {"verify", "backends", "text", "stats"},
+    {"verify", "backends", "text", "stats", "sandbox"},
     {"spelling"},
     {"prices", "calibration", "template", "drafters"},
     {"candidates"},

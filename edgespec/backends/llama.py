@@ -60,10 +60,10 @@ class LlamaVocabulary:
         self._handle = low.llama_model_get_vocab(model)
         self._pieces: dict[int, bytes] = {}
         self.size = int(low.llama_vocab_n_tokens(self._handle))
-        bos = int(low.llama_vocab_bos(self._handle))
-        self.bos = bos if bos >= 0 else None
+        self.bos = _token(low.llama_vocab_bos(self._handle))
+        self.eos = _token(low.llama_vocab_eos(self._handle))
         template = low.llama_model_chat_template(model, None)
-        self.template: str | None = template.decode() if template else None
+        self.template: str | None = template.decode("utf-8", "surrogateescape") if template else None
 
     @property
     def _vocab(self) -> Any:
@@ -219,6 +219,11 @@ class LlamaModel:
         indexer = f"{self.metadata('general.architecture')}.attention.indexer.head_count"
         windowed = int(self._low.llama_model_n_swa(self._model)) > 0
         return not (self._exact or self._recurs or windowed or self.metadata(indexer) is not None)
+
+
+def _token(number: int) -> int | None:
+    """llama.cpp says -1 where there is none."""
+    return int(number) if number >= 0 else None
 
 
 def _gpu_layers(low: Any, device: Device) -> int:
