@@ -20,7 +20,19 @@ Every message says what was wrong, what was expected, and the way out, on one li
 
 
 class EdgespecError(Exception):
-    """The root: catch this to catch everything that edgespec raises on purpose."""
+    """The root: catch this to catch everything that edgespec raises on purpose.
+
+    Its text is printable: messages quote files, and an escape sequence in one must not reach the terminal.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
+
+
+def printable(text: str) -> str:
+    """`text` on one line, and characters that show nothing but may do something as escapes: `\\x1b`."""
+    line = " ".join(text.split())
+    return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
 class ModelError(EdgespecError):

@@ -11,10 +11,11 @@ from types import TracebackType
 from .backends import Session, Vocabulary
 from .calibration import Share
 from .engine import Engine, Event, Finished, Request
-from .errors import BusyError, ClosedError, OptionError
+from .errors import BusyError, ClosedError, Interrupted, OptionError, printable
 from .pair import Pair, Speculation
 from .prices import Prices
 from .sampling import Sampling
+from .stats import Tally
 from .template import ChatTemplate, Message, checked
 from .text import to_text
 from .tokens import checked_tokens
@@ -24,6 +25,8 @@ _BUSY = (
     "other programs were busy while passes were timed, so drafts may pay less than they could; they are timed again at "
     "the next start"
 )
+#: Roles of a first message that is kept whatever is dropped.
+_LEADING = ("system", "developer")
 
 
 class Runtime:
@@ -38,6 +41,8 @@ class Runtime:
         #: Weak, so that a stream its reader forgets is closed at once.
         self._streams: weakref.WeakSet[_Stream] = weakref.WeakSet()
         self._closed = False
+        #: How often `cancel` and `close` were called. A prompt that is being rendered looks for a change.
+        self._cancels = 0
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -68,7 +73,7 @@ class Runtime:
     @property
     def description(self) -> str:
         """The models by name."""
-        return " with draft ".join(model.description for model in self._pair.models)
+        return printable(" with draft ".join(model.description for model in self._pair.models))
 
     @property
     def notices(self) -> Sequence[str]:
@@ -134,13 +139,14 @@ class Runtime:
         stop: Sequence[str] | str = (),
         speculation: Speculation | None = None,
     ) -> Iterator[Event]:
-        """Stream the answer to `messages`, each with "role" and "content".
+        """Stream the answer to `messages`, each with "role" and "content", and what else the template reads.
 
         Where they do not fit the context the oldest turns are left out, never a leading system message nor the last
-        message; `Started.dropped` says how many. What the context holds of an earlier call is not computed again.
+        turn; `Started.dropped` says how many messages. What the context holds of an earlier call is not computed again.
 
         Raises:
-            TemplateError: the model has no chat template, or it refuses these messages.
+            TemplateError: the model has no chat template, or it refuses these messages, or it takes more time or memory
+                than they can need.
             and as `complete`.
         """
         self._check_open()
@@ -148,7 +154,10 @@ class Runtime:
             raise OptionError('no messages to answer; give a list of them, the last {"role": "user", "content": ...}')
         for message in messages:
             checked(message)
-        tokens, dropped = self._fit(messages, max_tokens)
+        try:
+            tokens, dropped = self._fit(messages, max_tokens)
+        except Interrupted:
+            return iter([Finished("cancelled", Tally(0, 0).stats(None))])
         request = Request(tokens, sampling or Sampling(), max_tokens, _stops(stop), dropped)
         return self._generate(request, speculation)
 
@@ -158,13 +167,12 @@ class Runtime:
         Raises:
             TemplateError: the model has no chat template, or it refuses these messages.
         """
-        if self._template is None:
-            self._template = ChatTemplate(self.vocabulary)
-        return self._template.tokens(messages)
+        return self._chat_template().tokens(messages)
 
     def cancel(self) -> None:
         """End the answer under way, inside a pass where the engine allows it; it finishes as `cancelled`. So does one
         that was asked for and not begun."""
+        self._cancels += 1
         for stream in list(self._streams):
             stream.cancelled.set()
         self._pair.interrupt.set()
@@ -181,6 +189,7 @@ class Runtime:
     def close(self) -> None:
         """End the answer under way and free everything. Closing twice does no harm."""
         already, self._closed = self._closed, True
+        self._cancels += 1
         self._pair.interrupt.set()
         for stream in list(self._streams):
             stream.close()
@@ -200,26 +209,38 @@ class Runtime:
         if self._closed:
             raise ClosedError("this runtime is closed; load it again")
 
+    def _chat_template(self) -> ChatTemplate:
+        if self._template is None:
+            self._template = ChatTemplate(self.vocabulary)
+        return self._template
+
     def _fit(self, messages: Sequence[Message], max_tokens: int | None) -> tuple[list[int], int]:
         """The prompt, without as many of the oldest turns as it takes to leave room for an answer.
 
-        Turns go in pairs, for templates insist that the user speaks first, and several at a time: while the same
-        ones are left out, the next prompt begins as this one does, and the cache is of use.
+        A turn is a user's message with all that follows up to the next: templates insist that the user speaks first,
+        and a tool's result is nothing without the call. Several turns are dropped at a time: while the same ones are
+        left out, the next prompt begins as this one does, and the cache is of use.
+
+        Raises:
+            Interrupted: `cancel` or `close` was called.
         """
         room = self.context - min(max_tokens or self.context, self.context // 4)
-        first = 1 if messages[0].get("role") == "system" else 0
-        pairs = (len(messages) - first - 1) // 2
+        first = 1 if messages[0].get("role") in _LEADING else 0
+        starts = [first, *(i for i in range(first + 1, len(messages)) if messages[i].get("role") == "user")]
+        turns = len(starts) - 1  # that may be dropped
+        template, cancels = self._chat_template(), self._cancels
 
         def without(dropped: int) -> list[int]:
-            return self.prompt([*messages[:first], *messages[first + 2 * dropped :]])
+            kept = [*messages[:first], *messages[starts[dropped] :]]
+            return template.tokens(kept, lambda: self._cancels != cancels)
 
         tokens = without(0)
-        if len(tokens) <= room or not pairs:
+        if len(tokens) <= room or not turns:
             return tokens, 0
-        fewest = bisect_left(range(pairs), True, key=lambda dropped: len(without(dropped)) <= room)
-        block = 1 << max(0, ((pairs - fewest) // 3).bit_length() - 1)
-        dropped = min(pairs, -(-fewest // block) * block)
-        return without(dropped), 2 * dropped
+        fewest = bisect_left(range(turns), True, key=lambda dropped: len(without(dropped)) <= room)
+        block = 1 << max(0, ((turns - fewest) // 3).bit_length() - 1)
+        dropped = min(turns, -(-fewest // block) * block)
+        return without(dropped), starts[dropped] - first
 
     def _generate(self, request: Request, speculation: Speculation | None) -> Iterator[Event]:
         pair = self._pair

@@ -18,7 +18,7 @@ HOUSE = Path(edgespec.__file__).parent
 FLOORS = [
     {"errors", "types", "automaton", "amx"},
     {"baseline", "sampling", "llamacpp", "cache", "branches", "machine", "pairfile", "header", "tokens"},
-    {"verify", "backends", "text", "stats"},
+    {"verify", "backends", "text", "stats", "sandbox"},
     {"spelling"},
     {"prices", "calibration", "template", "drafters"},
     {"candidates"},

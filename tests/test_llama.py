@@ -20,9 +20,11 @@ from edgespec.errors import (
     ContextOverflow,
     Interrupted,
     ModelFileError,
+    TemplateError,
     VocabularyMismatch,
 )
 from edgespec.sampling import SHARED, distribution, gumbel
+from edgespec.template import ChatTemplate
 from edgespec.types import Floats
 
 #: By how much a logit may differ between passes of different width: kernels differ, sums are in another order.
@@ -75,6 +77,21 @@ def test_tokens_and_text_go_both_ways(demo_target: Model) -> None:
         tokens = vocabulary.tokenize(text)
         assert b"".join(map(vocabulary.piece, tokens)).decode() == text
     assert vocabulary.tokenize("\ud800a"), "half an emoji, as pasted text may hold"
+
+
+def test_a_template_that_is_not_utf_8_is_refused_when_it_is_needed(demo: dict[str, Path], tmp_path: Path) -> None:
+    """It was a UnicodeDecodeError as the file was loaded."""
+    held = bytearray(demo["draft"].read_bytes())
+    at = held.index(b"{%", held.index(b"tokenizer.chat_template"))
+    held[at] = 0xFF
+    (tmp_path / "m.gguf").write_bytes(held)
+    model = open_model(tmp_path / "m.gguf", Device(threads=1), Interrupt())
+    try:
+        assert model.vocabulary.tokenize("a")
+        with pytest.raises(TemplateError, match="not UTF-8 at character"):
+            ChatTemplate(model.vocabulary)
+    finally:
+        model.close()
 
 
 def test_special_tokens_have_no_text_and_end_the_turn(demo_target: Model) -> None:

@@ -128,7 +128,6 @@ def test_a_graph_that_onnxruntime_refuses(copied: Path) -> None:
         ("tokenizer.json", b'{"model": {"type": "BPE"}}'),
         ("tokenizer_config.json", b"nonsense"),
         ("generation_config.json", b"[1]"),
-        ("chat_template.jinja", b"\xff\xfe"),
     ],
 )
 def test_a_tokenizer_that_is_missing_or_broken(copied: Path, name: str, content: bytes | None) -> None:

@@ -17,6 +17,8 @@ from edgespec.backends import Vocabulary, open_model, require_same_tokens
 from edgespec.backends.ort_vocabulary import OrtVocabulary, TokenizerFiles
 from edgespec.converters import convert
 from edgespec.converters.probes import TEXTS
+from edgespec.errors import ModelFileError, TemplateError
+from edgespec.template import ChatTemplate
 
 from . import checkpoints
 from .test_convert import SHARED
@@ -101,6 +103,57 @@ def written(folder: Path, *, settings: dict[str, Any] | None = None, **files: An
         path = folder / (f"{name}.json" if isinstance(content, dict) else name.replace("_jinja", ".jinja"))
         path.write_text(json.dumps(content) if isinstance(content, dict) else content)
     return OrtVocabulary(TokenizerFiles(folder), 800)
+
+
+CHAT = [
+    {"role": "user", "content": "Hello"},
+    {"role": "assistant", "content": "Hi</s><|im_end|>"},
+    {"role": "user", "content": "Bye"},
+]
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_prompts_have_the_same_bos_and_eos_in_either_engine(both: tuple[Any, Any], begins: bool) -> None:
+    template = (
+        "{% for m in messages %}{{ m.content }}{% if m.role == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
+    )
+    prompts = []
+    for vocabulary in both:
+        vocabulary.template = ("{{ bos_token }}" if begins else "") + template
+        tokens = ChatTemplate(vocabulary).tokens(CHAT)
+        asks = vocabulary.tokenize("", start=True) != []
+        assert tokens.count(vocabulary.eos) == 1 + (vocabulary.eos == vocabulary.bos) * (begins or asks)
+        if vocabulary.bos is not None:
+            assert (tokens[0] == vocabulary.bos) == (begins or asks)
+            assert tokens[1] != vocabulary.bos
+        prompts.append(tokens)
+    assert prompts[0] == prompts[1]
+
+
+@pytest.mark.parametrize("where", ["chat_template_jinja", "settings"])
+def test_a_template_that_is_not_utf_8_is_refused_when_it_is_needed(tmp_path: Path, where: str) -> None:
+    if where == "settings":
+        ours = written(tmp_path, settings={"chat_template": "{{ 1 }}\ud800"})
+    else:
+        written(tmp_path)
+        (tmp_path / "chat_template.jinja").write_bytes(b"{{ 1 }}\xff")
+        ours = OrtVocabulary(TokenizerFiles(tmp_path), 800)
+    assert ours.tokenize("a")
+    with pytest.raises(TemplateError, match="not UTF-8 at character 7"):
+        ChatTemplate(ours)
+
+
+def test_a_pattern_that_gives_up_on_a_text_is_told(tmp_path: Path) -> None:
+    """It ended the process with a PanicException, which is no Exception."""
+    checkpoints.write_tokenizer(tmp_path, "qwen2")
+    path = tmp_path / "tokenizer.json"
+    pattern = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "pre_tokenizer": pattern}))
+    ours = OrtVocabulary(TokenizerFiles(tmp_path), 800)
+    assert ours.tokenize("a")
+    with pytest.raises(ModelFileError, match=r"tokenizer.json is not a sound tokenizer.*retry-limit"):
+        ours.tokenize("a" * 40 + "b")
+    assert ours.tokenize("a")
 
 
 def test_a_bos_is_put_where_the_settings_or_the_tokenizer_say_so(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -317,7 +317,7 @@ def chat(n: int) -> list[dict[str, str]]:
     return [{"role": roles[i % 2], "content": f"message {i:03}"} for i in range(n)]
 
 
-def dropped(runtime: Runtime, messages: Sequence[dict[str, str]], **options: Any) -> tuple[int, int]:
+def dropped(runtime: Runtime, messages: Sequence[Mapping[str, Any]], **options: Any) -> tuple[int, int]:
     started = next(runtime.chat(messages, **options))
     assert isinstance(started, Started)
     return started.dropped, started.prompt
@@ -348,6 +348,63 @@ def test_a_leading_system_message_stays() -> None:
     held = bytes(token for token in model.sessions[0].tokens if token < 256).decode()
     assert count > 0
     assert held.startswith("system\nBe brief")
+
+
+def test_whole_turns_are_dropped_with_their_tool_messages() -> None:
+    """Turns once went in pairs of messages, and a tool's result came first, without its call."""
+    call = {"role": "assistant", "content": "calls", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}
+    turn: list[dict[str, Any]] = [chat(1)[0], call, {"role": "tool", "content": "result"}, chat(2)[1]]
+    for extra in range(4):
+        runtime, _ = opened(context=400)
+        messages = [*turn, *turn, *turn[:2], *[turn[2]] * extra, *turn * 3, chat(1)[0]]
+        count, _ = dropped(runtime, messages)
+        assert count > 0
+        assert messages[count]["role"] == "user"
+
+
+def test_a_turn_that_tools_make_long_is_not_torn() -> None:
+    runtime, _ = opened(context=200)
+    tool = {"role": "tool", "content": "result"}
+    with pytest.raises(ContextOverflow):
+        next(runtime.chat([*chat(2), chat(1)[0], *[chat(2)[1], tool] * 9]))
+
+
+def test_a_leading_developer_message_stays() -> None:
+    runtime, model = opened(context=200)
+    dropped(runtime, [{"role": "developer", "content": "Be brief"}, *chat(15)])
+    held = bytes(token for token in model.sessions[0].tokens if token < 256).decode()
+    assert held.startswith("developer\nBe brief")
+
+
+class Cancelling(dict[str, str]):
+    """A message that ends the answer to it while its prompt is rendered, as another thread may."""
+
+    def __init__(self, end: Callable[[], None]) -> None:
+        super().__init__(USER)
+        self._end = end
+
+    def items(self) -> Any:
+        self._end()
+        return super().items()
+
+
+@pytest.mark.parametrize("end", ["cancel", "close"])
+def test_cancelling_ends_a_prompt_that_is_being_rendered(end: str) -> None:
+    """A template may take its time; nothing heard a cancel then."""
+    runtime, model = opened()
+    model.vocabulary.template = "{% for i in range(999) %}{% set x = i %}{% endfor %}{{ messages[0].content }}"
+    (finished,) = runtime.chat([Cancelling(getattr(runtime, end))])
+    assert isinstance(finished, Finished)
+    assert finished.reason == "cancelled"
+    assert finished.stats.tokens == 0
+    if end == "cancel":
+        assert read(runtime.chat([USER], max_tokens=2))[1].reason == "length", "the next one is answered"
+
+
+def test_a_cancel_before_the_chat_is_none_of_its_own() -> None:
+    runtime, _ = opened()
+    runtime.cancel()
+    assert read(runtime.chat([USER], max_tokens=2))[1].reason == "length"
 
 
 def test_the_caller_s_messages_are_not_touched() -> None:

@@ -136,7 +136,9 @@ class Vocabulary(Pieces, Labels, Protocol):
     """The tokens of a model, and text to tokens and back."""
 
     bos: int | None
-    #: The model's chat template in Jinja, where it has one.
+    #: What ends a turn or a text, by the model's own settings; chat templates write it after past answers.
+    eos: int | None
+    #: The model's chat template in Jinja, where it has one. Bytes that are no UTF-8 are lone surrogates in it.
     template: str | None
 
     def tokenize(self, text: str, *, special: bool = False, start: bool = False) -> list[int]:

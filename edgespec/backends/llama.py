@@ -65,15 +65,14 @@ class LlamaVocabulary:
         self._handle = low.llama_model_get_vocab(model)
         self._pieces: dict[int, bytes] = {}
         self.size = int(low.llama_vocab_n_tokens(self._handle))
-        bos = int(low.llama_vocab_bos(self._handle))
-        self.bos = bos if bos >= 0 else None
-        eos = int(low.llama_vocab_eos(self._handle))
+        self.bos = _token(low.llama_vocab_bos(self._handle))
+        self.eos = _token(low.llama_vocab_eos(self._handle))
         # llama.cpp asserts that the tokens exist which the file asks to add.
-        self._has_ends = (bos >= 0 or not low.llama_vocab_get_add_bos(self._handle)) and (
-            eos >= 0 or not low.llama_vocab_get_add_eos(self._handle)
+        self._has_ends = (self.bos is not None or not low.llama_vocab_get_add_bos(self._handle)) and (
+            self.eos is not None or not low.llama_vocab_get_add_eos(self._handle)
         )
         template: bytes | None = low.llama_model_chat_template(model, None)
-        self.template = template.decode("utf-8", "replace") if template else None
+        self.template: str | None = template.decode("utf-8", "surrogateescape") if template else None
 
     @property
     def _vocab(self) -> Any:
@@ -144,8 +143,6 @@ class LlamaModel:
         self._notices: list[str] = []
         for key, field in _SAMPLING_KEYS.items():
             self._take_sampling(f"general.sampling.{key}", field)
-        if "\ufffd" in (self.vocabulary.template or ""):
-            self._notices.append(f"the chat template of {path.name} is not UTF-8; its prompts may be wrong")
 
     @property
     def notices(self) -> Sequence[str]:
@@ -251,6 +248,11 @@ class LlamaModel:
         indexer = f"{self.metadata('general.architecture')}.attention.indexer.head_count"
         windowed = int(self._low.llama_model_n_swa(self._model)) > 0
         return not (self._exact or self._recurs or windowed or self.metadata(indexer) is not None)
+
+
+def _token(number: int) -> int | None:
+    """llama.cpp says -1 where there is none."""
+    return int(number) if number >= 0 else None
 
 
 def _gpu_layers(low: Any, device: Device) -> int:

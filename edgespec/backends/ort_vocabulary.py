@@ -74,8 +74,8 @@ class TokenizerFiles:
         """The chat template: newer checkpoints have it in a file of its own, and that counts."""
         path = self.folder / "chat_template.jinja"
         try:
-            text = path.read_text("utf-8") if path.is_file() else ""
-        except (OSError, UnicodeDecodeError) as error:
+            text = path.read_text("utf-8", "surrogateescape") if path.is_file() else ""
+        except OSError as error:
             raise ModelFileError(f"{path} cannot be read: {error}; copy it from the checkpoint again") from error
         given = self.settings.get("chat_template")
         named = given if isinstance(given, list) else [{"name": "default", "template": given}]
@@ -114,6 +114,7 @@ class OrtVocabulary:
     def __init__(self, files: TokenizerFiles, size: int) -> None:
         self.size = size
         self.template = files.template
+        self._path = files.folder / "tokenizer.json"
         self._lock = threading.Lock()  # what `encode_special_tokens` says holds for all threads
         self._tokenizer = _tokenizer(files)
         model = files.tokenizer.get("model")
@@ -127,13 +128,13 @@ class OrtVocabulary:
         self._pieces: dict[int, bytes] = {}
         self.bos = self._special(files, "bos")
         self._starts = self._starting(files)
-        eos = self._special(files, "eos")
-        self._ends = {*files.number("eos"), *(() if eos is None else (eos,))}
+        self.eos = self._special(files, "eos")
+        self._ends = {*files.number("eos"), *(() if self.eos is None else (self.eos,))}
         self._ends |= {token for text in _ENDS if (token := self._tokenizer.token_to_id(text)) is not None}
 
     def tokenize(self, text: str, *, special: bool = False, start: bool = False) -> list[int]:
         clean = text.encode("utf-8", "replace").decode()  # lone surrogates, as pasted text may hold, have no UTF-8
-        with self._lock:
+        with self._lock, _sound(self._path):
             self._tokenizer.encode_special_tokens = not special
             found: list[int] = self._tokenizer.encode(clean, add_special_tokens=False).ids
         return [*self._starts, *found] if start else found

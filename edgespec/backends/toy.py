@@ -27,6 +27,7 @@ class Bytes:
 
     size = 256 + len(_SPECIALS)
     bos: int | None = None
+    eos: int | None = 256 + _SPECIALS.index(END)
     template: str | None = (
         "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
         "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"

@@ -131,5 +131,7 @@ def _chat(messages: Sequence[Message], runtime: Runtime) -> list[int]:
         return runtime.prompt(messages)
     except TemplateError:
         if runtime.vocabulary.template is None:  # a base model: the words alone will do
-            return runtime.vocabulary.tokenize("\n".join(message["content"] for message in messages), start=True)
+            return runtime.vocabulary.tokenize(
+                "\n".join(message.get("content") or "" for message in messages), start=True
+            )
         raise
