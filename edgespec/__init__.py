@@ -12,7 +12,23 @@ Importing this loads no engine; one is loaded with the first model.
 
 from .backends import Device, Interrupt
 from .engine import Event, Finished, Started, Text
-from .errors import EdgespecError, OptionError
+from .errors import (
+    BusyError,
+    ClosedError,
+    ContextOverflow,
+    ConversionError,
+    EdgespecError,
+    EngineError,
+    HubError,
+    Interrupted,
+    MissingPackage,
+    ModelError,
+    ModelFileError,
+    OptionError,
+    RollbackError,
+    TemplateError,
+    VocabularyMismatch,
+)
 from .loading import assemble, load
 from .pair import DRAFTERS, Speculation
 from .runtime import Runtime
@@ -21,20 +37,33 @@ from .stats import Stats
 from .verify import VERIFIERS
 
 __all__ = [
+    "BusyError",
+    "ClosedError",
+    "ContextOverflow",
+    "ConversionError",
     "DRAFTERS",
-    "VERIFIERS",
     "Device",
     "EdgespecError",
+    "EngineError",
     "Event",
     "Finished",
+    "HubError",
     "Interrupt",
+    "Interrupted",
+    "MissingPackage",
+    "ModelError",
+    "ModelFileError",
     "OptionError",
+    "RollbackError",
     "Runtime",
     "Sampling",
     "Speculation",
     "Started",
     "Stats",
+    "TemplateError",
     "Text",
+    "VERIFIERS",
+    "VocabularyMismatch",
     "assemble",
     "load",
 ]

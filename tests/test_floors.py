@@ -17,6 +17,7 @@ HOUSE = Path(edgespec.__file__).parent
 #: From the ground up. Modules of one floor do not import each other.
 FLOORS = [
     {"errors", "types", "automaton", "amx"},
+    {"values"},
     {"sampling", "llamacpp", "cache", "branches", "machine", "pairfile"},
     {"verify", "backends", "text", "stats"},
     {"spelling"},
