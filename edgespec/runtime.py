@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from bisect import bisect_left
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from types import TracebackType
 
 from .backends import Session, Vocabulary
@@ -28,10 +29,15 @@ class Runtime:
         self._pair = pair
         self._controller = pair.controller(speculation)
         self._template: ChatTemplate | None = None
+        #: Held by the answer under way.
         self._busy = threading.Lock()
-        #: Weak, so that a stream its reader forgets is closed at once.
-        self._streams: weakref.WeakSet[_Stream] = weakref.WeakSet()
+        #: That answer's stream. Weak, so that a stream its reader forgets is closed at once.
+        self._under_way: Callable[[], _Stream | None] = _nothing
+        #: Replaced by every cancel: answers asked for before it are cancelled.
+        self._era = object()
         self._closed = False
+        self._freed = False
+        self._process = os.getpid()
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -159,8 +165,7 @@ class Runtime:
     def cancel(self) -> None:
         """End the answer under way, inside a pass where the engine allows it; it finishes as `cancelled`. So does one
         that was asked for and not begun."""
-        for stream in list(self._streams):
-            stream.cancelled.set()
+        self._era = object()
         self._pair.interrupt.set()
 
     def text(self, tokens: Sequence[int]) -> str:
@@ -168,14 +173,21 @@ class Runtime:
         return to_text(tokens, self.vocabulary.piece)
 
     def close(self) -> None:
-        """End the answer under way and free everything. Closing twice does no harm."""
-        already, self._closed = self._closed, True
+        """End the answer under way and free everything. Closing twice does no harm.
+
+        In a process that was forked from the one that loaded it this does nothing: the engine's threads are not there.
+        """
+        self._closed = True
+        if os.getpid() != self._process:
+            return
         self._pair.interrupt.set()
-        for stream in list(self._streams):
+        # An answer that is not under way yet sees `_closed` before it does anything.
+        if (stream := self._under_way()) is not None:
             stream.close()
         with self._busy:
-            if not already:
+            if not self._freed:
                 self._pair.close()
+                self._freed = True
 
     def __enter__(self) -> Runtime:
         return self
@@ -186,8 +198,16 @@ class Runtime:
         self.close()
 
     def _check_open(self) -> None:
+        self._check_process()
         if self._closed:
             raise ClosedError("this runtime is closed; load it again")
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise ClosedError(
+                "this runtime was loaded before this process was forked, and the engine's threads stayed behind; load "
+                "it after the fork, or start processes by the method 'spawn'"
+            )
 
     def _fit(self, messages: Sequence[Message], max_tokens: int | None) -> tuple[list[int], int]:
         """The prompt, without as many of the oldest turns as it takes to leave room for an answer.
@@ -216,22 +236,21 @@ class Runtime:
         chosen = speculation or self.speculation
         rule = verifier(chosen.verifier)
         engine = Engine(pair.session, self.vocabulary, controller, rule, pair.interrupt, pair.prices)
-        cancelled = threading.Event()
-        events = self._guarded(engine.generate(request), cancelled, remember=chosen.remember)
-        stream = _Stream(events, cancelled)
-        self._streams.add(stream)
-        return stream
+        events, era = engine.generate(request), self._era
+        return _Stream(lambda own: self._guarded(events, era, own, remember=chosen.remember), self._check_process)
 
     def _guarded(
-        self, events: Iterator[Event], cancelled: threading.Event, *, remember: bool
+        self, events: Iterator[Event], era: object, own: Callable[[], _Stream | None], *, remember: bool
     ) -> Generator[Event, None, None]:
+        """`events`, of which `own` is the stream, while no others are under way; cancelled if `era` is over."""
         if not self._busy.acquire(blocking=False):
             raise BusyError("this runtime is answering already; wait for it, cancel it, or load a second one")
         try:
+            self._under_way = own
             self._pair.interrupt.clear()
             # In this order: a close or a cancel in between is seen here, or is heard as an interrupt.
             self._check_open()
-            if cancelled.is_set():
+            if self._era is not era:
                 self._pair.interrupt.set()
             while not isinstance(event := next(events), Finished):
                 yield event
@@ -239,8 +258,13 @@ class Runtime:
             if remember and self._pair.memory is not None and event.stats.tokens:
                 self._pair.memory.add(self._pair.session.tokens)
         finally:
+            self._under_way = _nothing
             self._busy.release()
         yield event  # nothing is under way any more, whether or not the reader goes on to the end
+
+
+def _nothing() -> None:
+    """No stream."""
 
 
 def _stops(stop: Sequence[str] | str) -> tuple[str, ...]:
@@ -248,21 +272,26 @@ def _stops(stop: Sequence[str] | str) -> tuple[str, ...]:
 
 
 class _Stream(Iterator[Event]):
-    """Events that may be read on one thread and closed from another."""
+    """Events that may be read on one thread and closed from another.
 
-    def __init__(self, events: Generator[Event, None, None], cancelled: threading.Event) -> None:
-        self.cancelled = cancelled
-        self._events = events
+    Args:
+        events: makes them, given a weak reference to this.
+        check: raises where they must not be read.
+    """
+
+    def __init__(
+        self, events: Callable[[Callable[[], _Stream | None]], Generator[Event, None, None]], check: Callable[[], None]
+    ) -> None:
+        self._events = events(weakref.ref(self))
+        self._check = check
         self._turn = threading.Lock()
-        self._begun = False
 
     def __next__(self) -> Event:
+        self._check()  # first: after a fork somebody else may hold the lock for ever
         with self._turn:
-            self._begun = True
             return next(self._events)
 
     def close(self) -> None:
-        """End the stream between two events. One that was never begun is left to say for itself why it cannot."""
+        """End the stream between two events."""
         with self._turn:
-            if self._begun:
-                self._events.close()
+            self._events.close()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
@@ -307,6 +310,126 @@ def test_a_pair_that_fails_to_assemble_leaves_no_session_open() -> None:
         assemble(target, draft, interrupt=interrupt)
     assert target.log == ["session closed"], "the models stay the caller's"
     assert draft.log == ["session closed"]
+
+
+# --- answers asked for while others are cancelled, and while all is closed
+
+
+class Hooked(Interrupt):
+    """Does something else around the moment an answer that begins clears it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: Callable[[], object] = bool
+        self.after: Callable[[], object] = bool
+
+    def clear(self) -> None:
+        self.before()
+        super().clear()
+        self.after()
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("act", ["cancel", "close"])
+def test_an_answer_that_begins_meanwhile_is_cancelled_or_refused(act: str, moment: str) -> None:
+    interrupt = Hooked()
+    model = Recorded(interrupt=interrupt)
+    runtime = assemble(model, interrupt=interrupt)
+    actor = threading.Thread(target=getattr(runtime, act), daemon=True)
+
+    def meanwhile() -> None:
+        actor.start()
+        actor.join(0.1)  # closing waits for the answer; it has said so by then
+
+    setattr(interrupt, moment, meanwhile)
+    stream = runtime.complete("abc", max_tokens=9)
+    if act == "cancel":
+        said, finished = read(stream)
+        assert (said, finished.reason) == ([], "cancelled")
+    else:
+        with pytest.raises(ClosedError):
+            next(stream)
+    actor.join(20)
+    assert not actor.is_alive()
+    runtime.close()
+    assert model.log == ["session closed", "model closed"]
+
+
+def test_answers_may_be_asked_for_while_others_are_cancelled() -> None:
+    """The set of streams once changed while a cancel went through it."""
+    runtime, _ = opened()
+    errors: list[BaseException] = []
+    until = time.monotonic() + 0.5
+
+    def work(act: Callable[[], object]) -> None:
+        try:
+            while time.monotonic() < until and not errors:
+                act()
+        except BaseException as error:  # noqa: BLE001 - the test wants to see it
+            errors.append(error)
+
+    unread = [runtime.complete("a", max_tokens=1) for _ in range(500)]  # the more there are, the longer a cancel takes
+
+    def ask() -> None:
+        unread.append(runtime.complete("a", max_tokens=1))
+        del unread[0]
+
+    threads = [threading.Thread(target=work, args=(act,), daemon=True) for act in (ask, ask, runtime.cancel)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+    finally:
+        sys.setswitchinterval(before)
+    assert errors == []
+    assert read(runtime.complete("b", max_tokens=3))[1].reason == "length"
+
+
+def test_everything_is_freed_once_however_many_close_at_a_time() -> None:
+    """While answers are asked for and begun on other threads."""
+    for _ in range(8):
+        runtime, model = opened(k=0, drafters=())
+        errors: list[BaseException] = []
+
+        def ask(runtime: Runtime = runtime, errors: list[BaseException] = errors) -> None:
+            try:
+                while True:
+                    for _ in runtime.complete("a", max_tokens=2):
+                        pass
+            except (ClosedError, BusyError):
+                return
+            except BaseException as error:  # noqa: BLE001 - the test wants to see it
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, daemon=True) for work in (ask, ask, runtime.close, runtime.close)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+            assert not thread.is_alive(), "it hangs"
+        assert errors == []
+        assert model.log == ["session closed", "model closed"]
+
+
+def test_what_one_close_could_not_free_the_next_one_does() -> None:
+    runtime, model = opened()
+    pair = runtime._pair
+
+    def fails() -> None:
+        runtime._pair = pair
+        raise ZeroDivisionError
+
+    runtime._pair = dataclasses.replace(pair, close_sessions=fails)
+    with pytest.raises(ZeroDivisionError):
+        runtime.close()
+    assert model.log == []
+    runtime.close()
+    assert model.log == ["session closed", "model closed"]
+    runtime.close()
+    assert model.log == ["session closed", "model closed"]
 
 
 # --- chats
