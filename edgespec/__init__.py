@@ -37,11 +37,12 @@ from .stats import Stats
 from .verify import VERIFIERS
 
 __all__ = [
+    "DRAFTERS",
+    "VERIFIERS",
     "BusyError",
     "ClosedError",
     "ContextOverflow",
     "ConversionError",
-    "DRAFTERS",
     "Device",
     "EdgespecError",
     "EngineError",
@@ -62,7 +63,6 @@ __all__ = [
     "Stats",
     "TemplateError",
     "Text",
-    "VERIFIERS",
     "VocabularyMismatch",
     "assemble",
     "load",

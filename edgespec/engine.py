@@ -24,6 +24,7 @@ from .sampling import Sampling
 from .stats import Stats, Tally
 from .text import Span, TextStream
 from .types import Acceptance, Draft, Round
+from .values import instance, texts, whole
 from .verify import Drawing, Verifier
 
 
@@ -72,8 +73,10 @@ class Request:
     def __post_init__(self) -> None:
         if not self.prompt:
             raise OptionError("the prompt is empty; give at least one token of text")
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise OptionError(f"max_tokens is {self.max_tokens}; it must be 1 or more")
+        instance("sampling", self.sampling, Sampling)
+        object.__setattr__(self, "stop", texts("stop", self.stop))
+        if self.max_tokens is not None:
+            object.__setattr__(self, "max_tokens", whole("max_tokens", self.max_tokens, 1))
 
 
 class Engine:
@@ -100,7 +103,9 @@ class Engine:
 
         Raises:
             ContextOverflow: the prompt leaves no room for an answer; before any work.
+            OptionError: the logit bias names a token that is not there, or bans all.
         """
+        request.sampling.check(self._target.vocab)
         if len(request.prompt) >= self._target.context:
             raise ContextOverflow(
                 f"the prompt has {len(request.prompt)} tokens, but the context holds {self._target.context} with the "

@@ -80,5 +80,5 @@ class ClosedError(EdgespecError):
 class Interrupted(EdgespecError):
     """The work was cancelled; a session holds what it held before the call."""
 
-    def __init__(self, message: str = "cancelled before it was done; nothing is lost, so it can be started again") -> None:
+    def __init__(self, message: str = "cancelled before it was done; start it again") -> None:
         super().__init__(message)

@@ -6,6 +6,7 @@ What runs models and what converts them share it: the log's callback is one for 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from .amx import disable_amx
-from .errors import MissingPackage
+from .errors import EngineError, MissingPackage
 
 _LOG = logging.getLogger("edgespec.llama")
 # enum ggml_log_level of ggml.h; the numbers in a comment of the bindings are out of date
@@ -40,6 +41,25 @@ def bindings() -> Any:
     disable_amx(low)
     low.llama_backend_init()
     return low
+
+
+def require_no_fork() -> None:
+    """For what is about to compute.
+
+    Raises:
+        EngineError: llama.cpp has computed before this process was forked. It would wait for threads of OpenMP that are
+            not here.
+    """
+    if os.getpid() != _first_process():
+        raise EngineError(
+            "llama.cpp was in use before this process was forked, and its threads stayed behind, so it would hang; "
+            "start processes by the method 'spawn', or load the first model after the fork"
+        )
+
+
+@cache
+def _first_process() -> int:
+    return os.getpid()
 
 
 @contextmanager

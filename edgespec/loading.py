@@ -21,12 +21,13 @@ from .drafters import Drafter
 from .drafters.lookup import Lookup
 from .drafters.model import ModelDrafter
 from .drafters.words import WordsDrafter
-from .errors import ModelError, VocabularyMismatch
+from .errors import ModelError, OptionError, VocabularyMismatch
 from .learned import Learned
 from .memory import Memory
 from .pair import Pair, Speculation
 from .prices import Prices, keep, measure, recall, refresh
 from .runtime import Runtime
+from .values import instance, shown
 
 #: Told what is being measured and the share done, from 0 to 1.
 OnProgress = Callable[[str, float], None]
@@ -55,17 +56,19 @@ def load(
         MissingPackage: the engine for these files is not installed.
         Interrupted: `interrupt` was set.
     """
-    device, interrupt = device or Device(), interrupt or Interrupt()
-    speculation = speculation or Speculation()
-    if (file := pairfile.at(Path(model))) is not None:
+    device, speculation = _settings(device, speculation)
+    interrupt = interrupt or Interrupt()
+    model = _path("model", model)
+    draft = None if draft is None else _path("draft", draft)
+    if (file := pairfile.at(model)) is not None:
         pair = pairfile.read(file)
         model, draft = pair.target, draft or pair.draft
     with ExitStack() as opened:
-        target = open_model(Path(model), device, interrupt)
+        target = open_model(model, device, interrupt)
         opened.callback(target.close)
         second = None
         if draft is not None:
-            second = open_model(Path(draft), device.of_draft(), interrupt)
+            second = open_model(draft, device.of_draft(), interrupt)
             opened.callback(second.close)
         runtime = assemble(
             target,
@@ -94,7 +97,7 @@ def assemble(
     `interrupt` is the one the models were opened with; `learned` what is known of the drafters, None what earlier runs
     kept. Raises as `load` does; then the models stay open.
     """
-    device, speculation = device or Device(), speculation or Speculation()
+    device, speculation = _settings(device, speculation)
     if draft is not None and not speculation.through_text:
         require_same_tokens(target.vocabulary, draft.vocabulary)
     context = context_length(device, target)
@@ -117,6 +120,22 @@ def assemble(
         close = opened.pop_all().close
     pair = Pair(models, session, tuple(drafters), prices, learned, interrupt or Interrupt(), close, kept)
     return Runtime(pair, speculation)
+
+
+def _settings(device: Device | None, speculation: Speculation | None) -> tuple[Device, Speculation]:
+    """The usual ones where none are given. Raises OptionError."""
+    return (
+        Device() if device is None else instance("device", device, Device),
+        Speculation() if speculation is None else instance("speculation", speculation, Speculation),
+    )
+
+
+def _path(name: str, value: str | Path) -> Path:
+    """Raises OptionError."""
+    try:
+        return Path(value)
+    except TypeError:
+        raise OptionError(f"{name} is {shown(value)}; it must be the path of a file or a folder") from None
 
 
 def _drafter(session: Session, target: Model, draft: Model, step: float) -> Drafter:

@@ -18,11 +18,17 @@ from .prices import Prices
 from .sampling import Sampling
 from .template import ChatTemplate, Message, checked
 from .text import to_text
+from .values import instance, texts, whole
 from .verify import verifier
 
 
 class Runtime:
-    """A target with its drafters. One answer at a time; `cancel` and `close` may come from any thread."""
+    """A target with its drafters. One answer at a time; `cancel` and `close` may come from any thread.
+
+    It belongs to the process that loaded it: one that is forked from that can neither use nor free it, and is told so.
+    Where ONNX Runtime is loaded such a process must end by `os._exit`, as multiprocessing's do: it waits for threads
+    that it lacks when the interpreter is shut down.
+    """
 
     def __init__(self, pair: Pair, speculation: Speculation) -> None:
         self.speculation = speculation
@@ -118,12 +124,12 @@ class Runtime:
             ClosedError: the runtime was closed.
         """
         self._check_open()
-        vocabulary = self.vocabulary
+        era, vocabulary = self._era, self.vocabulary
         tokens = vocabulary.tokenize(prompt, start=True) if isinstance(prompt, str) else list(prompt)
         if strange := [token for token in tokens if not 0 <= token < vocabulary.size]:
             raise OptionError(f"no token {strange[0]}: the vocabulary has tokens 0 to {vocabulary.size - 1}")
-        request = Request(tokens, sampling or Sampling(), max_tokens, _stops(stop))
-        return self._generate(request, speculation)
+        request = Request(tokens, Sampling() if sampling is None else sampling, max_tokens, _stops(stop))
+        return self._generate(request, speculation, era)
 
     def chat(
         self,
@@ -144,13 +150,15 @@ class Runtime:
             and as `complete`.
         """
         self._check_open()
+        era = self._era
         if not messages or isinstance(messages, str):
             raise OptionError('no messages to answer; give a list of them, the last {"role": "user", "content": ...}')
         for message in messages:
             checked(message)
-        tokens, dropped = self._fit(messages, max_tokens)
-        request = Request(tokens, sampling or Sampling(), max_tokens, _stops(stop), dropped)
-        return self._generate(request, speculation)
+        most = None if max_tokens is None else whole("max_tokens", max_tokens, 1)
+        tokens, dropped = self._fit(messages, most)
+        request = Request(tokens, Sampling() if sampling is None else sampling, most, _stops(stop), dropped)
+        return self._generate(request, speculation, era)
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """The tokens that `chat` gives the model for `messages`, all of them.
@@ -205,8 +213,8 @@ class Runtime:
     def _check_process(self) -> None:
         if os.getpid() != self._process:
             raise ClosedError(
-                "this runtime was loaded before this process was forked, and the engine's threads stayed behind; load "
-                "it after the fork, or start processes by the method 'spawn'"
+                "this runtime was loaded before this process was forked, and the engine's threads stayed behind; start "
+                "processes by the method 'spawn', or load it after the fork"
             )
 
     def _fit(self, messages: Sequence[Message], max_tokens: int | None) -> tuple[list[int], int]:
@@ -230,13 +238,13 @@ class Runtime:
         dropped = min(pairs, -(-fewest // block) * block)
         return without(dropped), 2 * dropped
 
-    def _generate(self, request: Request, speculation: Speculation | None) -> Iterator[Event]:
+    def _generate(self, request: Request, speculation: Speculation | None, era: object) -> Iterator[Event]:
         pair = self._pair
+        chosen = self.speculation if speculation is None else instance("speculation", speculation, Speculation)
         controller = self._controller if speculation is None else pair.controller(speculation)
-        chosen = speculation or self.speculation
         rule = verifier(chosen.verifier)
         engine = Engine(pair.session, self.vocabulary, controller, rule, pair.interrupt, pair.prices)
-        events, era = engine.generate(request), self._era
+        events = engine.generate(request)
         return _Stream(lambda own: self._guarded(events, era, own, remember=chosen.remember), self._check_process)
 
     def _guarded(
@@ -268,7 +276,8 @@ def _nothing() -> None:
 
 
 def _stops(stop: Sequence[str] | str) -> tuple[str, ...]:
-    return (stop,) if isinstance(stop, str) else tuple(stop)
+    """Raises OptionError."""
+    return texts("stop", (stop,) if isinstance(stop, str) else stop)
 
 
 class _Stream(Iterator[Event]):

@@ -89,6 +89,13 @@ class Sampling:
     def penalises(self) -> bool:
         return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
 
+    def check(self, vocab: int) -> None:
+        """OptionError where the logit bias does not fit a vocabulary of so many tokens, or bans all of them."""
+        for token, _ in self.logit_bias:
+            _require_token(token, vocab)
+        if len({token for token, bias in self.logit_bias if bias == -np.inf}) == vocab:
+            _require_choice(-np.inf)
+
     def recent(self, context: Sequence[int], drafted: Sequence[int] = ()) -> tuple[int, ...]:
         """The tokens that penalties look at after `context` and `drafted`; empty without penalties: callers pay
         nothing."""
@@ -192,6 +199,11 @@ def _likeliest(row: Floats) -> int:
     return token
 
 
+def _require_token(token: int, vocab: int) -> None:
+    if not 0 <= token < vocab:
+        raise OptionError(f"logit bias for token {token}, but the vocabulary has tokens 0 to {vocab - 1}")
+
+
 def _require_choice(highest: Any) -> None:
     """OptionError where the highest logit leaves nothing to choose."""
     if highest == -np.inf:
@@ -273,8 +285,7 @@ def adjusted(row: Floats, sampling: Sampling, recent: Sequence[int]) -> Floats:
         return row
     row = row.copy()
     for token, bias in sampling.logit_bias:
-        if not 0 <= token < len(row):
-            raise OptionError(f"logit bias for token {token}, but the vocabulary has tokens 0 to {len(row) - 1}")
+        _require_token(token, len(row))
         row[token] += bias
     if recent:
         counts = Counter(recent)

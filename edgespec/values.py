@@ -1,4 +1,4 @@
-"""Checks of the numbers that an app, an option or a file gives: what is not of its kind or range is an OptionError.
+"""Checks of what an app, an option or a file gives: what is not of its kind, or out of range, is an OptionError.
 
 Numbers that say the same are taken: 20.0 and NumPy's 20 for a whole number, 1 for 1.0. Truth values and texts are not.
 """
@@ -6,10 +6,13 @@ Numbers that say the same are taken: 20.0 and NumPy's 20 for a whole number, 1 f
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar
 
 from .errors import OptionError
+
+T = TypeVar("T")
 
 MOST = (1 << 31) - 1  #: the limit of a whole number that has none of its own
 _LONGEST = 80  # characters of a value in a message
@@ -49,6 +52,20 @@ def real(name: str, value: Any, low: float, high: float) -> float:
     if not low <= number <= high:
         raise OptionError(f"{name} is {shown(value)}; it must be {_range(low, high)}")
     return number
+
+
+def texts(name: str, value: Any) -> tuple[str, ...]:
+    """`value` as a tuple of texts. Raises as `whole` does."""
+    if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(each, str) for each in value):
+        raise OptionError(f"{name} is {shown(value)}; it must be a list of texts")
+    return tuple(value)
+
+
+def instance(name: str, value: Any, kind: type[T]) -> T:
+    """`value`, if it is a `kind`. Raises as `whole` does."""
+    if not isinstance(value, kind):
+        raise OptionError(f"{name} is {shown(value)}; it must be a {kind.__name__}")
+    return value
 
 
 def _float(value: Real) -> float:

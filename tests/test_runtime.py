@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
 import sys
 import threading
 import time
@@ -432,6 +434,50 @@ def test_what_one_close_could_not_free_the_next_one_does() -> None:
     assert model.log == ["session closed", "model closed"]
 
 
+FORKED = """
+import os, threading, warnings
+warnings.simplefilter("ignore")  # that threads run while this forks is the point
+from edgespec import Device, EdgespecError, Interrupt, Speculation, assemble, load, models
+from edgespec.backends.toy import ToyModel
+runtime = assemble(ToyModel(), device=Device(context=64), speculation=Speculation(k=0))
+stream, early = runtime.complete("abc", max_tokens=9), runtime.complete("abc", max_tokens=9)
+next(stream)
+message = [{"role": "user", "content": "x"}]
+uses = [lambda: runtime.complete("a"), lambda: runtime.chat(message), lambda: next(stream), lambda: next(early)]
+uses += [lambda: runtime.vocabulary, lambda: runtime.session]
+uses += [lambda: runtime.text([1]), lambda: runtime.prompt(message)]
+MORE
+stream._turn.acquire()  # as if a reader on another thread were in the middle of a pass
+if (child := os.fork()) == 0:
+    refused = 0
+    for use in uses:
+        try:
+            use()
+        except EdgespecError as error:
+            refused += "fork" in str(error) and "spawn" in str(error)
+    runtime.cancel()
+    runtime.close()
+    os._exit(refused)
+stream._turn.release()
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+assert status == len(uses), status
+assert sum(1 for _ in stream), "the answer goes on where it was loaded"
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.parametrize("engine", ["toy", "llama"])
+def test_a_forked_process_is_told_that_it_cannot_use_what_was_loaded_before(engine: str) -> None:
+    """It once waited for ever for threads that did not come along."""
+    more = """
+target = models.demo().target
+loaded = load(target, device=Device(64, 1), speculation=Speculation((), 0))
+uses += [lambda: load(target), lambda: list(loaded.complete("a", max_tokens=2))]
+"""
+    code = FORKED.replace("MORE", more if engine == "llama" else "")
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
 # --- chats
 
 
@@ -635,6 +681,82 @@ def test_unknown_names_list_the_known() -> None:
         given: dict[str, Any] = {name: value}
         with pytest.raises(OptionError, match=f"{name} is {value}; it must be from"):
             Device(**given)
+
+
+WRONG: dict[str, Sequence[Any]] = {
+    "max_tokens": ("10", 1.5, True, float("nan"), float("inf"), 0, -3, 10**400, [5], b"5"),
+    "stop": (5, [5], b"x", ["a", None], {"a": 1}, True, [["a"]]),
+    "sampling": ({"temperature": 1}, "greedy", 0.7, Sampling, Device()),
+    "speculation": ({"k": 4}, "auto", 4, Speculation, Device()),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_options_of_another_kind_are_refused_on_one_line(name: str, value: Any) -> None:
+    runtime, _ = opened()
+    for ask in (lambda: runtime.complete("a", **{name: value}), lambda: runtime.chat([USER], **{name: value})):
+        with pytest.raises(OptionError, match=f"{name} is .*; it must be") as caught:
+            ask()
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 250
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "values"),
+    [
+        (Speculation, "k", ("4", "auto", 1.5, True, float("nan"), 10**400, [4])),
+        (Speculation, "drafters", ("lookup", 5, [5], (None,), {"lookup": 1}, [["lookup"]])),
+        (Speculation, "verifier", (None, 5, ["match"], {})),
+        (Device, "context", ("512", 1.5, True, None, float("inf"), 10**400)),
+        (Device, "threads", ("2", 0.5, False, None)),
+        (Device, "gpu_layers", ("all", 1.5, None)),
+        (Device, "draft_gpu_layers", ("all", float("nan"))),
+        (Device, "exact", ("4", 3, 4.5, None, True, [4])),
+        (Device, "provider", (None, 5, ["cpu"])),
+        (Device, "backend", (None, 5, ["llama"])),
+    ],
+)
+def test_values_of_another_kind_are_refused_on_one_line(kind: type, name: str, values: Sequence[Any]) -> None:
+    for value in values:
+        with pytest.raises(OptionError, match=name) as caught:
+            kind(**{name: value})
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 250
+
+
+def test_options_that_say_the_same_are_taken() -> None:
+    runtime, _ = opened()
+    given: dict[str, Any] = {"max_tokens": 3.0, "stop": ["\0\0"], "speculation": Speculation(["lookup"], 4.0)}  # type: ignore[arg-type]
+    assert read(runtime.complete("a", **given))[1].stats.tokens == 3
+    assert Speculation(k=np.int64(2)).k == 2  # type: ignore[arg-type]
+    assert (Device(512.0, np.int64(2)).context, Device(exact=4.0).exact) == (512, 4)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("model", [None, 5, b"model.gguf", ["a"], object()])
+def test_a_model_that_is_no_path_is_refused(model: Any) -> None:
+    for arguments in ((model,), ("no such file.gguf", model)):
+        with pytest.raises(edgespec.EdgespecError) as caught:
+            edgespec.load(*arguments)
+        assert "\n" not in str(caught.value)
+    for options in ({"device": "cpu"}, {"speculation": {"k": 4}}):
+        with pytest.raises(OptionError, match="it must be a"):
+            edgespec.load("x.gguf", **options)  # type: ignore[arg-type]
+        with pytest.raises(OptionError, match="it must be a"):
+            assemble(Recorded(), **options)  # type: ignore[arg-type]
+
+
+def test_a_logit_bias_that_cannot_be_is_refused_before_any_work() -> None:
+    runtime, model = opened()
+    for bias, said in (
+        (((Bytes.size, 1.0),), f"logit bias for token {Bytes.size}"),
+        (((-1, 1.0),), "logit bias for token -1"),
+        (tuple((token, -np.inf) for token in range(Bytes.size)), "bans them all"),
+    ):
+        with pytest.raises(OptionError, match=said):
+            runtime.complete("abc", Sampling(logit_bias=bias))
+    assert list(model.sessions[0].tokens) == []
+    banned = tuple((token, -np.inf) for token in range(Bytes.size) if token != 65)
+    assert read(runtime.complete("abc", Sampling(1.0, logit_bias=banned), max_tokens=5))[0] == [65] * 5
 
 
 def test_the_model_drafter_needs_a_draft_model() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError
-from ..llamacpp import bindings, captured_errors
+from ..llamacpp import bindings, captured_errors, require_no_fork
 from ..machine import physical_cores
 from . import Device, Interrupt
 from .llama_session import LlamaSession, Opened
@@ -38,7 +38,9 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> LlamaModel:
     Raises:
         MissingPackage: llama-cpp-python is not installed.
         ModelFileError: the file is missing, truncated or no GGUF; the message quotes llama.cpp's loader.
+        EngineError: this process was forked from one that used llama.cpp.
     """
+    require_no_fork()
     try:
         with path.open("rb") as file:
             magic = file.read(4)
