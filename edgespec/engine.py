@@ -40,7 +40,9 @@ class Started(NamedTuple):
 class Text(NamedTuple):
     """A round was committed. `text` may lag behind `tokens`: half a character, or half a stop string, is held back.
 
-    `spans` is the same text by origin.
+    `spans` is the same text by origin. If an answer is cancelled while text is held back because it may begin a stop
+    string, one more comes with that text and no tokens: all texts together are the text of all tokens, less a stop
+    string and the bytes of an unfinished character at the end.
     """
 
     text: str
@@ -51,10 +53,14 @@ class Text(NamedTuple):
 
 class Finished(NamedTuple):
     """No more follows. `reason`: end (the model ended its turn), stop (a stop string), length (`max_tokens`),
-    context (the context is full) or cancelled."""
+    context (the context is full) or cancelled.
+
+    `notices` tell the user what went wrong meanwhile without any effect on the text: a drafter that failed.
+    """
 
     reason: str
     stats: Stats
+    notices: tuple[str, ...] = ()
 
 
 Event = Started | Text | Finished
@@ -133,6 +139,8 @@ class Engine:
                 yield event
         except Interrupted:
             reason = "cancelled"
+        if reason == "cancelled" and (spans := text.flush()):
+            yield _text((), Round(Draft(), (), (), 0.0), spans)
         yield Finished(reason, tally.stats(self._prices.plain(len(context)) if self._prices else None))
 
     def _prefill(self, context: Sequence[int], cached: int) -> None:
@@ -156,7 +164,7 @@ class Engine:
             spans += text.flush()
         self._observe(round_)
         tally.add(round_, time.perf_counter() - started)
-        return Text("".join(span.text for span in spans), tokens, round_, tuple(spans)), reason
+        return _text(tokens, round_, spans), reason
 
     def _limit(self, request: Request, context: Sequence[int], tally: Tally) -> int:
         """The longest draft that is any use: the context must hold it, and one token more always comes."""
@@ -197,3 +205,7 @@ class Engine:
         self._controller.observe(round)
         for drafter in self._controller.drafters:
             drafter.observe(round)
+
+
+def _text(tokens: tuple[int, ...], round: Round, spans: Sequence[Span]) -> Text:  # noqa: A002
+    return Text("".join(span.text for span in spans), tokens, round, tuple(spans))

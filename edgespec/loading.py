@@ -22,6 +22,7 @@ from .drafters.lookup import Lookup
 from .drafters.model import ModelDrafter
 from .drafters.words import WordsDrafter
 from .errors import ModelError, OptionError, VocabularyMismatch
+from .failsafe import Failsafe
 from .learned import Learned
 from .memory import Memory
 from .pair import Pair, Speculation
@@ -118,7 +119,8 @@ def assemble(
         opened.callback(learned.keep)
         models = (target, draft) if draft is not None else (target,)
         close = opened.pop_all().close
-    pair = Pair(models, session, tuple(drafters), prices, learned, interrupt or Interrupt(), close, kept)
+    failsafe = tuple(map(Failsafe, drafters))
+    pair = Pair(models, session, failsafe, prices, learned, interrupt or Interrupt(), close, kept)
     return Runtime(pair, speculation)
 
 

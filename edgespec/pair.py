@@ -9,8 +9,8 @@ from typing import Any
 from .backends import Interrupt, Model, Session
 from .calibration import Calibration
 from .control import Adaptive, Controller, Fixed
-from .drafters import Drafter
 from .errors import OptionError
+from .failsafe import Failsafe
 from .learned import Learned
 from .memory import Memory
 from .prices import Prices
@@ -72,12 +72,18 @@ class Pair:
 
     models: tuple[Model, ...]
     session: Session
-    drafters: tuple[Drafter, ...]
+    drafters: tuple[Failsafe, ...]
     prices: Prices
     learned: Learned
     interrupt: Interrupt
     close_sessions: Callable[[], None]
     memory: Memory | None = None
+
+    @property
+    def notices(self) -> list[str]:
+        """What the user should know: where a model is not as asked for, and which drafters failed."""
+        told = [notice for model in self.models for notice in model.notices]
+        return [*told, *(drafter.notice for drafter in self.drafters if drafter.notice)]
 
     def calibration(self, speculation: Speculation) -> Calibration:
         """How often the drafters are right by this verifier."""

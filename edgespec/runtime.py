@@ -78,8 +78,8 @@ class Runtime:
 
     @property
     def notices(self) -> Sequence[str]:
-        """What the user should know of how the models were loaded: where that is not as asked for."""
-        return [notice for model in self._pair.models for notice in model.notices]
+        """What the user should know: where the models are not loaded as asked for, and which drafters failed since."""
+        return self._pair.notices
 
     @property
     def step_prices(self) -> dict[str, float]:
@@ -260,8 +260,10 @@ class Runtime:
             self._check_open()
             if self._era is not era:
                 self._pair.interrupt.set()
+            known = self.notices
             while not isinstance(event := next(events), Finished):
                 yield event
+            event = event._replace(notices=tuple(notice for notice in self.notices if notice not in known))
             # Cancelled before its first word, it is half a prompt.
             if remember and self._pair.memory is not None and event.stats.tokens:
                 self._pair.memory.add(self._pair.session.tokens)

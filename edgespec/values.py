@@ -34,7 +34,7 @@ def whole(name: str, value: Any, low: int, high: int = MOST) -> int:
         OptionError: it is no whole number, or out of range; the message begins with `name`.
     """
     if isinstance(value, Real) and not isinstance(value, Integral | bool) and _float(value).is_integer():
-        value = int(value)
+        value = int(_float(value))
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise OptionError(f"{name} is {shown(value)}; it must be a whole number, {_range(low, high)}")
     number = int(value)

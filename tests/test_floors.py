@@ -24,7 +24,7 @@ FLOORS = [
     {"prices", "calibration", "template", "drafters"},
     {"candidates"},
     {"growth", "earnings", "guard"},
-    {"control", "memory", "learned"},
+    {"control", "memory", "learned", "failsafe"},
     {"engine"},
     {"pair"},
     {"runtime"},

@@ -37,6 +37,7 @@ from edgespec.errors import (
     BusyError,
     ClosedError,
     ContextOverflow,
+    EngineError,
     Interrupted,
     OptionError,
     TemplateError,
@@ -588,6 +589,90 @@ def test_all_drafters_that_the_pair_allows_are_the_default() -> None:
     used = read(runtime.complete("xyxyxyxyxy", max_tokens=20))[1].stats.by_drafter
     assert set(used) == {"lookup", "model"} == set(runtime.drafters)
     assert set(used) < set(DRAFTERS)
+
+
+# --- a drafter that fails
+
+
+class Failing(Recorded):
+    """A draft model whose engine fails from its `at`-th decode on, as one that ran out of memory."""
+
+    def __init__(self, rule: Rule, at: int, error: Exception) -> None:
+        super().__init__(rule, name="failing")
+        self.decodes = 0
+        self._at, self._error = at, error
+
+    def session(self, context: int) -> ToySession:
+        session = super().session(context)
+        decode = session.decode
+
+        def failing(tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
+            self.decodes += 1
+            if self.decodes >= self._at:
+                raise self._error
+            return decode(tokens, tree)
+
+        session.decode = failing  # type: ignore[method-assign]
+        return session
+
+
+@pytest.mark.parametrize("k", [None, 4])
+@pytest.mark.parametrize("verifier", ["match", "rejection", "block"])
+@pytest.mark.parametrize("error", [EngineError("no memory left"), RuntimeError("no\nmemory left")])
+def test_an_answer_goes_on_without_a_drafter_that_fails(k: int | None, verifier: str, error: Exception) -> None:
+    measured = Failing(TALK, 10**9, error)
+    interrupt = Interrupt()
+    target = Recorded(interrupt=interrupt)
+    speculation = Speculation(("model",), k, verifier)
+    with assemble(target, measured, speculation=speculation, interrupt=interrupt) as runtime:
+        measured._at = measured.decodes + (1 if k is None else 3)  # the latter in the middle of a draft
+        said, finished = read(runtime.complete("abc abc", max_tokens=40))
+        assert said == plainly(TALK, list(b"abc abc"), Sampling(), 40, ends)
+        (notice,) = finished.notices
+        assert "'model' failed" in notice
+        assert "no memory left" in notice
+        assert runtime.notices == [notice]
+        asked = measured.decodes
+        said, finished = read(runtime.complete("abc abc", max_tokens=40))
+        assert said == plainly(TALK, list(b"abc abc"), Sampling(), 40, ends)
+        assert (finished.notices, measured.decodes) == ((), asked), (
+            "it is told once, and the drafter is not asked again"
+        )
+
+
+def test_a_drafter_that_is_interrupted_has_not_failed() -> None:
+    draft = Failing(TALK, 10**9, Interrupted())
+    with assemble(Recorded(), draft, speculation=Speculation(("model",), 4)) as runtime:
+        draft._at = draft.decodes + 3
+        _, finished = read(runtime.complete("abc abc", max_tokens=40))
+        assert (finished.reason, finished.notices, runtime.notices) == ("cancelled", (), [])
+        draft._at = 10**9
+        said, finished = read(runtime.complete("abc abc", max_tokens=40))
+        assert said == plainly(TALK, list(b"abc abc"), Sampling(), 40, ends)
+        assert finished.stats.drafted > 0
+
+
+def test_cancelling_loses_no_text_that_was_held_back_for_a_stop_string() -> None:
+    """Its tokens were in the events already, so a chat that kept the text parted from the cache."""
+    interrupt = Interrupt()
+    script = [*b"ab END OF"]
+    model = Recorded(scripted(Bytes.size, [0, *script]), interrupt)
+    with assemble(model, speculation=Speculation(k=0), interrupt=interrupt) as runtime:
+        tokens, text, events = list[int](), "", list[Event]()
+        for event in runtime.complete("!", stop="END OF ALL", max_tokens=40):
+            events.append(event)
+            if isinstance(event, Text):
+                tokens += event.tokens
+                text += event.text
+                if len(tokens) == len(script):
+                    runtime.cancel()
+        last = events[-1]
+        assert isinstance(last, Finished)
+        assert last.reason == "cancelled"
+        assert bytes(tokens).decode() == text == "ab END OF"
+        assert isinstance(events[-2], Text)
+        assert (events[-2].tokens, events[-2].text) == ((), "END OF")
+        assert [span.text for span in events[-2].spans] == [*"END OF"]
 
 
 # --- what is kept of what was said
