@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from . import pairfile
 from .backends import (
@@ -43,34 +45,39 @@ def load(
     interrupt: Interrupt | None = None,
     on_progress: OnProgress | None = None,
 ) -> Runtime:
-    """Load a target, and a draft model if one is given, and measure what passes cost unless that is known.
+    """Load a target and its draft model, and measure what passes cost unless that is known.
 
     Args:
         model: a GGUF file, or the folder of an ONNX model that edgespec converted; or the file of a pair, or its
             folder, which name a target and its draft.
-        draft: a small one, of either kind. It comes before that of a pair.
+        draft: a small one, of either kind. None (or "auto") takes that of the pair, or the one that lies beside the
+            target: `NAME.draft.gguf` or `draft.gguf`, of a folder `NAME.draft` or `draft`. "none" takes none.
         interrupt: set it from another thread to give up loading.
         on_progress: told how far measuring is; it runs once for each model and machine.
+
+    A draft that was found beside the target and has another vocabulary is left out; `Runtime.notices` says so.
 
     Raises:
         ModelError: a file that cannot be loaded, or a pair that does not fit together.
         MissingPackage: the engine for these files is not installed.
+        OptionError: an argument that makes no sense.
         Interrupted: `interrupt` was set.
     """
     device, speculation = _settings(device, speculation)
     interrupt = interrupt or Interrupt()
-    model = _path("model", model)
-    draft = None if draft is None else _path("draft", draft)
-    if (file := pairfile.at(model)) is not None:
-        pair = pairfile.read(file)
-        model, draft = pair.target, draft or pair.draft
+    files = _files(model, draft)
     with ExitStack() as opened:
-        target = open_model(model, device, interrupt)
+        target = open_model(files.target, device, interrupt)
         opened.callback(target.close)
-        second = None
-        if draft is not None:
-            second = open_model(draft, device.of_draft(), interrupt)
-            opened.callback(second.close)
+        second, mismatch = None, ""
+        if files.draft is not None:
+            second = open_model(files.draft, device.of_draft(), interrupt)
+            mismatch = _mismatch(target, second) if files.found else ""
+            if mismatch:
+                second.close()
+                second = None
+            else:
+                opened.callback(second.close)
         runtime = assemble(
             target,
             second,
@@ -80,7 +87,39 @@ def load(
             on_progress=on_progress,
         )
         opened.pop_all()
+    if mismatch:
+        runtime.add_notice(f"{files.draft}, found beside the model, is left out: {mismatch}")
     return runtime
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """A target and its draft; `found` says that nobody named the draft."""
+
+    target: Path
+    draft: Path | None
+    found: bool = False
+
+
+def _files(model: str | Path, draft: str | Path | None) -> _Files:
+    """Raises ModelFileError for a pair file that is not what it should be."""
+    target = _path("model", model)
+    named = None if draft in (None, "auto", "none") else _path("draft", draft)
+    if (file := pairfile.at(target)) is not None:
+        pair = pairfile.read(file)
+        return _Files(pair.target, None if draft == "none" else named or pair.draft)
+    if named is not None or draft == "none":
+        return _Files(target, named)
+    return _Files(target, pairfile.beside(target), found=True)
+
+
+def _mismatch(target: Model, draft: Model) -> str:
+    """How the vocabularies differ; empty where they are the same."""
+    try:
+        require_same_tokens(target.vocabulary, draft.vocabulary)
+    except VocabularyMismatch as error:
+        return str(error)
+    return ""
 
 
 def assemble(
@@ -132,7 +171,7 @@ def _settings(device: Device | None, speculation: Speculation | None) -> tuple[D
     )
 
 
-def _path(name: str, value: str | Path) -> Path:
+def _path(name: str, value: Any) -> Path:
     """Raises OptionError."""
     try:
         return Path(value)
@@ -142,9 +181,7 @@ def _path(name: str, value: str | Path) -> Path:
 
 def _drafter(session: Session, target: Model, draft: Model, step: float) -> Drafter:
     """What drafts with this session of `draft`."""
-    try:
-        require_same_tokens(target.vocabulary, draft.vocabulary)
-    except VocabularyMismatch:
+    if _mismatch(target, draft):
         return WordsDrafter(session, target.vocabulary, draft.vocabulary, step)
     return ModelDrafter(session, target.vocabulary.size, step)
 

@@ -35,6 +35,7 @@ class Runtime:
         self._pair = pair
         self._controller = pair.controller(speculation)
         self._template: ChatTemplate | None = None
+        self._notices: list[str] = []
         #: Held by the answer under way.
         self._busy = threading.Lock()
         #: That answer's stream. Weak, so that a stream its reader forgets is closed at once.
@@ -79,7 +80,11 @@ class Runtime:
     @property
     def notices(self) -> Sequence[str]:
         """What the user should know: where the models are not loaded as asked for, and which drafters failed since."""
-        return self._pair.notices
+        return [*self._notices, *self._pair.notices]
+
+    def add_notice(self, notice: str) -> None:
+        """Let `notices` say this, too."""
+        self._notices.append(notice)
 
     @property
     def step_prices(self) -> dict[str, float]:

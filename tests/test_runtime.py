@@ -472,8 +472,8 @@ def test_a_forked_process_is_told_that_it_cannot_use_what_was_loaded_before(engi
     """It once waited for ever for threads that did not come along."""
     more = """
 target = models.demo().target
-loaded = load(target, device=Device(64, 1), speculation=Speculation((), 0))
-uses += [lambda: load(target), lambda: list(loaded.complete("a", max_tokens=2))]
+loaded = load(target, "none", device=Device(64, 1), speculation=Speculation((), 0))
+uses += [lambda: load(target, "none"), lambda: list(loaded.complete("a", max_tokens=2))]
 """
     code = FORKED.replace("MORE", more if engine == "llama" else "")
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
@@ -927,7 +927,7 @@ def test_description_and_text() -> None:
 def test_use_after_close_of_whatever_was_kept() -> None:
     """A freed model's vocabulary once crashed the process."""
     pair = models.demo()
-    runtime = edgespec.load(pair.target)
+    runtime = edgespec.load(pair.target, "none")
     vocabulary = runtime.vocabulary
     session = runtime.session
     runtime.close()
