@@ -11,6 +11,8 @@ from types import TracebackType
 
 from .backends import Session, Vocabulary
 from .calibration import Share
+from .control import Controller
+from .drafters import Drafter
 from .engine import Engine, Event, Finished, Request
 from .errors import BusyError, ClosedError, OptionError
 from .pair import Pair, Speculation
@@ -20,6 +22,9 @@ from .template import ChatTemplate, Message, checked
 from .text import to_text
 from .values import instance, texts, whole
 from .verify import verifier
+
+#: Makes a controller of the drafters of a runtime.
+Controlled = Callable[[Sequence[Drafter]], Controller]
 
 
 class Runtime:
@@ -115,12 +120,14 @@ class Runtime:
         max_tokens: int | None = None,
         stop: Sequence[str] | str = (),
         speculation: Speculation | None = None,
+        controlled: Controlled | None = None,
     ) -> Iterator[Event]:
         """Stream what follows `prompt`: text, in which nothing becomes a special token, or tokens.
 
         Args:
             stop: texts that end the answer; they are not part of it.
             speculation: for this answer only; plain decoding, say, to compare.
+            controlled: makes what chooses the drafts of this answer, of the drafters there are; for measurements.
 
         Raises:
             ContextOverflow: the prompt does not fit; nothing was done.
@@ -134,7 +141,7 @@ class Runtime:
         if strange := [token for token in tokens if not 0 <= token < vocabulary.size]:
             raise OptionError(f"no token {strange[0]}: the vocabulary has tokens 0 to {vocabulary.size - 1}")
         request = Request(tokens, Sampling() if sampling is None else sampling, max_tokens, _stops(stop))
-        return self._generate(request, speculation, era)
+        return self._generate(request, speculation, era, controlled)
 
     def chat(
         self,
@@ -243,10 +250,14 @@ class Runtime:
         dropped = min(pairs, -(-fewest // block) * block)
         return without(dropped), 2 * dropped
 
-    def _generate(self, request: Request, speculation: Speculation | None, era: object) -> Iterator[Event]:
+    def _generate(
+        self, request: Request, speculation: Speculation | None, era: object, controlled: Controlled | None = None
+    ) -> Iterator[Event]:
         pair = self._pair
         chosen = self.speculation if speculation is None else instance("speculation", speculation, Speculation)
         controller = self._controller if speculation is None else pair.controller(speculation)
+        if controlled is not None:
+            controller = controlled(controller.drafters)
         rule = verifier(chosen.verifier)
         engine = Engine(pair.session, self.vocabulary, controller, rule, pair.interrupt, pair.prices)
         events = engine.generate(request)
