@@ -2,7 +2,7 @@
 
     import edgespec
 
-    with edgespec.load("target.gguf", draft="draft.gguf") as runtime:
+    with edgespec.load("target.gguf") as runtime:
         for event in runtime.chat([{"role": "user", "content": "Hello"}]):
             if isinstance(event, edgespec.Text):
                 print(event.text, end="", flush=True)
