@@ -12,6 +12,7 @@ from edgespec.backends.toy import Bytes, Rule, ToyModel, ToySession, blend, ngra
 from edgespec.check import check
 from edgespec.errors import Interrupted
 from edgespec.prices import Prices
+from edgespec.sampling import pick
 from edgespec.types import Floats
 from edgespec.verify import match
 
@@ -124,7 +125,7 @@ def test_a_verifier_that_ignores_penalties_is_no_near_tie(
     what: str, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the raw logits the faulty token leads, and its lead, below zero, once passed for a tie."""
-    right = match.pick
+    right = pick
 
     def wrong(row: Floats, sampling: Sampling, position: int, recent: Sequence[int] = ()) -> int:
         if where == "everywhere" or position % 3 == 0:

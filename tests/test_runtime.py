@@ -779,7 +779,11 @@ WRONG: dict[str, Sequence[Any]] = {
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
 def test_options_of_another_kind_are_refused_on_one_line(name: str, value: Any) -> None:
     runtime, _ = opened()
-    for ask in (lambda: runtime.complete("a", **{name: value}), lambda: runtime.chat([USER], **{name: value})):
+    asks: list[Callable[[], object]] = [
+        lambda: runtime.complete("a", **{name: value}),
+        lambda: runtime.chat([USER], **{name: value}),
+    ]
+    for ask in asks:
         with pytest.raises(OptionError, match=f"{name} is .*; it must be") as caught:
             ask()
         assert "\n" not in str(caught.value)
@@ -813,8 +817,9 @@ def test_options_that_say_the_same_are_taken() -> None:
     runtime, _ = opened()
     given: dict[str, Any] = {"max_tokens": 3.0, "stop": ["\0\0"], "speculation": Speculation(["lookup"], 4.0)}  # type: ignore[arg-type]
     assert read(runtime.complete("a", **given))[1].stats.tokens == 3
-    assert Speculation(k=np.int64(2)).k == 2  # type: ignore[arg-type]
-    assert (Device(512.0, np.int64(2)).context, Device(exact=4.0).exact) == (512, 4)  # type: ignore[arg-type]
+    numpy: Any = np.int64(2)
+    assert Speculation(k=numpy).k == 2
+    assert (Device(512.0, numpy).context, Device(exact=4.0).exact) == (512, 4)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("model", [None, 5, b"model.gguf", ["a"], object()])
@@ -823,11 +828,12 @@ def test_a_model_that_is_no_path_is_refused(model: Any) -> None:
         with pytest.raises(edgespec.EdgespecError) as caught:
             edgespec.load(*arguments)
         assert "\n" not in str(caught.value)
-    for options in ({"device": "cpu"}, {"speculation": {"k": 4}}):
+    wrong: list[dict[str, Any]] = [{"device": "cpu"}, {"speculation": {"k": 4}}]
+    for options in wrong:
         with pytest.raises(OptionError, match="it must be a"):
-            edgespec.load("x.gguf", **options)  # type: ignore[arg-type]
+            edgespec.load("x.gguf", **options)
         with pytest.raises(OptionError, match="it must be a"):
-            assemble(Recorded(), **options)  # type: ignore[arg-type]
+            assemble(Recorded(), **options)
 
 
 def test_a_logit_bias_that_cannot_be_is_refused_before_any_work() -> None:

@@ -228,7 +228,7 @@ def test_numbers_that_say_the_same_are_taken() -> None:
 def test_extreme_values_choose_a_token_without_a_warning(temperature: float) -> None:
     """Warnings are errors here."""
     row = np.array([-3e4, 0.0, 5.0, 3e4], dtype=np.float32)
-    penalties = {"presence_penalty": 100.0, "frequency_penalty": -100.0}
+    penalties: dict[str, Any] = {"presence_penalty": 100.0, "frequency_penalty": -100.0}
     for repetition in (1e-4, 1e4):
         for bias in (-1e9, 1e9, -np.inf):
             sampling = Sampling(
