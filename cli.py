@@ -305,10 +305,10 @@ def main() -> None:
         _fail(f"{error.format_message()} (`{name} --help` lists the options)", MISUSED)
     except click.ClickException as error:
         _fail(error.format_message(), error.exit_code)
-    except EdgespecError as error:
-        _fail(str(error), FAILED)
     except (KeyboardInterrupt, click.Abort, Interrupted):
         _fail("interrupted", INTERRUPTED)
+    except EdgespecError as error:
+        _fail(str(error), FAILED)
     except OSError as error:
         # Output that cannot be written. Point stdout elsewhere, or the interpreter complains while it shuts down.
         if sys.stdout is not None:

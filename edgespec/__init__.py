@@ -2,7 +2,7 @@
 
     import edgespec
 
-    with edgespec.load("target.gguf", draft="draft.gguf") as runtime:
+    with edgespec.load("target.gguf") as runtime:
         for event in runtime.chat([{"role": "user", "content": "Hello"}]):
             if isinstance(event, edgespec.Text):
                 print(event.text, end="", flush=True)
@@ -12,7 +12,23 @@ Importing this loads no engine; one is loaded with the first model.
 
 from .backends import Device, Interrupt
 from .engine import Event, Finished, Started, Text
-from .errors import EdgespecError, OptionError
+from .errors import (
+    BusyError,
+    ClosedError,
+    ContextOverflow,
+    ConversionError,
+    EdgespecError,
+    EngineError,
+    HubError,
+    Interrupted,
+    MissingPackage,
+    ModelError,
+    ModelFileError,
+    OptionError,
+    RollbackError,
+    TemplateError,
+    VocabularyMismatch,
+)
 from .loading import assemble, load
 from .pair import DRAFTERS, Speculation
 from .runtime import Runtime
@@ -23,18 +39,31 @@ from .verify import VERIFIERS
 __all__ = [
     "DRAFTERS",
     "VERIFIERS",
+    "BusyError",
+    "ClosedError",
+    "ContextOverflow",
+    "ConversionError",
     "Device",
     "EdgespecError",
+    "EngineError",
     "Event",
     "Finished",
+    "HubError",
     "Interrupt",
+    "Interrupted",
+    "MissingPackage",
+    "ModelError",
+    "ModelFileError",
     "OptionError",
+    "RollbackError",
     "Runtime",
     "Sampling",
     "Speculation",
     "Started",
     "Stats",
+    "TemplateError",
     "Text",
+    "VocabularyMismatch",
     "assemble",
     "load",
 ]

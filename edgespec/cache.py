@@ -39,7 +39,7 @@ class Shelf:
     @property
     def path(self) -> Path:
         """The file."""
-        name = hashlib.sha256(self.identity.encode()).hexdigest()[:32]
+        name = hashlib.sha256(self.identity.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         return cache_folder() / self.kind / f"{name}.json"
 
     def read(self) -> dict[str, Any]:

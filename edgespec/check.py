@@ -1,5 +1,8 @@
 """Is speculative output the same as plain? Run both and compare, token by token.
 
+Plain output is computed here, token by token from the logits, and not by the engine that is checked. Of speculation all
+is tried whatever it costs: chains of several lengths and trees, by every drafter, with wrong tokens among them.
+
 Engines compute a token's logits a little differently in passes of different width, so where the two best tokens are
 all but equal either may come out, speculation or not. So they do where trees of tokens left the context in the cache
 in another order. Such a near tie is told from a fault by measuring that difference at the very place: the same
@@ -14,15 +17,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from .backends import Session
-from .engine import Finished, Text
+from .control import straight
+from .drafters import Drafter
+from .engine import Finished, Started, Text
 from .errors import Interrupted, OptionError
-from .pair import Speculation
 from .runtime import Runtime
-from .sampling import SHARED, Sampling, distribution, gumbel, pick
-from .types import Floats
+from .sampling import SHARED, Sampling, adjusted, distribution, gumbel, pick
+from .types import Draft, Floats, Round
+from .verify import Drawing
 
 _WIDTHS = (2, 3, 4, 6, 8, 12, 16)
 _BRANCHES = (1, 2, 3, 5, 7)  # of a tree, that are dropped
+_LENGTHS = (1, 3, 7)  # tokens of the drafts that are forced, where none was asked for
+TEXT, WRONG = "text", "wrong"  #: who guesses what is expected, and what is not
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +77,111 @@ def check(runtime: Runtime, prompts: Sequence[Sequence[int]], sampling: Sampling
             f"the verifier {runtime.speculation.verifier!r} promises the distribution, not the text; check it at "
             "--temp 0, or check --verifier match"
         )
-    plain = Speculation(k=0, drafters=())
     for prompt in prompts:
-        expected, _ = _decode(runtime, prompt, sampling, max_tokens, plain)
-        tokens, finished = _decode(runtime, prompt, sampling, max_tokens, None)
+        expected = _plainly(runtime, prompt, sampling, max_tokens)
+        tokens, finished = _speculatively(runtime, prompt, sampling, max_tokens, expected)
         divergence = None
         if tokens != expected:
             divergence = _diverge(runtime, prompt, expected, tokens, sampling)
         yield Verdict(len(expected), finished.stats.drafted, finished.stats.accepted, divergence)
 
 
-def _decode(
-    runtime: Runtime, prompt: Sequence[int], sampling: Sampling, max_tokens: int, speculation: Speculation | None
+class Forced:
+    """Drafts in every round: not what pays but what may go wrong.
+
+    By all drafters in turn, and by the text that is expected. Of each a tree whose wrong branches come first, a chain
+    with a wrong token at its end, which must be taken back, and a chain.
+
+    Args:
+        lengths: tokens of the drafts.
+        vocab: how many tokens there are.
+        deepest: tokens that a tree may be deep; 0 where the session takes none.
+        text: what is expected, prompt and answer.
+    """
+
+    def __init__(
+        self, drafters: Sequence[Drafter], lengths: Sequence[int], vocab: int, deepest: int, text: Sequence[int]
+    ) -> None:
+        self.drafters = tuple(drafters)
+        self._lengths = lengths
+        self._vocab = vocab
+        self._deepest = deepest
+        self._text = list(text)
+        self._rounds = 0
+
+    def choose(self, drawing: Drawing, limit: int) -> Draft:
+        turn, kind = divmod(self._rounds, 3)
+        self._rounds += 1
+        turn, which = divmod(turn, len(self._lengths))
+        length = min(self._lengths[which], limit)
+        if length < 1:
+            return Draft()
+        tokens, name = self._guessed(turn, drawing, length)
+        deep = min(length, self._deepest, limit // 2)  # there must be room for the wrong branches, too
+        if kind == 0 and deep:
+            return self._tree(tokens[:deep], name)
+        return self._wrong_end(tokens, name) if kind == 1 else Draft.chain(tokens, name)
+
+    def _guessed(self, turn: int, drawing: Drawing, length: int) -> tuple[list[int], str]:
+        """Tokens to draft, at least one, and who guesses them."""
+        first = turn % (len(self.drafters) + 1)
+        for drafter in self.drafters[first:]:
+            drafter.begin(drawing)
+            if guesses := straight(drafter, drawing, length):
+                return [guess.token for guess in guesses], drafter.name
+        at = len(drawing.context)
+        known = self._text[at : at + length] if self._text[:at] == list(drawing.context) else []
+        return (known, TEXT) if known else ([self._other(drawing.context[-1])], WRONG)
+
+    def observe(self, round: Round) -> None:  # noqa: A002
+        """It never changes its mind."""
+
+    def _wrong_end(self, tokens: Sequence[int], drafter: str) -> Draft:
+        parents = tuple(range(-1, len(tokens) - 1))
+        return Draft((*tokens[:-1], self._other(tokens[-1])), parents, (*[drafter] * (len(tokens) - 1), WRONG))
+
+    def _tree(self, tokens: Sequence[int], drafter: str) -> Draft:
+        """The chain, each of its tokens behind a wrong one."""
+        nodes, parents, at = list[int](), list[int](), -1
+        for token in tokens:
+            nodes += [self._other(token), token]
+            parents += [at, at]
+            at = len(nodes) - 1
+        return Draft(tuple(nodes), tuple(parents), (WRONG, drafter) * len(tokens))
+
+    def _other(self, token: int) -> int:
+        return (token + 1) % self._vocab
+
+
+def _plainly(runtime: Runtime, prompt: Sequence[int], sampling: Sampling, max_tokens: int) -> list[int]:
+    """What is said without speculation."""
+    # An answer is begun and left: options are checked, a cancel of an earlier one is over, the prompt is in the cache.
+    if not isinstance(next(runtime.complete(prompt, sampling, max_tokens=max_tokens)), Started):
+        raise Interrupted
+    session, ends, context = runtime.session, runtime.vocabulary.ends, list(prompt)
+    while len(context) - len(prompt) < max_tokens and len(context) <= session.context:
+        row = session.decode(context[-1:])[0]
+        context.append(pick(row, sampling, len(context), sampling.recent(context)))
+        if ends(context[-1]):
+            break
+    return context[len(prompt) :]
+
+
+def _speculatively(
+    runtime: Runtime, prompt: Sequence[int], sampling: Sampling, max_tokens: int, expected: Sequence[int]
 ) -> tuple[list[int], Finished]:
+    """What is said with drafts in every round; without any where drafts of no token were asked for."""
+    session, k = runtime.session, runtime.speculation.k
+    widest = session.widest - 1
+    # A tree of n tokens and as many wrong ones has n + 1 leaves.
+    deepest = min(widest // 2, session.leaves - 1) if session.can_tree else 0
+    lengths = [min(n, widest) for n in (_LENGTHS if k is None else (k,))]
+
+    def forced(drafters: Sequence[Drafter]) -> Forced:
+        return Forced(drafters, lengths, session.vocab, deepest, [*prompt, *expected])
+
     tokens: list[int] = []
-    for event in runtime.complete(prompt, sampling, max_tokens=max_tokens, speculation=speculation):
+    for event in runtime.complete(prompt, sampling, max_tokens=max_tokens, controlled=forced):
         if isinstance(event, Text):
             tokens += event.tokens
         if isinstance(event, Finished) and event.reason != "cancelled":
@@ -99,12 +196,12 @@ def _diverge(
     at = next((i for i in range(shorter) if expected[i] != tokens[i]), shorter)
     if at == shorter:  # one is cut short of the other: no tie explains that
         return Divergence(at, float("inf"), 0.0, flips=False)
-    rows = _several_ways(runtime, prompt, expected[:at])
     context = [*prompt, *expected[:at]]
     recent = sampling.recent(context)
+    rows = _several_ways(runtime, prompt, expected[:at])
     picks = {pick(row, sampling, len(context), recent) for row in rows}
     gap = _gap(rows[0], expected[at], tokens[at], sampling, context)
-    shift = float(max(np.abs(row - rows[0]).max() for row in rows))
+    shift = _shift([adjusted(row, sampling, recent) for row in rows])
     return Divergence(at, gap, shift, flips=tokens[at] in picks and expected[at] in picks)
 
 
@@ -145,9 +242,16 @@ def _behind_trees(session: Session, prompt: Sequence[int], said: Sequence[int], 
     return row
 
 
+def _shift(rows: Sequence[Floats]) -> float:
+    """By how much the logits of a token move, of those that are not banned."""
+    kept = np.isfinite(rows[0])
+    return float(max(np.abs(row[kept] - rows[0][kept]).max() for row in rows))
+
+
 def _gap(row: Floats, expected: int, other: int, sampling: Sampling, context: Sequence[int]) -> float:
     """The lead of `expected` over `other` by what picks a token; infinite where `other` was filtered out."""
     if sampling.greedy:
+        row = adjusted(row, sampling, sampling.recent(context))
         return float(row[expected] - row[other])
     choices = distribution(row, sampling, sampling.recent(context))
     scores = np.log(choices.probs) + gumbel(sampling.seed, len(context), choices.tokens, SHARED)

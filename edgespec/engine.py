@@ -24,6 +24,7 @@ from .sampling import Sampling
 from .stats import Stats, Tally
 from .text import Span, TextStream
 from .types import Acceptance, Draft, Round
+from .values import instance, texts, whole
 from .verify import Drawing, Verifier
 
 
@@ -39,7 +40,9 @@ class Started(NamedTuple):
 class Text(NamedTuple):
     """A round was committed. `text` may lag behind `tokens`: half a character, or half a stop string, is held back.
 
-    `spans` is the same text by origin.
+    `spans` is the same text by origin. If an answer is cancelled while text is held back because it may begin a stop
+    string, one more comes with that text and no tokens: all texts together are the text of all tokens, less a stop
+    string and the bytes of an unfinished character at the end.
     """
 
     text: str
@@ -50,10 +53,14 @@ class Text(NamedTuple):
 
 class Finished(NamedTuple):
     """No more follows. `reason`: end (the model ended its turn), stop (a stop string), length (`max_tokens`),
-    context (the context is full) or cancelled."""
+    context (the context is full) or cancelled.
+
+    `notices` tell the user what went wrong meanwhile without any effect on the text: a drafter that failed.
+    """
 
     reason: str
     stats: Stats
+    notices: tuple[str, ...] = ()
 
 
 Event = Started | Text | Finished
@@ -72,8 +79,10 @@ class Request:
     def __post_init__(self) -> None:
         if not self.prompt:
             raise OptionError("the prompt is empty; give at least one token of text")
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise OptionError(f"max_tokens is {self.max_tokens}; it must be 1 or more")
+        instance("sampling", self.sampling, Sampling)
+        object.__setattr__(self, "stop", texts("stop", self.stop))
+        if self.max_tokens is not None:
+            object.__setattr__(self, "max_tokens", whole("max_tokens", self.max_tokens, 1))
 
 
 class Engine:
@@ -100,7 +109,9 @@ class Engine:
 
         Raises:
             ContextOverflow: the prompt leaves no room for an answer; before any work.
+            OptionError: the logit bias names a token that is not there, or bans all.
         """
+        request.sampling.check(self._target.vocab)
         if len(request.prompt) >= self._target.context:
             raise ContextOverflow(
                 f"the prompt has {len(request.prompt)} tokens, but the context holds {self._target.context} with the "
@@ -128,6 +139,8 @@ class Engine:
                 yield event
         except Interrupted:
             reason = "cancelled"
+        if reason == "cancelled" and (spans := text.flush()):
+            yield _text((), Round(Draft(), (), (), 0.0), spans)
         yield Finished(reason, tally.stats())
 
     def _prefill(self, context: Sequence[int], cached: int) -> None:
@@ -152,7 +165,7 @@ class Engine:
         plain_price = self._prices.plain(held) if self._prices is not None else None
         observing = self._observe(round_)
         tally.add(round_, time.perf_counter() - started, drafting + observing, plain_price)
-        return Text("".join(span.text for span in spans), tokens, round_, tuple(spans)), reason
+        return _text(tokens, round_, spans), reason
 
     def _limit(self, request: Request, context: Sequence[int], tally: Tally) -> int:
         """The longest draft that is any use: the context must hold it, and one token more always comes."""
@@ -200,3 +213,7 @@ class Engine:
     def _speculating(self, started: float) -> float:
         """Seconds since `started` if there is a drafter to ask; without one they are plain decoding's own."""
         return time.perf_counter() - started if self._controller.drafters else 0.0
+
+
+def _text(tokens: tuple[int, ...], round: Round, spans: Sequence[Span]) -> Text:  # noqa: A002
+    return Text("".join(span.text for span in spans), tokens, round, tuple(spans))

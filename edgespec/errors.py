@@ -6,16 +6,18 @@
     │   ├── VocabularyMismatch  target and draft do not speak the same tokens
     │   └── TemplateError       the chat template cannot be used
     ├── ConversionError         a checkpoint that cannot be converted, or an output that cannot be written
+    ├── HubError                a model hub that cannot be reached, or refuses
     ├── ContextOverflow         the prompt does not fit the context
     ├── RollbackError           a cache that cannot go back
     ├── EngineError             the engine below reported a failure
     ├── MissingPackage          an optional package is not installed
     ├── OptionError             an option that makes no sense
     ├── BusyError               a second use while the first goes on
-    └── ClosedError             use after close
+    ├── ClosedError             use after close
+    └── Interrupted             cancelled on request: no failure
 
-Every message says what was wrong, what was expected, and the way out, on one line.
-`Interrupted` is no error: it is how a cancelled decode unwinds.
+Every message says what was wrong, what was expected, and the way out, on one line. Who handles `EdgespecError` as a
+failure must let `Interrupted` pass first.
 """
 
 
@@ -84,8 +86,11 @@ class BusyError(EdgespecError):
 
 
 class ClosedError(EdgespecError):
-    """Use of a runtime after close."""
+    """Use of a runtime after close, or in a process that was forked from the one that loaded it."""
 
 
-class Interrupted(Exception):
-    """A decode was cancelled; the session holds what it held before the call."""
+class Interrupted(EdgespecError):
+    """The work was cancelled; a session holds what it held before the call."""
+
+    def __init__(self, message: str = "cancelled before it was done; start it again") -> None:
+        super().__init__(message)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from .amx import disable_amx
-from .errors import MissingPackage
+from .errors import EngineError, MissingPackage
 
 _LOG = logging.getLogger("edgespec.llama")
 # enum ggml_log_level of ggml.h; the numbers in a comment of the bindings are out of date
@@ -66,6 +67,25 @@ def _throw_failed_assertions(low: Any) -> None:
         return
     install.argtypes, install.restype = (ctypes.c_void_p,), ctypes.c_void_p
     install(ctypes.cast(throw, ctypes.c_void_p))
+
+
+def require_no_fork() -> None:
+    """For what is about to compute.
+
+    Raises:
+        EngineError: llama.cpp has computed before this process was forked. It would wait for threads of OpenMP that are
+            not here.
+    """
+    if os.getpid() != _first_process():
+        raise EngineError(
+            "llama.cpp was in use before this process was forked, and its threads stayed behind, so it would hang; "
+            "start processes by the method 'spawn', or load the first model after the fork"
+        )
+
+
+@cache
+def _first_process() -> int:
+    return os.getpid()
 
 
 @contextmanager

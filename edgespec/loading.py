@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from . import pairfile
 from .backends import (
@@ -21,13 +23,15 @@ from .drafters import Drafter
 from .drafters.lookup import Lookup
 from .drafters.model import ModelDrafter
 from .drafters.words import WordsDrafter
-from .errors import ModelError, VocabularyMismatch
+from .errors import ModelError, OptionError, VocabularyMismatch
+from .failsafe import Failsafe
 from .learned import Learned
 from .machine import OtherPrograms
 from .memory import Memory
 from .pair import Pair, Speculation
 from .prices import Prices, keep, measure, recall, refresh, restless
 from .runtime import Runtime
+from .values import instance, shown
 
 #: Told what is being measured and the share done, from 0 to 1.
 OnProgress = Callable[[str, float], None]
@@ -42,32 +46,39 @@ def load(
     interrupt: Interrupt | None = None,
     on_progress: OnProgress | None = None,
 ) -> Runtime:
-    """Load a target, and a draft model if one is given, and measure what passes cost unless that is known.
+    """Load a target and its draft model, and measure what passes cost unless that is known.
 
     Args:
         model: a GGUF file, or the folder of an ONNX model that edgespec converted; or the file of a pair, or its
             folder, which name a target and its draft.
-        draft: a small one, of either kind. It comes before that of a pair.
+        draft: a small one, of either kind. None (or "auto") takes that of the pair, or the one that lies beside the
+            target: `NAME.draft.gguf` or `draft.gguf`, of a folder `NAME.draft` or `draft`. "none" takes none.
         interrupt: set it from another thread to give up loading.
         on_progress: told how far measuring is; it runs once for each model and machine.
+
+    A draft that was found beside the target and has another vocabulary is left out; `Runtime.notices` says so.
 
     Raises:
         ModelError: a file that cannot be loaded, or a pair that does not fit together.
         MissingPackage: the engine for these files is not installed.
+        OptionError: an argument that makes no sense.
         Interrupted: `interrupt` was set.
     """
-    device, interrupt = device or Device(), interrupt or Interrupt()
-    speculation = speculation or Speculation()
-    if (file := pairfile.at(Path(model))) is not None:
-        pair = pairfile.read(file)
-        model, draft = pair.target, draft or pair.draft
+    device, speculation = _settings(device, speculation)
+    interrupt = interrupt or Interrupt()
+    files = _files(model, draft)
     with ExitStack() as opened:
-        target = open_model(Path(model), device, interrupt)
+        target = open_model(files.target, device, interrupt)
         opened.callback(target.close)
-        second = None
-        if draft is not None:
-            second = open_model(Path(draft), device.of_draft(), interrupt)
-            opened.callback(second.close)
+        second, mismatch = None, ""
+        if files.draft is not None:
+            second = open_model(files.draft, device.of_draft(), interrupt)
+            mismatch = _mismatch(target, second) if files.found else ""
+            if mismatch:
+                second.close()
+                second = None
+            else:
+                opened.callback(second.close)
         runtime = assemble(
             target,
             second,
@@ -77,7 +88,39 @@ def load(
             on_progress=on_progress,
         )
         opened.pop_all()
+    if mismatch:
+        runtime.add_notice(f"{files.draft}, found beside the model, is left out: {mismatch}")
     return runtime
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """A target and its draft; `found` says that nobody named the draft."""
+
+    target: Path
+    draft: Path | None
+    found: bool = False
+
+
+def _files(model: str | Path, draft: str | Path | None) -> _Files:
+    """Raises ModelFileError for a pair file that is not what it should be."""
+    target = _path("model", model)
+    named = None if draft in (None, "auto", "none") else _path("draft", draft)
+    if (file := pairfile.at(target)) is not None:
+        pair = pairfile.read(file)
+        return _Files(pair.target, None if draft == "none" else named or pair.draft)
+    if named is not None or draft == "none":
+        return _Files(target, named)
+    return _Files(target, pairfile.beside(target), found=True)
+
+
+def _mismatch(target: Model, draft: Model) -> str:
+    """How the vocabularies differ; empty where they are the same."""
+    try:
+        require_same_tokens(target.vocabulary, draft.vocabulary)
+    except VocabularyMismatch as error:
+        return str(error)
+    return ""
 
 
 def assemble(
@@ -95,7 +138,7 @@ def assemble(
     `interrupt` is the one the models were opened with; `learned` what is known of the drafters, None what earlier runs
     kept. Raises as `load` does; then the models stay open.
     """
-    device, speculation = device or Device(), speculation or Speculation()
+    device, speculation = _settings(device, speculation)
     if draft is not None and not speculation.through_text:
         require_same_tokens(target.vocabulary, draft.vocabulary)
     context = context_length(device, target)
@@ -116,15 +159,30 @@ def assemble(
         opened.callback(learned.keep)
         models = (target, draft) if draft is not None else (target,)
         close = opened.pop_all().close
-    pair = Pair(models, session, tuple(drafters), prices, learned, interrupt or Interrupt(), close, kept)
+    failsafe = tuple(map(Failsafe, drafters))
+    pair = Pair(models, session, failsafe, prices, learned, interrupt or Interrupt(), close, kept)
     return Runtime(pair, speculation)
+
+
+def _settings(device: Device | None, speculation: Speculation | None) -> tuple[Device, Speculation]:
+    """The usual ones where none are given. Raises OptionError."""
+    return (
+        Device() if device is None else instance("device", device, Device),
+        Speculation() if speculation is None else instance("speculation", speculation, Speculation),
+    )
+
+
+def _path(name: str, value: Any) -> Path:
+    """Raises OptionError."""
+    try:
+        return Path(value)
+    except TypeError:
+        raise OptionError(f"{name} is {shown(value)}; it must be the path of a file or a folder") from None
 
 
 def _drafter(session: Session, target: Model, draft: Model, step: float) -> Drafter:
     """What drafts with this session of `draft`."""
-    try:
-        require_same_tokens(target.vocabulary, draft.vocabulary)
-    except VocabularyMismatch:
+    if _mismatch(target, draft):
         return WordsDrafter(session, target.vocabulary, draft.vocabulary, step)
     return ModelDrafter(session, target.vocabulary.size, step)
 

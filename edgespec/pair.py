@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from .backends import Interrupt, Model, Session
 from .calibration import Calibration
 from .control import Adaptive, Controller, Fixed
-from .drafters import Drafter
 from .errors import OptionError
+from .failsafe import Failsafe
 from .learned import Learned
 from .memory import Memory
 from .prices import Prices
+from .values import shown, texts, whole
 from .verify import verifier
 
 DRAFTERS = ("lookup", "model", "words")  #: the names of all drafters
@@ -41,11 +43,23 @@ class Speculation:
 
     def __post_init__(self) -> None:
         verifier(self.verifier)
-        if self.k is not None and not 0 <= self.k <= LONGEST:
-            raise OptionError(f"k is {self.k}; it must be auto, or from 0 (plain decoding) to {LONGEST}")
+        if self.k is not None:
+            object.__setattr__(self, "k", _length(self.k))
+        if self.drafters is not None:
+            object.__setattr__(self, "drafters", texts("drafters", self.drafters))
         for name in self.drafters or ():
             if name not in DRAFTERS:
                 raise OptionError(f"no drafter {name!r}; there are {', '.join(DRAFTERS)}")
+
+
+def _length(k: Any) -> int:
+    """A draft length that was asked for. Raises OptionError."""
+    try:
+        return whole("k", k, 0, LONGEST)
+    except OptionError:
+        raise OptionError(
+            f"k is {shown(k)}; it must be auto (None in a program), or from 0 (plain decoding) to {LONGEST}"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +72,18 @@ class Pair:
 
     models: tuple[Model, ...]
     session: Session
-    drafters: tuple[Drafter, ...]
+    drafters: tuple[Failsafe, ...]
     prices: Prices
     learned: Learned
     interrupt: Interrupt
     close_sessions: Callable[[], None]
     memory: Memory | None = None
+
+    @property
+    def notices(self) -> list[str]:
+        """What the user should know: where a model is not as asked for, and which drafters failed."""
+        told = [notice for model in self.models for notice in model.notices]
+        return [*told, *(drafter.notice for drafter in self.drafters if drafter.notice)]
 
     def calibration(self, speculation: Speculation) -> Calibration:
         """How often the drafters are right by this verifier."""

@@ -1,17 +1,19 @@
-"""The file of a pair: which target, which draft, what they were made of, and what was measured of them.
+"""Which draft belongs to a target by its place: the one that a pair's file names, or one beside the target.
 
-It is JSON that a person can read and edit. Only `target` and `draft` must be there, with paths relative to the file.
+The file of a pair is JSON that a person can read and edit: target, draft, what they were made of, and what was measured
+of them. Only `target` and `draft` must be there, with paths relative to the file.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .errors import ModelFileError
+from .values import shown
 
 NAME = "pair.json"  #: in a folder that stands for its pair
 
@@ -29,6 +31,7 @@ _FORM: Mapping[str, Any] = {
     "date": str,
     "versions": {"edgespec": str, "engine": str},
 }
+_LARGEST = 1e15  # of numbers: JSON has some that no float holds, and NaN
 _WORDS = {str: "a text", int: "a whole number", float: "a number", list: "a list of numbers"}
 _WAY_OUT = "mend it, or write it anew with `edgespec convert --pair TARGET DRAFT --out FOLDER --force`"
 
@@ -51,6 +54,19 @@ def at(path: Path) -> Path | None:
     except OSError:  # what is wrong with the path is told when it is opened
         return None
     return path if path.suffix.lower() == ".json" else None
+
+
+def beside(target: Path) -> Path | None:
+    """The draft model that lies beside `target`, a model, by its name; None where there is none.
+
+    That is a file of the target's name with `.draft` before the suffix (`qwen.gguf`, `qwen.draft.gguf`), or one called
+    `draft.gguf`. Of a folder, the folders `NAME.draft` or `draft` beside it that hold a model.onnx.
+    """
+    if not target.name:
+        return None
+    stem, suffix = (target.name, "") if _holds(Path.is_dir, target) else (target.stem, target.suffix)
+    named = (target.with_name(f"{stem}.draft{suffix}"), target.with_name(f"draft{suffix}"))
+    return next((path for path in named if _is_model(path) and path != target), None)
 
 
 def read(path: Path) -> PairFile:
@@ -94,25 +110,44 @@ def _require(path: Path, where: str, value: Any, form: Any) -> None:
         if not isinstance(value, dict):
             raise ModelFileError(f"{path}: {where} is no table of {', '.join(form)}; {_WAY_OUT}")
         if unknown := sorted(value.keys() - form.keys()):
-            raise ModelFileError(f"{path}: {unknown[0]!r} means nothing; {where} has {', '.join(form)}; {_WAY_OUT}")
+            raise ModelFileError(
+                f"{path}: {shown(unknown[0])} means nothing; {where} has {', '.join(form)}; {_WAY_OUT}"
+            )
         for key, each in value.items():
             _require(path, key if where == "it" else f"{where}.{key}", each, form[key])
     elif not _is(value, form):
-        raise ModelFileError(f"{path}: {where} is {value!r}; it must be {_WORDS[form]}")
+        limit = "" if form is str else f" below {_LARGEST:g}"
+        raise ModelFileError(f"{path}: {where} is {shown(value)}; it must be {_WORDS[form]}{limit}")
 
 
 def _is(value: Any, kind: type) -> bool:
     if kind is list:
         return isinstance(value, list) and all(_is(each, float) for each in value)
-    return isinstance(value, int | float if kind is float else kind) and not isinstance(value, bool)
+    if kind is str:
+        return isinstance(value, str)
+    number = isinstance(value, int | float if kind is float else int) and not isinstance(value, bool)
+    return number and abs(value) < _LARGEST
 
 
 def _there(path: Path, key: str, name: str) -> Path:
     found = path.parent / name
     try:
         there = bool(name) and found.exists()
-    except OSError:  # a name too long
+    except (OSError, ValueError):  # a name too long, or one that no file can have
         there = False
     if not there:
-        raise ModelFileError(f"{path} names {name!r} as its {key}, and nothing is there; correct it, or convert anew")
+        raise ModelFileError(
+            f"{path} names {shown(name)} as its {key}, and nothing is there; correct it, or convert anew"
+        )
     return found
+
+
+def _is_model(path: Path) -> bool:
+    return (_holds(Path.is_file, path) and bool(path.suffix)) or _holds(Path.is_file, path / "model.onnx")
+
+
+def _holds(kind: Callable[[Path], bool], path: Path) -> bool:
+    try:
+        return kind(path)
+    except OSError:  # what is wrong with the folder is told when the target is opened
+        return False

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from bisect import bisect_left
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from types import TracebackType
 
 from .backends import Session, Vocabulary
 from .calibration import Share
+from .control import Controller
+from .drafters import Drafter
 from .engine import Engine, Event, Finished, Request
 from .errors import BusyError, ClosedError, Interrupted, OptionError, printable
 from .pair import Pair, Speculation
@@ -19,6 +22,7 @@ from .stats import Tally
 from .template import ChatTemplate, Message, checked
 from .text import to_text
 from .tokens import checked_tokens
+from .values import instance, texts, whole
 from .verify import verifier
 
 _BUSY = (
@@ -28,21 +32,33 @@ _BUSY = (
 #: Roles of a first message that is kept whatever is dropped.
 _LEADING = ("system", "developer")
 
+#: Makes a controller of the drafters of a runtime.
+Controlled = Callable[[Sequence[Drafter]], Controller]
+
 
 class Runtime:
-    """A target with its drafters. One answer at a time; `cancel` and `close` may come from any thread."""
+    """A target with its drafters. One answer at a time; `cancel` and `close` may come from any thread.
+
+    It belongs to the process that loaded it: one that is forked from that can neither use nor free it, and is told so.
+    Where ONNX Runtime is loaded such a process must end by `os._exit`, as multiprocessing's do: it waits for threads
+    that it lacks when the interpreter is shut down.
+    """
 
     def __init__(self, pair: Pair, speculation: Speculation) -> None:
         self.speculation = speculation
         self._pair = pair
         self._controller = pair.controller(speculation)
         self._template: ChatTemplate | None = None
+        self._notices: list[str] = []
+        #: Held by the answer under way.
         self._busy = threading.Lock()
-        #: Weak, so that a stream its reader forgets is closed at once.
-        self._streams: weakref.WeakSet[_Stream] = weakref.WeakSet()
+        #: That answer's stream. Weak, so that a stream its reader forgets is closed at once.
+        self._under_way: Callable[[], _Stream | None] = _nothing
+        #: Replaced by every cancel: answers asked for before it are cancelled.
+        self._era = object()
         self._closed = False
-        #: How often `cancel` and `close` were called. A prompt that is being rendered looks for a change.
-        self._cancels = 0
+        self._freed = False
+        self._process = os.getpid()
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -77,9 +93,13 @@ class Runtime:
 
     @property
     def notices(self) -> Sequence[str]:
-        """What the user should know of how the models were loaded: where that is not as asked for."""
-        notices = [notice for model in self._pair.models for notice in model.notices]
-        return notices if self.prices.trusted else [*notices, _BUSY]
+        """What the user should know: where the models are not loaded as asked for, and which drafters failed since."""
+        timed = [] if self.prices.trusted else [_BUSY]
+        return [*self._notices, *self._pair.notices, *timed]
+
+    def add_notice(self, notice: str) -> None:
+        """Let `notices` say this, too."""
+        self._notices.append(notice)
 
     @property
     def step_prices(self) -> dict[str, float]:
@@ -110,12 +130,14 @@ class Runtime:
         max_tokens: int | None = None,
         stop: Sequence[str] | str = (),
         speculation: Speculation | None = None,
+        controlled: Controlled | None = None,
     ) -> Iterator[Event]:
         """Stream what follows `prompt`: text, in which nothing becomes a special token, or tokens.
 
         Args:
             stop: texts that end the answer; they are not part of it.
             speculation: for this answer only; plain decoding, say, to compare.
+            controlled: makes what chooses the drafts of this answer, of the drafters there are; for measurements.
 
         Raises:
             ContextOverflow: the prompt does not fit; nothing was done.
@@ -124,11 +146,11 @@ class Runtime:
             ClosedError: the runtime was closed.
         """
         self._check_open()
-        vocabulary = self.vocabulary
+        era, vocabulary = self._era, self.vocabulary
         given = vocabulary.tokenize(prompt, start=True) if isinstance(prompt, str) else prompt
         tokens = checked_tokens(given, vocabulary.size)
-        request = Request(tokens, sampling or Sampling(), max_tokens, _stops(stop))
-        return self._generate(request, speculation)
+        request = Request(tokens, Sampling() if sampling is None else sampling, max_tokens, _stops(stop))
+        return self._generate(request, speculation, era, controlled)
 
     def chat(
         self,
@@ -150,16 +172,18 @@ class Runtime:
             and as `complete`.
         """
         self._check_open()
+        era = self._era
         if not messages or isinstance(messages, str):
             raise OptionError('no messages to answer; give a list of them, the last {"role": "user", "content": ...}')
         for message in messages:
             checked(message)
+        most = None if max_tokens is None else whole("max_tokens", max_tokens, 1)
         try:
-            tokens, dropped = self._fit(messages, max_tokens)
+            tokens, dropped = self._fit(messages, most, era)
         except Interrupted:
-            return iter([Finished("cancelled", Tally(0, 0).stats(None))])
-        request = Request(tokens, sampling or Sampling(), max_tokens, _stops(stop), dropped)
-        return self._generate(request, speculation)
+            return iter([Finished("cancelled", Tally(0, 0).stats())])
+        request = Request(tokens, Sampling() if sampling is None else sampling, most, _stops(stop), dropped)
+        return self._generate(request, speculation, era)
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """The tokens that `chat` gives the model for `messages`, all of them.
@@ -172,9 +196,7 @@ class Runtime:
     def cancel(self) -> None:
         """End the answer under way, inside a pass where the engine allows it; it finishes as `cancelled`. So does one
         that was asked for and not begun."""
-        self._cancels += 1
-        for stream in list(self._streams):
-            stream.cancelled.set()
+        self._era = object()
         self._pair.interrupt.set()
 
     def text(self, tokens: Sequence[int]) -> str:
@@ -187,15 +209,21 @@ class Runtime:
         return to_text(checked_tokens(tokens, vocabulary.size), vocabulary.piece)
 
     def close(self) -> None:
-        """End the answer under way and free everything. Closing twice does no harm."""
-        already, self._closed = self._closed, True
-        self._cancels += 1
+        """End the answer under way and free everything. Closing twice does no harm.
+
+        In a process that was forked from the one that loaded it this does nothing: the engine's threads are not there.
+        """
+        self._closed = True
+        if os.getpid() != self._process:
+            return
         self._pair.interrupt.set()
-        for stream in list(self._streams):
+        # An answer that is not under way yet sees `_closed` before it does anything.
+        if (stream := self._under_way()) is not None:
             stream.close()
         with self._busy:
-            if not already:
+            if not self._freed:
                 self._pair.close()
+                self._freed = True
 
     def __enter__(self) -> Runtime:
         return self
@@ -206,15 +234,23 @@ class Runtime:
         self.close()
 
     def _check_open(self) -> None:
+        self._check_process()
         if self._closed:
             raise ClosedError("this runtime is closed; load it again")
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise ClosedError(
+                "this runtime was loaded before this process was forked, and the engine's threads stayed behind; start "
+                "processes by the method 'spawn', or load it after the fork"
+            )
 
     def _chat_template(self) -> ChatTemplate:
         if self._template is None:
             self._template = ChatTemplate(self.vocabulary)
         return self._template
 
-    def _fit(self, messages: Sequence[Message], max_tokens: int | None) -> tuple[list[int], int]:
+    def _fit(self, messages: Sequence[Message], max_tokens: int | None, era: object) -> tuple[list[int], int]:
         """The prompt, without as many of the oldest turns as it takes to leave room for an answer.
 
         A turn is a user's message with all that follows up to the next: templates insist that the user speaks first,
@@ -222,17 +258,17 @@ class Runtime:
         left out, the next prompt begins as this one does, and the cache is of use.
 
         Raises:
-            Interrupted: `cancel` or `close` was called.
+            Interrupted: `cancel` or `close` was called since `era`.
         """
         room = self.context - min(max_tokens or self.context, self.context // 4)
         first = 1 if messages[0].get("role") in _LEADING else 0
         starts = [first, *(i for i in range(first + 1, len(messages)) if messages[i].get("role") == "user")]
         turns = len(starts) - 1  # that may be dropped
-        template, cancels = self._chat_template(), self._cancels
+        template = self._chat_template()
 
         def without(dropped: int) -> list[int]:
             kept = [*messages[:first], *messages[starts[dropped] :]]
-            return template.tokens(kept, lambda: self._cancels != cancels)
+            return template.tokens(kept, lambda: self._closed or self._era is not era)
 
         tokens = without(0)
         if len(tokens) <= room or not turns:
@@ -242,59 +278,75 @@ class Runtime:
         dropped = min(turns, -(-fewest // block) * block)
         return without(dropped), starts[dropped] - first
 
-    def _generate(self, request: Request, speculation: Speculation | None) -> Iterator[Event]:
+    def _generate(
+        self, request: Request, speculation: Speculation | None, era: object, controlled: Controlled | None = None
+    ) -> Iterator[Event]:
         pair = self._pair
+        chosen = self.speculation if speculation is None else instance("speculation", speculation, Speculation)
         controller = self._controller if speculation is None else pair.controller(speculation)
-        chosen = speculation or self.speculation
+        if controlled is not None:
+            controller = controlled(controller.drafters)
         rule = verifier(chosen.verifier)
         engine = Engine(pair.session, self.vocabulary, controller, rule, pair.interrupt, pair.prices)
-        cancelled = threading.Event()
-        events = self._guarded(engine.generate(request), cancelled, remember=chosen.remember)
-        stream = _Stream(events, cancelled)
-        self._streams.add(stream)
-        return stream
+        events = engine.generate(request)
+        return _Stream(lambda own: self._guarded(events, era, own, remember=chosen.remember), self._check_process)
 
     def _guarded(
-        self, events: Iterator[Event], cancelled: threading.Event, *, remember: bool
+        self, events: Iterator[Event], era: object, own: Callable[[], _Stream | None], *, remember: bool
     ) -> Generator[Event, None, None]:
+        """`events`, of which `own` is the stream, while no others are under way; cancelled if `era` is over."""
         if not self._busy.acquire(blocking=False):
             raise BusyError("this runtime is answering already; wait for it, cancel it, or load a second one")
         try:
+            self._under_way = own
             self._pair.interrupt.clear()
             # In this order: a close or a cancel in between is seen here, or is heard as an interrupt.
             self._check_open()
-            if cancelled.is_set():
+            if self._era is not era:
                 self._pair.interrupt.set()
+            known = self.notices
             while not isinstance(event := next(events), Finished):
                 yield event
+            event = event._replace(notices=tuple(notice for notice in self.notices if notice not in known))
             # Cancelled before its first word, it is half a prompt.
             if remember and self._pair.memory is not None and event.stats.tokens:
                 self._pair.memory.add(self._pair.session.tokens)
         finally:
+            self._under_way = _nothing
             self._busy.release()
         yield event  # nothing is under way any more, whether or not the reader goes on to the end
 
 
+def _nothing() -> None:
+    """No stream."""
+
+
 def _stops(stop: Sequence[str] | str) -> tuple[str, ...]:
-    return (stop,) if isinstance(stop, str) else tuple(stop)
+    """Raises OptionError."""
+    return texts("stop", (stop,) if isinstance(stop, str) else stop)
 
 
 class _Stream(Iterator[Event]):
-    """Events that may be read on one thread and closed from another."""
+    """Events that may be read on one thread and closed from another.
 
-    def __init__(self, events: Generator[Event, None, None], cancelled: threading.Event) -> None:
-        self.cancelled = cancelled
-        self._events = events
+    Args:
+        events: makes them, given a weak reference to this.
+        check: raises where they must not be read.
+    """
+
+    def __init__(
+        self, events: Callable[[Callable[[], _Stream | None]], Generator[Event, None, None]], check: Callable[[], None]
+    ) -> None:
+        self._events = events(weakref.ref(self))
+        self._check = check
         self._turn = threading.Lock()
-        self._begun = False
 
     def __next__(self) -> Event:
+        self._check()  # first: after a fork somebody else may hold the lock for ever
         with self._turn:
-            self._begun = True
             return next(self._events)
 
     def close(self) -> None:
-        """End the stream between two events. One that was never begun is left to say for itself why it cannot."""
+        """End the stream between two events."""
         with self._turn:
-            if self._begun:
-                self._events.close()
+            self._events.close()

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from .errors import OptionError
 from .types import Distribution, Doubles, Floats, Ints
+from .values import MOST, real, shown, whole
 
 # What a number is drawn for. Draws for different purposes at one place must be independent.
 SHARED, DRAFTING, ACCEPTING, RESIDUAL, _ROUND = range(5)
@@ -32,6 +33,8 @@ _MIX = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _ONE, _STEP, _FIRST, _SECOND = (np.uint64(word) for word in (1, _GAMMA, *_MIX))
 _11, _27, _30, _31 = (np.uint64(shift) for shift in (11, 27, 30, 31))
 
+_STRONGEST = 1e9  # a logit bias: added to any logit it stays far from what a float32 holds
+_COLDEST = 1e-30  # a lower temperature draws the same, and logits over it leave what a float64 holds
 _BLOCK = 64  # tokens of a large vocabulary that the best of them stands for
 _MANY = 4  # blocks for each token that is wanted, from which on that is faster
 
@@ -39,6 +42,8 @@ _MANY = 4  # blocks for each token that is wanted, from which on that is faster
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How a token is chosen. The default is greedy.
+
+    Whole numbers may be given as floats, as some files state them: `Sampling(**runtime.sampling)` works.
 
     Args:
         temperature: 0 picks the likeliest token; 1 is the model's own distribution.
@@ -49,11 +54,11 @@ class Sampling:
         presence_penalty: subtracted once from the logit of each recent token.
         frequency_penalty: subtracted once per recent occurrence.
         penalty_window: how many of the newest tokens count as recent.
-        logit_bias: pairs (token, addend); -inf bans a token.
+        logit_bias: pairs (token, addend), each from -1e9 to 1e9; -inf bans a token.
         seed: same seed, same text.
 
     Raises:
-        OptionError: a value outside its range.
+        OptionError: a value that is no number, or outside its range.
     """
 
     temperature: float = 0.0
@@ -68,17 +73,13 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if isinstance(self.logit_bias, Mapping):
-            raise OptionError("logit_bias takes pairs, not a mapping: tuple(biases.items())")
-        for name, (low, high) in _RANGES.items():
-            value = getattr(self, name)
-            if not low <= value <= high or value == np.inf:
-                bound = f"from {low:g} to {high:g}" if high < np.inf else f"{low:g} or more"
-                raise OptionError(f"{name} is {value!r}; it must be {bound}")
-        if self.repetition_penalty <= 0 or self.top_p <= 0:
-            raise OptionError("repetition_penalty and top_p must be above 0; 1 switches each off")
-        if any(np.isnan(bias) or bias == np.inf for _, bias in self.logit_bias):
-            raise OptionError("a logit bias must be a number below infinity; -inf bans a token")
+        for name, (low, high) in _REALS.items():
+            object.__setattr__(self, name, real(name, getattr(self, name), low, high))
+        for name, most in _WHOLES.items():
+            object.__setattr__(self, name, whole(name, getattr(self, name), 0, most))
+        if self.top_p == 0:
+            raise OptionError("top_p is 0; it must be above 0, and 1 switches it off")
+        object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
 
     @property
     def greedy(self) -> bool:
@@ -88,6 +89,13 @@ class Sampling:
     def penalises(self) -> bool:
         return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
 
+    def check(self, vocab: int) -> None:
+        """OptionError where the logit bias does not fit a vocabulary of so many tokens, or bans all of them."""
+        for token, _ in self.logit_bias:
+            _require_token(token, vocab)
+        if len({token for token, bias in self.logit_bias if bias == -np.inf}) == vocab:
+            _require_choice(-np.inf)
+
     def recent(self, context: Sequence[int], drafted: Sequence[int] = ()) -> tuple[int, ...]:
         """The tokens that penalties look at after `context` and `drafted`; empty without penalties: callers pay
         nothing."""
@@ -96,18 +104,36 @@ class Sampling:
         return (*context[-self.penalty_window :], *drafted)[-self.penalty_window :]
 
 
-_RANGES: dict[str, tuple[float, float]] = {
+_REALS: dict[str, tuple[float, float]] = {
     "temperature": (0, 100),
-    "top_k": (0, np.inf),
     "top_p": (0, 1),
     "min_p": (0, 1),
-    "repetition_penalty": (0, np.inf),
+    "repetition_penalty": (1e-4, 1e4),
     "presence_penalty": (-100, 100),
     "frequency_penalty": (-100, 100),
-    "penalty_window": (0, np.inf),
-    "seed": (0, _WORD),
 }
+_WHOLES = {"top_k": MOST, "penalty_window": MOST, "seed": _WORD}
 SAMPLING_FIELDS = tuple(field.name for field in fields(Sampling))
+
+
+def _biases(given: Any) -> tuple[tuple[int, float], ...]:
+    """The pairs of a logit bias. Raises OptionError."""
+    if isinstance(given, Mapping):
+        raise OptionError("logit_bias takes pairs, not a mapping: tuple(biases.items())")
+    try:
+        pairs = [(token, bias) for token, bias in given]
+    except (TypeError, ValueError):
+        raise OptionError(f"logit_bias is {shown(given)}; it must be pairs (token, addend)") from None
+    return tuple((whole("the token of a logit bias", token, -MOST), _bias(bias)) for token, bias in pairs)
+
+
+def _bias(bias: Any) -> float:
+    if isinstance(bias, float | np.floating) and bias == -np.inf:
+        return -np.inf
+    try:
+        return real("a logit bias", bias, -_STRONGEST, _STRONGEST)
+    except OptionError as error:
+        raise OptionError(f"{error}; -inf bans a token") from None
 
 
 def distribution(row: Floats, sampling: Sampling, recent: Sequence[int] = ()) -> Distribution:
@@ -116,17 +142,22 @@ def distribution(row: Floats, sampling: Sampling, recent: Sequence[int] = ()) ->
     Args:
         row: logits, float32 [vocabulary].
         recent: what `sampling.recent` gave for the tokens before.
+
+    Raises:
+        OptionError: the logit bias bans every token, or names one that is not there.
     """
-    row = _adjusted(row, sampling, recent)
+    row = adjusted(row, sampling, recent)
     if sampling.greedy:
-        return Distribution(np.array([row.argmax()], dtype=np.int64), np.ones(1))
+        return Distribution(np.array([_likeliest(row)], dtype=np.int64), np.ones(1))
     tokens, logits = _top_k(row, sampling.top_k)
     if sampling.top_p < 1:
         order = logits.argsort()[::-1]
         tokens, logits = tokens[order], logits[order]
     scaled = logits.astype(np.float64)
-    scaled -= scaled.max()
-    scaled /= sampling.temperature
+    highest = scaled.max()
+    _require_choice(highest)
+    scaled -= highest
+    scaled /= max(sampling.temperature, _COLDEST)
     weights = np.exp(scaled)  # that of the likeliest is 1
     keep = weights >= sampling.min_p if sampling.min_p > 0 else weights > 0
     if sampling.top_p < 1:
@@ -140,7 +171,7 @@ def distribution(row: Floats, sampling: Sampling, recent: Sequence[int] = ()) ->
 def pick(row: Floats, sampling: Sampling, position: int, recent: Sequence[int] = ()) -> int:
     """The token that follows `row` at `position`, by the noise that target and drafters share."""
     if sampling.greedy:
-        return int(_adjusted(row, sampling, recent).argmax())
+        return _likeliest(adjusted(row, sampling, recent))
     return draw(distribution(row, sampling, recent), sampling.seed, position, SHARED)
 
 
@@ -150,14 +181,33 @@ def picks(row: Floats, sampling: Sampling, position: int, recent: Sequence[int],
     Greedily the probabilities are those of temperature 1: how sure a model is, not how it is sampled.
     """
     if sampling.greedy:
-        row = _adjusted(row, sampling, recent)
-        weights = np.exp(row - row.max())
+        row = adjusted(row, sampling, recent)
+        highest = row.max()
+        _require_choice(highest)
+        weights = np.exp(row - highest)
         tokens = _best(weights, most)
         return list(zip(tokens.tolist(), (weights[tokens] / weights.sum()).tolist(), strict=True))
     choices = distribution(row, sampling, recent)
     scores = np.log(choices.probs) + gumbel(sampling.seed, position, choices.tokens, SHARED)
     best = _best(scores, most)
     return list(zip(choices.tokens[best].tolist(), choices.probs[best].tolist(), strict=True))
+
+
+def _likeliest(row: Floats) -> int:
+    token = int(row.argmax())
+    _require_choice(row[token])
+    return token
+
+
+def _require_token(token: int, vocab: int) -> None:
+    if not 0 <= token < vocab:
+        raise OptionError(f"logit bias for token {token}, but the vocabulary has tokens 0 to {vocab - 1}")
+
+
+def _require_choice(highest: Any) -> None:
+    """OptionError where the highest logit leaves nothing to choose."""
+    if highest == -np.inf:
+        raise OptionError("no token is left to choose: logit_bias bans them all; leave at least one")
 
 
 def _best(values: npt.NDArray[np.floating[Any]], most: int) -> Ints:
@@ -225,13 +275,17 @@ def _mix_int(word: int) -> int:
     return word ^ (word >> 31)
 
 
-def _adjusted(row: Floats, sampling: Sampling, recent: Sequence[int]) -> Floats:
+def adjusted(row: Floats, sampling: Sampling, recent: Sequence[int]) -> Floats:
+    """`row` as tokens are chosen by it: logit bias and penalties applied; `row` itself where there are none.
+
+    Raises:
+        OptionError: a logit bias for a token that is not there.
+    """
     if not sampling.logit_bias and not recent:
         return row
     row = row.copy()
     for token, bias in sampling.logit_bias:
-        if not 0 <= token < len(row):
-            raise OptionError(f"logit bias for token {token}, but the vocabulary has tokens 0 to {len(row) - 1}")
+        _require_token(token, len(row))
         row[token] += bias
     if recent:
         counts = Counter(recent)

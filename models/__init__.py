@@ -11,7 +11,6 @@ fit.py        what fits: a plan of sizes.py, what a model takes, and memory.py, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,28 +34,10 @@ def demo() -> Pair:
 def with_draft(target: Path) -> Pair:
     """What a pair file names, if `target` is one or a folder with one; else `target` and the draft model beside it.
 
-    That is a file of its name with `.draft` before the suffix (`qwen.gguf`, `qwen.draft.gguf`), or one called
-    `draft.gguf`, where there is one. Of a folder, the folders `NAME.draft` or `draft` beside it that hold a model.onnx.
-
     Raises:
         ModelFileError: a pair file that is not what it should be.
     """
     if (file := pairfile.at(target)) is not None:
         pair = pairfile.read(file)
         return Pair(pair.target, pair.draft)
-    if not target.name:
-        return Pair(target, None)
-    stem, suffix = (target.name, "") if _is(Path.is_dir, target) else (target.stem, target.suffix)
-    beside = (target.with_name(f"{stem}.draft{suffix}"), target.with_name(f"draft{suffix}"))
-    return Pair(target, next((path for path in beside if _is_model(path) and path != target), None))
-
-
-def _is_model(path: Path) -> bool:
-    return (_is(Path.is_file, path) and bool(path.suffix)) or _is(Path.is_file, path / "model.onnx")
-
-
-def _is(kind: Callable[[Path], bool], path: Path) -> bool:
-    try:
-        return kind(path)
-    except OSError:  # what is wrong with the folder is told when the target is opened
-        return False
+    return Pair(target, pairfile.beside(target))

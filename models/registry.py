@@ -11,6 +11,7 @@ from typing import Any
 from platformdirs import user_config_path
 
 from edgespec.errors import OptionError
+from edgespec.values import shown, whole
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -18,6 +19,7 @@ else:
     import tomli as tomllib
 
 _SHIPPED = Path(__file__).parent / "registry.toml"
+_LARGEST = 1 << 50  # bytes of a file
 _TEXTS = ("title", "licence", "vocabulary", "needs", "verified")
 
 
@@ -70,23 +72,23 @@ def _read(path: Path) -> dict[str, Entry]:
         return {}
     except OSError as error:
         raise OptionError(f"{path} cannot be read: {error.strerror}; mend or remove it") from error
-    except ValueError as error:  # TOML that is none, or no UTF-8
-        raise OptionError(f"{path} is not TOML: {error}; mend or remove it") from error
+    except (ValueError, RecursionError) as error:  # TOML that is none, or no UTF-8; brackets in brackets
+        raise OptionError(f"{path} is not TOML: {' '.join(str(error).split())}; mend or remove it") from error
     return {name: _entry(path, name, table) for name, table in tables.items()}
 
 
 def _entry(path: Path, name: str, table: Any) -> Entry:
-    where = f"{path}: {name}"
+    where = f"{path}: {' '.join(name.split())}"
     if not isinstance(table, dict) or "target" not in table:
         raise OptionError(f"{where} has no target; write target = {{ repo = ..., file = ..., size = ... }}")
     if unknown := sorted(table.keys() - {"target", "draft", *_TEXTS}):
         raise OptionError(
-            f"{where} has {unknown[0]!r}, which means nothing; known are target, draft, {', '.join(_TEXTS)}"
+            f"{where} has {shown(unknown[0])}, which means nothing; known are target, draft, {', '.join(_TEXTS)}"
         )
     texts = {key: table.get(key, "") for key in _TEXTS}
     for key, text in texts.items():
         if not isinstance(text, str):
-            raise OptionError(f"{where} has {key} = {text!r}; it must be text in quotes")
+            raise OptionError(f"{where} has {key} = {shown(text)}; it must be text in quotes")
     draft = _file(f"{where}.draft", table["draft"]) if "draft" in table else None
     return Entry(name, _file(f"{where}.target", table["target"]), draft, **texts)
 
@@ -97,7 +99,12 @@ def _file(where: str, table: Mapping[str, Any] | Any) -> File:
         raise OptionError(f'{where} must be {{ repo = "org/name", file = "x.gguf", size = 123 }}')
     for key, kind in form.items():
         if not isinstance(table[key], kind) or isinstance(table[key], bool):
-            raise OptionError(f"{where} has {key} = {table[key]!r}; it must be {'a number' if kind is int else 'text'}")
+            raise OptionError(
+                f"{where} has {key} = {shown(table[key])}; it must be {'a number' if kind is int else 'text'}"
+            )
+    size = whole(f"{where} has a size that", table["size"], 0, _LARGEST)
     if table["repo"].count("/") != 1 or not table["file"].endswith(".gguf"):
-        raise OptionError(f"{where} names {table['repo']} and {table['file']}; it takes org/name and a .gguf file")
-    return File(table["repo"], table["file"], table["size"])
+        raise OptionError(
+            f"{where} names {shown(table['repo'])} and {shown(table['file'])}; it takes org/name and a .gguf file"
+        )
+    return File(table["repo"], table["file"], size)

@@ -306,6 +306,55 @@ def test_answers_on_other_terms_are_not_gone_on_with(tmp_path: Path) -> None:
         kept(tmp_path / "file" / "answers.jsonl", resume=False)
 
 
+WRONG: dict[str, tuple[Any, ...]] = {
+    "question": (None, 1),
+    "replayed": (None, 1, "no"),
+    "tokens": (None, "3", -1, 1.5, True, 10**400, float("nan"), [1]),
+    "seconds": (None, "3", True, 10**400, float("nan"), float("inf"), {}),
+    "joules": ("3", 10**400, [], float("nan")),
+    "bursts": (None, 3, [3], [[1.0]], [[1.0, 2, 3]], [["a", 1]], [[10**400, 1]], [[1.0, 10**400]], {"1": 2}),
+    "passes": (None, [[1, 1, 1]], [[1, 1, 1, "x"]], [[1, 1, -1, 1.0]]),
+    "depths": (None, 3, [], [[1, 2]], {"model": 3}, {"model": [[1]]}, {"model": [[1, 10**400]]}),
+    "strip": (None, [["a"]], [["a", 1]], [1]),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_a_line_that_is_no_answer_is_left_out_and_written_anew(tmp_path: Path, name: str, value: Any) -> None:
+    """And what stands behind it: whoever wrote it, it was not this run."""
+    path = tmp_path / "answers.jsonl"
+    journal = kept(path, resume=False)
+    journal.add(an_answer("1"))
+    journal.close()
+    line = json.dumps(an_answer("2").as_dict() | {name: value})
+    with path.open("a") as file:
+        file.write(f"{line}\n")
+    journal = kept(path, resume=True)
+    assert [each.question for each in journal.answers] == ["1"]
+    journal.add(an_answer("3"))
+    journal.close()
+    journal = kept(path, resume=True)
+    assert list(journal.answers) == [an_answer("1"), an_answer("3")]
+    journal.close()
+
+
+@pytest.mark.parametrize(
+    "line", ["3", "[]", "{}", "null", "[" * 100_000, "1" * 10_000, json.dumps(an_answer("2").as_dict() | {"more": 1})]
+)
+def test_a_line_of_another_form_is_left_out(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "answers.jsonl"
+    kept(path, resume=False).close()
+    with path.open("a") as file:
+        file.write(f"{line}\n")
+    journal = kept(path, resume=True)
+    journal.close()
+    assert not journal.answers
+    path.write_text(f"{line}\n")
+    with pytest.raises(OptionError, match=r"cannot be gone on with|whose suite was None") as caught:
+        kept(path, resume=True)
+    assert len(str(caught.value)) < 600
+
+
 def domain(folder: Path, name: str, microjoules: int) -> Path:
     (folder / name).mkdir()
     (folder / name / "max_energy_range_uj").write_text("1000000\n")

@@ -430,7 +430,7 @@ PROMPTS = ["I need a table for two in Oakland tonight.", "Is there a bus to Sacr
 def plain(target: Path, prompts: list[list[int]]) -> list[list[int]]:
     """What the target says by itself, without the end of the turn."""
     answers = []
-    with edgespec.load(target, device=Device(threads=2), speculation=Speculation(k=0, drafters=())) as runtime:
+    with edgespec.load(target, "none", device=Device(threads=2), speculation=Speculation(k=0, drafters=())) as runtime:
         for prompt, most in zip(prompts, MOST, strict=True):
             events = runtime.complete(prompt, Sampling(), max_tokens=most)
             tokens = [token for event in events if isinstance(event, Text) for token in event.tokens]
@@ -451,7 +451,7 @@ def compare(contender: Contender, prompts: list[list[int]], expected: list[list[
 @pytest.fixture(scope="module")
 def asked(demo: dict[str, Path]) -> tuple[list[list[int]], list[list[int]]]:
     """Prompts to the demo's target, and what it says plainly."""
-    with edgespec.load(demo["target"], speculation=Speculation(k=0, drafters=())) as runtime:
+    with edgespec.load(demo["target"], "none", speculation=Speculation(k=0, drafters=())) as runtime:
         prompts = [runtime.prompt([{"role": "user", "content": text}]) for text in PROMPTS]
     return prompts, plain(demo["target"], prompts)
 

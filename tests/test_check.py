@@ -11,9 +11,10 @@ from edgespec import Device, OptionError, Sampling, Speculation, assemble
 from edgespec.backends.toy import Bytes, Rule, ToyModel, ToySession, blend, ngram_rule
 from edgespec.check import check
 from edgespec.errors import Interrupted
+from edgespec.prices import Prices
+from edgespec.sampling import pick
 from edgespec.types import Floats
-
-from .helpers import Whole, WrongFirst
+from edgespec.verify import match
 
 VOCAB = Bytes.size
 RULE = ngram_rule(VOCAB)
@@ -93,11 +94,10 @@ def test_a_fault_is_no_near_tie() -> None:
 
 
 def behind_trees(drift: float = 0.0, fault: float = 0.0) -> list[tuple[bool, bool]]:
-    """As `verdicts`, where trees are all that is drafted."""
+    """As `verdicts`, where only trees matter."""
     model = DriftingModel(drift, fault, Shuffled)
-    with assemble(model, device=Device(context=512)) as runtime:
-        whole = Whole([WrongFirst(RULE)], 6)
-        runtime._controller = whole
+    draft = ToyModel(blend(RULE, ngram_rule(VOCAB, seed=9), 0.2))
+    with assemble(model, draft, device=Device(context=512)) as runtime:
         found = list(check(runtime, [[i, 7, 3] for i in range(20)], Sampling(), 60))
     assert sum(verdict.accepted for verdict in found) > 0
     return [(v.divergence is None, v.divergence is None or v.divergence.near_tie) for v in found]
@@ -112,14 +112,84 @@ def test_rounding_behind_trees_is_told_as_near_ties() -> None:
     assert any(not tie for _, tie in behind_trees(fault=6.0))
 
 
+PENALTIES = {
+    "presence": Sampling(presence_penalty=9.0),
+    "repetition": Sampling(repetition_penalty=1.5),
+    "bias": Sampling(logit_bias=((9, -np.inf), *((token, 3.0) for token in range(20, 40)))),
+}
+
+
+@pytest.mark.parametrize("what", PENALTIES)
+@pytest.mark.parametrize("where", ["everywhere", "behind drafts"])
+def test_a_verifier_that_ignores_penalties_is_no_near_tie(
+    what: str, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the raw logits the faulty token leads, and its lead, below zero, once passed for a tie."""
+    right = pick
+
+    def wrong(row: Floats, sampling: Sampling, position: int, recent: Sequence[int] = ()) -> int:
+        if where == "everywhere" or position % 3 == 0:
+            return right(row, Sampling(sampling.temperature, seed=sampling.seed), position)
+        return right(row, sampling, position, recent)
+
+    assert set(verdicts(DriftingModel(), PENALTIES[what])) == {(True, True)}
+    monkeypatch.setattr(match, "pick", wrong)
+    found = verdicts(DriftingModel(), PENALTIES[what])
+    assert any(not identical for identical, _ in found)
+    assert not any(tie for identical, tie in found if not identical)
+
+
+@pytest.mark.parametrize("what", PENALTIES)
+def test_rounding_under_penalties_is_told_as_near_ties(what: str) -> None:
+    found = verdicts(DriftingModel(drift=0.3), PENALTIES[what])
+    assert any(not identical for identical, _ in found), "the drift must show, or this tests nothing"
+    assert all(tie for _, tie in found)
+
+
+class Chains(DriftingModel):
+    """As an engine without trees, or one whose passes are padded to a width."""
+
+    def session(self, context: int) -> ToySession:
+        session = super().session(context)
+        session.can_tree, session.leaves, session.widest = False, 0, 4
+        return session
+
+
+@pytest.mark.parametrize("kind", [DriftingModel, Chains])
+@pytest.mark.parametrize("drafts", ["draft model", "look-ups", "none"])
+def test_drafts_are_forced_where_none_would_be_bought(kind: type[DriftingModel], drafts: str) -> None:
+    """Accepted ones and rejected ones, whatever they cost: of a pair that does not pay nothing was checked."""
+    draft = ToyModel(blend(RULE, ngram_rule(VOCAB, seed=9), 0.2)) if drafts == "draft model" else None
+    speculation = Speculation(()) if drafts == "none" else Speculation()
+    with assemble(kind(), draft, device=Device(context=80), speculation=speculation) as runtime:
+        curve = [1e-3 * 50**n for n in range(len(runtime.prices.curve()))]
+        runtime._controller.prices = Prices(curve)  # type: ignore[attr-defined]
+        passes = runtime.session.passes  # type: ignore[attr-defined]
+        before = len(passes)
+        (verdict,) = check(runtime, [[1, 7, 3, 1, 7, 3]], Sampling(), 70)
+        assert verdict.divergence is None
+        assert verdict.drafted > 20
+        assert verdict.accepted < verdict.drafted - 5, "there must be something to take back"
+        assert verdict.accepted > 20, "and something to keep"
+        assert max(passes[before:]) > (8 if kind is DriftingModel else 3)
+
+
+def test_a_length_that_was_asked_for_is_forced() -> None:
+    for k, widest in ((0, 1), (2, 5)):
+        with assemble(DriftingModel(), ToyModel(RULE), speculation=Speculation(k=k)) as runtime:
+            passes = runtime.session.passes  # type: ignore[attr-defined]
+            before = len(passes)
+            (verdict,) = check(runtime, [[1, 7, 3]], Sampling(), 40)
+            assert (verdict.drafted > 0, max(passes[before:])) == (k > 0, widest)
+
+
 def test_a_text_that_stops_short_is_no_near_tie() -> None:
     model = DriftingModel()
     with assemble(model, device=Device(context=64), speculation=Speculation(k=2)) as runtime:
-        short = iter([40, 30])
         complete = runtime.complete
 
         def cut(*arguments: object, max_tokens: int, **options: object) -> object:
-            return complete(*arguments, max_tokens=next(short), **options)  # type: ignore[arg-type]
+            return complete(*arguments, max_tokens=max_tokens - 10, **options)  # type: ignore[arg-type]
 
         runtime.complete = cut  # type: ignore[method-assign, assignment]
         (verdict,) = check(runtime, [[1, 2, 3]], Sampling(logit_bias=((256, -np.inf), (258, -np.inf))), 40)

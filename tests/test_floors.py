@@ -17,13 +17,14 @@ HOUSE = Path(edgespec.__file__).parent
 #: From the ground up. Modules of one floor do not import each other.
 FLOORS = [
     {"errors", "types", "automaton", "amx"},
+    {"values"},
     {"baseline", "sampling", "llamacpp", "cache", "branches", "machine", "pairfile", "header", "tokens"},
     {"verify", "backends", "text", "stats", "sandbox"},
     {"spelling"},
     {"prices", "calibration", "template", "drafters"},
     {"candidates"},
     {"growth", "earnings", "guard", "explorer"},
-    {"control", "memory", "learned"},
+    {"control", "memory", "learned", "failsafe"},
     {"engine"},
     {"pair"},
     {"runtime"},

@@ -108,6 +108,8 @@ def test_only_the_user_may_read_it(own_cache: Path) -> None:
         {"texts": [[True]]},
         {"texts": [[-1]]},
         {"texts": [[1000]]},
+        {"texts": [[10**400]]},
+        {"texts": [[float("nan")]]},
         {"texts": [[[1]]]},
         {"texts": [""]},
         {"texts": [{}]},

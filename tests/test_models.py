@@ -95,6 +95,14 @@ def test_the_users_own_file_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("[a]\ntarget = 'x.gguf'", "a.target must be"),
         ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = 'big' }", "has size = 'big'; it must be a number"),
         ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = true }", "has size = True; it must be a number"),
+        ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = -1 }", "has a size that is -1; it must be 0 or more"),
+        (f"[a]\ntarget = {{ repo = 'o/n', file = 'x.gguf', size = {10**4000} }}", "has a size that is 1000"),
+        (f"[a]\ntarget = {{ repo = 'o/n', file = 'x.gguf', size = 0x{'f' * 5000} }}", "has a size that is int that"),
+        (f"[a]\ntarget = {{ repo = 'o/n', file = 'x.gguf', size = {'1' * 5000} }}", "is not TOML"),
+        (f"a = {'[' * 3000}", "is not TOML"),
+        (f"a = {'[' * 3000}{']' * 3000}", "is not TOML"),
+        (f"a = {'{ b = ' * 3000}1{'}' * 3000}", "is not TOML"),
+        (f"[a]\ntitle = {[['x'] * 3000]}\ntarget = 1", "has title = [['x', 'x'"),
         ("[a]\ntarget = { repo = 'n', file = 'x.gguf', size = 1 }", "it takes org/name and a .gguf file"),
         ("[a]\ntarget = { repo = 'o/n', file = 'x.bin', size = 1 }", "it takes org/name and a .gguf file"),
         ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = 1 }\nlicense = 'mit'", "has 'license', which means"),
@@ -111,6 +119,8 @@ def test_a_registry_with_a_mistake_says_where(
         registry.entries()
     assert says in str(raised.value)
     assert str(own) in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert len(str(raised.value)) < 600
 
 
 def test_without_a_file_of_the_users_there_is_what_ships(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

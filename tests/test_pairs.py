@@ -20,7 +20,7 @@ import edgespec
 from edgespec import Device, Sampling, Speculation, models, pairfile
 from edgespec.backends.toy import Bytes, ToyModel, blend, ngram_rule
 from edgespec.check import Divergence, Verdict
-from edgespec.converters import again, pair, quantize
+from edgespec.converters import again, convert, pair, quantize
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.likeness import Likeness
 from edgespec.errors import ConversionError, Interrupted, ModelFileError, OptionError
@@ -96,6 +96,14 @@ def test_paths_are_those_beside_the_file(tmp_path: Path) -> None:
         ({**BOTH, "measured": {"acceptance": 0.5}}, "measured.acceptance is 0.5; it must be a list of numbers"),
         ({**BOTH, "measured": {"k": 1.5}}, "measured.k is 1.5; it must be a whole number"),
         ({**BOTH, "measured": {"k": True}}, "measured.k is True"),
+        ({**BOTH, "measured": {"k": 10**400}}, "it must be a whole number below 1e+15"),
+        ({**BOTH, "measured": {"acceptance": [0.5, 10**400]}}, "it must be a list of numbers below 1e+15"),
+        ({**BOTH, "measured": {"speedup": float("nan")}}, "measured.speedup is nan; it must be a number"),
+        ({**BOTH, "measured": {"speedup": float("-inf")}}, "measured.speedup is -inf; it must be a number"),
+        ('{"target": 1' + "0" * 5000 + "}", "is not JSON"),
+        ({**BOTH, "made_of": {"target": {"source": ["x"] * 5000}}}, "made_of.target.source is ['x', 'x'"),
+        ({**BOTH, "k" * 5000: 1}, "means nothing"),
+        ({**BOTH, "draft": "\ud800"}, "as its draft, and nothing is there"),
         ({**BOTH, "measured": {"speedup": "fast"}}, "measured.speedup is 'fast'; it must be a number"),
         ({**BOTH, "made_of": {"target": []}}, "made_of.target is no table of source, commit, quantization"),
         ({**BOTH, "draft": 3}, "draft is 3; it must be a text"),
@@ -115,6 +123,7 @@ def test_a_broken_file_says_what_is_wrong(tmp_path: Path, content: Any, says: st
             read(path)
         assert str(path) in str(caught.value)
         assert says in str(caught.value)
+        assert len(str(caught.value)) < 600
         assert "\n" not in str(caught.value)
 
 
@@ -148,6 +157,34 @@ def test_the_library_opens_a_pair(tmp_path: Path, name: str) -> None:
         assert runtime.drafters == ("lookup", "model")
     with edgespec.load(str(tmp_path / name), DEMO.target, device=Device(threads=1)) as runtime:
         assert runtime.description == " with draft ".join([runtime.description.split(" with ")[0]] * 2)
+
+
+def test_the_library_finds_the_draft_that_the_command_finds(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").symlink_to(DEMO.target)
+
+    def drafters(*draft: Any) -> tuple[str, ...]:
+        with edgespec.load(tmp_path / "m.gguf", *draft, device=Device(256, 1)) as runtime:
+            assert runtime.notices == []
+            return runtime.drafters
+
+    assert drafters() == ("lookup",), "none is there"
+    (tmp_path / "m.draft.gguf").symlink_to(DEMO.draft or "")
+    assert drafters() == drafters(None) == drafters("auto") == ("lookup", "model")
+    assert drafters("none") == ("lookup",)
+    folder = written(tmp_path / "pair", BOTH).parent
+    with edgespec.load(folder, "none", device=Device(256, 1)) as runtime:
+        assert runtime.drafters == ("lookup",), "nor that of a pair"
+
+
+def test_a_draft_that_happens_to_lie_beside_the_model_is_left_out_with_a_notice(tmp_path: Path) -> None:
+    list(convert(checkpoints.llama(tmp_path / "source"), tmp_path / "draft.gguf", fmt="gguf", quantization="q8_0"))
+    (tmp_path / "m.gguf").symlink_to(DEMO.target)
+    with edgespec.load(tmp_path / "m.gguf", device=Device(256, 1)) as runtime:
+        assert runtime.drafters == ("lookup",)
+        (notice,) = runtime.notices
+        assert notice.startswith(f"{tmp_path / 'draft.gguf'}, found beside the model, is left out: target and draft")
+    with edgespec.load(tmp_path / "m.gguf", tmp_path / "draft.gguf", device=Device(256, 1)) as runtime:
+        assert runtime.drafters == ("lookup", "words"), "one that was named drafts through text"
 
 
 def test_commands_open_a_pair(tmp_path: Path) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -32,6 +37,7 @@ from edgespec.errors import (
     BusyError,
     ClosedError,
     ContextOverflow,
+    EngineError,
     Interrupted,
     OptionError,
     TemplateError,
@@ -309,6 +315,170 @@ def test_a_pair_that_fails_to_assemble_leaves_no_session_open() -> None:
     assert draft.log == ["session closed"]
 
 
+# --- answers asked for while others are cancelled, and while all is closed
+
+
+class Hooked(Interrupt):
+    """Does something else around the moment an answer that begins clears it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: Callable[[], object] = bool
+        self.after: Callable[[], object] = bool
+
+    def clear(self) -> None:
+        self.before()
+        super().clear()
+        self.after()
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("act", ["cancel", "close"])
+def test_an_answer_that_begins_meanwhile_is_cancelled_or_refused(act: str, moment: str) -> None:
+    interrupt = Hooked()
+    model = Recorded(interrupt=interrupt)
+    runtime = assemble(model, interrupt=interrupt)
+    actor = threading.Thread(target=getattr(runtime, act), daemon=True)
+
+    def meanwhile() -> None:
+        actor.start()
+        actor.join(0.1)  # closing waits for the answer; it has said so by then
+
+    setattr(interrupt, moment, meanwhile)
+    stream = runtime.complete("abc", max_tokens=9)
+    if act == "cancel":
+        said, finished = read(stream)
+        assert (said, finished.reason) == ([], "cancelled")
+    else:
+        with pytest.raises(ClosedError):
+            next(stream)
+    actor.join(20)
+    assert not actor.is_alive()
+    runtime.close()
+    assert model.log == ["session closed", "model closed"]
+
+
+def test_answers_may_be_asked_for_while_others_are_cancelled() -> None:
+    """The set of streams once changed while a cancel went through it."""
+    runtime, _ = opened()
+    errors: list[BaseException] = []
+    until = time.monotonic() + 0.5
+
+    def work(act: Callable[[], object]) -> None:
+        try:
+            while time.monotonic() < until and not errors:
+                act()
+        except BaseException as error:  # noqa: BLE001 - the test wants to see it
+            errors.append(error)
+
+    unread = [runtime.complete("a", max_tokens=1) for _ in range(500)]  # the more there are, the longer a cancel takes
+
+    def ask() -> None:
+        unread.append(runtime.complete("a", max_tokens=1))
+        del unread[0]
+
+    threads = [threading.Thread(target=work, args=(act,), daemon=True) for act in (ask, ask, runtime.cancel)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+    finally:
+        sys.setswitchinterval(before)
+    assert errors == []
+    assert read(runtime.complete("b", max_tokens=3))[1].reason == "length"
+
+
+def test_everything_is_freed_once_however_many_close_at_a_time() -> None:
+    """While answers are asked for and begun on other threads."""
+    for _ in range(8):
+        runtime, model = opened(k=0, drafters=())
+        errors: list[BaseException] = []
+
+        def ask(runtime: Runtime = runtime, errors: list[BaseException] = errors) -> None:
+            try:
+                while True:
+                    for _ in runtime.complete("a", max_tokens=2):
+                        pass
+            except (ClosedError, BusyError):
+                return
+            except BaseException as error:  # noqa: BLE001 - the test wants to see it
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, daemon=True) for work in (ask, ask, runtime.close, runtime.close)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+            assert not thread.is_alive(), "it hangs"
+        assert errors == []
+        assert model.log == ["session closed", "model closed"]
+
+
+def test_what_one_close_could_not_free_the_next_one_does() -> None:
+    runtime, model = opened()
+    pair = runtime._pair
+
+    def fails() -> None:
+        runtime._pair = pair
+        raise ZeroDivisionError
+
+    runtime._pair = dataclasses.replace(pair, close_sessions=fails)
+    with pytest.raises(ZeroDivisionError):
+        runtime.close()
+    assert model.log == []
+    runtime.close()
+    assert model.log == ["session closed", "model closed"]
+    runtime.close()
+    assert model.log == ["session closed", "model closed"]
+
+
+FORKED = """
+import os, threading, warnings
+warnings.simplefilter("ignore")  # that threads run while this forks is the point
+from edgespec import Device, EdgespecError, Interrupt, Speculation, assemble, load, models
+from edgespec.backends.toy import ToyModel
+runtime = assemble(ToyModel(), device=Device(context=64), speculation=Speculation(k=0))
+stream, early = runtime.complete("abc", max_tokens=9), runtime.complete("abc", max_tokens=9)
+next(stream)
+message = [{"role": "user", "content": "x"}]
+uses = [lambda: runtime.complete("a"), lambda: runtime.chat(message), lambda: next(stream), lambda: next(early)]
+uses += [lambda: runtime.vocabulary, lambda: runtime.session]
+uses += [lambda: runtime.text([1]), lambda: runtime.prompt(message)]
+MORE
+stream._turn.acquire()  # as if a reader on another thread were in the middle of a pass
+if (child := os.fork()) == 0:
+    refused = 0
+    for use in uses:
+        try:
+            use()
+        except EdgespecError as error:
+            refused += "fork" in str(error) and "spawn" in str(error)
+    runtime.cancel()
+    runtime.close()
+    os._exit(refused)
+stream._turn.release()
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+assert status == len(uses), status
+assert sum(1 for _ in stream), "the answer goes on where it was loaded"
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.parametrize("engine", ["toy", "llama"])
+def test_a_forked_process_is_told_that_it_cannot_use_what_was_loaded_before(engine: str) -> None:
+    """It once waited for ever for threads that did not come along."""
+    more = """
+target = models.demo().target
+loaded = load(target, "none", device=Device(64, 1), speculation=Speculation((), 0))
+uses += [lambda: load(target, "none"), lambda: list(loaded.complete("a", max_tokens=2))]
+"""
+    code = FORKED.replace("MORE", more if engine == "llama" else "")
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
 # --- chats
 
 
@@ -478,6 +648,90 @@ def test_all_drafters_that_the_pair_allows_are_the_default() -> None:
     assert set(used) < set(DRAFTERS)
 
 
+# --- a drafter that fails
+
+
+class Failing(Recorded):
+    """A draft model whose engine fails from its `at`-th decode on, as one that ran out of memory."""
+
+    def __init__(self, rule: Rule, at: int, error: Exception) -> None:
+        super().__init__(rule, name="failing")
+        self.decodes = 0
+        self._at, self._error = at, error
+
+    def session(self, context: int) -> ToySession:
+        session = super().session(context)
+        decode = session.decode
+
+        def failing(tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
+            self.decodes += 1
+            if self.decodes >= self._at:
+                raise self._error
+            return decode(tokens, tree)
+
+        session.decode = failing  # type: ignore[method-assign]
+        return session
+
+
+@pytest.mark.parametrize("k", [None, 4])
+@pytest.mark.parametrize("verifier", ["match", "rejection", "block"])
+@pytest.mark.parametrize("error", [EngineError("no memory left"), RuntimeError("no\nmemory left")])
+def test_an_answer_goes_on_without_a_drafter_that_fails(k: int | None, verifier: str, error: Exception) -> None:
+    measured = Failing(TALK, 10**9, error)
+    interrupt = Interrupt()
+    target = Recorded(interrupt=interrupt)
+    speculation = Speculation(("model",), k, verifier)
+    with assemble(target, measured, speculation=speculation, interrupt=interrupt) as runtime:
+        measured._at = measured.decodes + (1 if k is None else 3)  # the latter in the middle of a draft
+        said, finished = read(runtime.complete("abc abc", max_tokens=40))
+        assert said == plainly(TALK, list(b"abc abc"), Sampling(), 40, ends)
+        (notice,) = finished.notices
+        assert "'model' failed" in notice
+        assert "no memory left" in notice
+        assert runtime.notices == [notice]
+        asked = measured.decodes
+        said, finished = read(runtime.complete("abc abc", max_tokens=40))
+        assert said == plainly(TALK, list(b"abc abc"), Sampling(), 40, ends)
+        assert (finished.notices, measured.decodes) == ((), asked), (
+            "it is told once, and the drafter is not asked again"
+        )
+
+
+def test_a_drafter_that_is_interrupted_has_not_failed() -> None:
+    draft = Failing(TALK, 10**9, Interrupted())
+    with assemble(Recorded(), draft, speculation=Speculation(("model",), 4)) as runtime:
+        draft._at = draft.decodes + 3
+        _, finished = read(runtime.complete("abc abc", max_tokens=40))
+        assert (finished.reason, finished.notices, runtime.notices) == ("cancelled", (), [])
+        draft._at = 10**9
+        said, finished = read(runtime.complete("abc abc", max_tokens=40))
+        assert said == plainly(TALK, list(b"abc abc"), Sampling(), 40, ends)
+        assert finished.stats.drafted > 0
+
+
+def test_cancelling_loses_no_text_that_was_held_back_for_a_stop_string() -> None:
+    """Its tokens were in the events already, so a chat that kept the text parted from the cache."""
+    interrupt = Interrupt()
+    script = [*b"ab END OF"]
+    model = Recorded(scripted(Bytes.size, [0, *script]), interrupt)
+    with assemble(model, speculation=Speculation(k=0), interrupt=interrupt) as runtime:
+        tokens, text, events = list[int](), "", list[Event]()
+        for event in runtime.complete("!", stop="END OF ALL", max_tokens=40):
+            events.append(event)
+            if isinstance(event, Text):
+                tokens += event.tokens
+                text += event.text
+                if len(tokens) == len(script):
+                    runtime.cancel()
+        last = events[-1]
+        assert isinstance(last, Finished)
+        assert last.reason == "cancelled"
+        assert bytes(tokens).decode() == text == "ab END OF"
+        assert isinstance(events[-2], Text)
+        assert (events[-2].tokens, events[-2].text) == ((), "END OF")
+        assert [span.text for span in events[-2].spans] == [*"END OF"]
+
+
 # --- what is kept of what was said
 
 
@@ -571,6 +825,88 @@ def test_unknown_names_list_the_known() -> None:
             Device(**given)
 
 
+WRONG: dict[str, Sequence[Any]] = {
+    "max_tokens": ("10", 1.5, True, float("nan"), float("inf"), 0, -3, 10**400, [5], b"5"),
+    "stop": (5, [5], b"x", ["a", None], {"a": 1}, True, [["a"]]),
+    "sampling": ({"temperature": 1}, "greedy", 0.7, Sampling, Device()),
+    "speculation": ({"k": 4}, "auto", 4, Speculation, Device()),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_options_of_another_kind_are_refused_on_one_line(name: str, value: Any) -> None:
+    runtime, _ = opened()
+    asks: list[Callable[[], object]] = [
+        lambda: runtime.complete("a", **{name: value}),
+        lambda: runtime.chat([USER], **{name: value}),
+    ]
+    for ask in asks:
+        with pytest.raises(OptionError, match=f"{name} is .*; it must be") as caught:
+            ask()
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 250
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "values"),
+    [
+        (Speculation, "k", ("4", "auto", 1.5, True, float("nan"), 10**400, [4])),
+        (Speculation, "drafters", ("lookup", 5, [5], (None,), {"lookup": 1}, [["lookup"]])),
+        (Speculation, "verifier", (None, 5, ["match"], {})),
+        (Device, "context", ("512", 1.5, True, None, float("inf"), 10**400)),
+        (Device, "threads", ("2", 0.5, False, None)),
+        (Device, "gpu_layers", ("all", 1.5, None)),
+        (Device, "draft_gpu_layers", ("all", float("nan"))),
+        (Device, "exact", ("4", 3, 4.5, None, True, [4])),
+        (Device, "provider", (None, 5, ["cpu"])),
+        (Device, "backend", (None, 5, ["llama"])),
+    ],
+)
+def test_values_of_another_kind_are_refused_on_one_line(kind: type, name: str, values: Sequence[Any]) -> None:
+    for value in values:
+        with pytest.raises(OptionError, match=name) as caught:
+            kind(**{name: value})
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 250
+
+
+def test_options_that_say_the_same_are_taken() -> None:
+    runtime, _ = opened()
+    given: dict[str, Any] = {"max_tokens": 3.0, "stop": ["\0\0"], "speculation": Speculation(["lookup"], 4.0)}  # type: ignore[arg-type]
+    assert read(runtime.complete("a", **given))[1].stats.tokens == 3
+    numpy: Any = np.int64(2)
+    assert Speculation(k=numpy).k == 2
+    assert (Device(512.0, numpy).context, Device(exact=4.0).exact) == (512, 4)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("model", [None, 5, b"model.gguf", ["a"], object()])
+def test_a_model_that_is_no_path_is_refused(model: Any) -> None:
+    for arguments in ((model,), ("no such file.gguf", model)):
+        with pytest.raises(edgespec.EdgespecError) as caught:
+            edgespec.load(*arguments)
+        assert "\n" not in str(caught.value)
+    wrong: list[dict[str, Any]] = [{"device": "cpu"}, {"speculation": {"k": 4}}]
+    for options in wrong:
+        with pytest.raises(OptionError, match="it must be a"):
+            edgespec.load("x.gguf", **options)
+        with pytest.raises(OptionError, match="it must be a"):
+            assemble(Recorded(), **options)
+
+
+def test_a_logit_bias_that_cannot_be_is_refused_before_any_work() -> None:
+    runtime, model = opened()
+    for bias, said in (
+        (((Bytes.size, 1.0),), f"logit bias for token {Bytes.size}"),
+        (((-1, 1.0),), "logit bias for token -1"),
+        (tuple((token, -np.inf) for token in range(Bytes.size)), "bans them all"),
+    ):
+        with pytest.raises(OptionError, match=said):
+            runtime.complete("abc", Sampling(logit_bias=bias))
+    assert list(model.sessions[0].tokens) == []
+    banned = tuple((token, -np.inf) for token in range(Bytes.size) if token != 65)
+    assert read(runtime.complete("abc", Sampling(1.0, logit_bias=banned), max_tokens=5))[0] == [65] * 5
+
+
 def test_the_model_drafter_needs_a_draft_model() -> None:
     says = r"no drafter 'model', only lookup: 'model' takes a draft model \(--draft\) with the target's vocabulary"
     with pytest.raises(OptionError, match=says):
@@ -654,7 +990,7 @@ def test_description_and_text() -> None:
 def test_use_after_close_of_whatever_was_kept() -> None:
     """A freed model's vocabulary once crashed the process."""
     pair = models.demo()
-    runtime = edgespec.load(pair.target)
+    runtime = edgespec.load(pair.target, "none")
     vocabulary = runtime.vocabulary
     session = runtime.session
     runtime.close()

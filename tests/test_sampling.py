@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise, product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from edgespec.sampling import (
     gumbel,
     happens,
     pick,
+    picks,
     round_seed,
     uniform,
 )
@@ -163,20 +165,94 @@ def test_a_banned_token_never_comes_even_if_it_is_the_likeliest() -> None:
         ({"top_p": 0.0}, "above 0"),
         ({"top_p": 1.1}, "top_p is 1.1; it must be from 0 to 1"),
         ({"min_p": -1.0}, "min_p"),
-        ({"repetition_penalty": 0.0}, "above 0"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0; it must be from 0.0001 to 10000"),
+        ({"repetition_penalty": 1e-300}, "repetition_penalty"),
+        ({"repetition_penalty": 1e300}, "repetition_penalty"),
         ({"presence_penalty": 1e9}, "presence_penalty"),
         ({"frequency_penalty": float("nan")}, "frequency_penalty"),
         ({"penalty_window": -1}, "penalty_window"),
         ({"seed": -1}, "seed"),
         ({"seed": 1 << 64}, "seed"),
+        ({"temperature": "hot"}, "temperature is 'hot'; it must be a number, from 0 to 100"),
+        ({"temperature": True}, "temperature is True; it must be a number"),
+        ({"temperature": None}, "temperature is None"),
+        ({"temperature": 10**400}, "temperature is 1000"),
+        ({"temperature": 10**5000}, "temperature is int that cannot be shown"),
+        ({"temperature": 1j}, "temperature is 1j"),
+        ({"top_k": 20.5}, "top_k is 20.5; it must be a whole number, from 0"),
+        ({"top_k": "40"}, "top_k is '40'; it must be a whole number"),
+        ({"top_k": False}, "top_k is False; it must be a whole number"),
+        ({"top_k": float("nan")}, "top_k is nan; it must be a whole number"),
+        ({"top_k": float("inf")}, "top_k is inf; it must be a whole number"),
+        ({"top_k": 10**400}, "top_k is 1000"),
+        ({"top_k": [40]}, r"top_k is \[40\]"),
+        ({"top_p": "0.9"}, "top_p is '0.9'"),
+        ({"min_p": [0.1]}, "min_p is"),
+        ({"presence_penalty": "a\nb"}, "presence_penalty is"),
+        ({"penalty_window": 1e300}, "penalty_window is 1000"),
+        ({"seed": "7"}, "seed is '7'"),
+        ({"seed": 1.5}, "seed is 1.5"),
+        ({"logit_bias": ((1, 1e300),)}, "a logit bias is 1e[+]300; it must be from -1e[+]09 to 1e[+]09; -inf bans"),
+        ({"logit_bias": ((1, "high"),)}, "a logit bias is 'high'"),
+        ({"logit_bias": ((1, True),)}, "a logit bias is True"),
+        ({"logit_bias": ((1.5, 1.0),)}, "the token of a logit bias is 1.5"),
+        ({"logit_bias": (("a", 1.0),)}, "the token of a logit bias is 'a'"),
+        ({"logit_bias": (1, 2)}, "logit_bias is .* pairs"),
+        ({"logit_bias": ((1, 2.0, 3.0),)}, "logit_bias is .* pairs"),
+        ({"logit_bias": 5}, "logit_bias is 5; it must be pairs"),
+        ({"logit_bias": None}, "logit_bias is None; it must be pairs"),
         ({"logit_bias": ((1, float("nan")),)}, "logit bias"),
         ({"logit_bias": ((1, float("inf")),)}, "logit bias"),
     ],
 )
-def test_values_out_of_range_are_refused(options: dict[str, float], said: str) -> None:
+def test_values_out_of_range_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(OptionError, match=said) as caught:
-        Sampling(**options)  # type: ignore[arg-type]
+        Sampling(**options)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 250
+
+
+def test_numbers_that_say_the_same_are_taken() -> None:
+    """Files state a top_k of 20.0, and arrays hold numbers of NumPy."""
+    given: dict[str, Any] = {"temperature": 1, "top_k": 20.0, "penalty_window": np.int64(8), "seed": np.float32(3)}
+    given["logit_bias"] = [[np.int64(2), np.float32(-np.inf)], [1.0, 2]]
+    sampling = Sampling(**given, min_p=np.float32(0.25))
+    bias = ((2, -np.inf), (1, 2.0))
+    assert sampling == Sampling(1.0, 20, min_p=0.25, penalty_window=8, logit_bias=bias, seed=3)
+    numbers = [sampling.top_k, sampling.penalty_window, sampling.seed, *(token for token, _ in sampling.logit_bias)]
+    assert {type(number) for number in numbers} == {int}
+    assert type(sampling.min_p) is float
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1e-300, 1e-3, 1.0, 100.0])
+def test_extreme_values_choose_a_token_without_a_warning(temperature: float) -> None:
+    """Warnings are errors here."""
+    row = np.array([-3e4, 0.0, 5.0, 3e4], dtype=np.float32)
+    penalties: dict[str, Any] = {"presence_penalty": 100.0, "frequency_penalty": -100.0}
+    for repetition in (1e-4, 1e4):
+        for bias in (-1e9, 1e9, -np.inf):
+            sampling = Sampling(
+                temperature, repetition_penalty=repetition, logit_bias=((2, bias), (3, bias)), **penalties
+            )
+            choices = distribution(row, sampling, (0, 1, 2, 2, 3))
+            assert choices.probs.sum() == pytest.approx(1)
+            assert pick(row, sampling, 9, (0, 1, 2, 2, 3)) in choices.tokens
+            assert picks(row, sampling, 9, (0, 1, 2, 2, 3), 2)
+            if bias == -np.inf:
+                assert not {2, 3} & set(choices.tokens.tolist())
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_when_every_token_is_banned_none_is_chosen(temperature: float) -> None:
+    row = logits(0.25, 0.25, 0.25, 0.25)
+    sampling = Sampling(temperature, logit_bias=tuple((token, -np.inf) for token in range(4)))
+    for choose in (
+        lambda: distribution(row, sampling),
+        lambda: pick(row, sampling, 0),
+        lambda: picks(row, sampling, 0, (), 2),
+    ):
+        with pytest.raises(OptionError, match="logit_bias bans them all"):
+            choose()
 
 
 def test_the_ends_of_the_ranges_are_allowed() -> None:

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from ..errors import ModelFileError, OptionError, VocabularyMismatch
 from ..types import Floats
+from ..values import instance, shown, whole
 
 _EXACT = (0, 2, *range(4, 33, 4))
 BACKENDS = ("auto", "llama", "onnx")
@@ -52,12 +53,14 @@ class Device:
         limits = {"context": (0, 1 << 24), "threads": (0, 512), "gpu_layers": layers, "draft_gpu_layers": layers}
         for name, (low, high) in limits.items():
             value = getattr(self, name)
-            if value is not None and not low <= value <= high:
-                raise OptionError(f"{name} is {value}; it must be from {low} to {high}")
-        if self.exact not in _EXACT:
-            raise OptionError(f"exact is {self.exact}; it must be one of {', '.join(map(str, _EXACT))}")
-        if self.backend not in BACKENDS:
-            raise OptionError(f"no backend {self.backend!r}; there are {', '.join(BACKENDS)}")
+            if value is not None or name != "draft_gpu_layers":
+                object.__setattr__(self, name, whole(name, value, low, high))
+        if isinstance(self.exact, bool) or self.exact not in _EXACT:
+            raise OptionError(f"exact is {shown(self.exact)}; it must be one of {', '.join(map(str, _EXACT))}")
+        object.__setattr__(self, "exact", int(self.exact))
+        instance("provider", self.provider, str)
+        if not isinstance(self.backend, str) or self.backend not in BACKENDS:
+            raise OptionError(f"no backend {shown(self.backend)}; there are {', '.join(BACKENDS)}")
 
     def of_draft(self) -> Device:
         """Where the draft model runs. Only the target's output must not depend on the width of its passes."""

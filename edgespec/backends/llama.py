@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError
-from ..llamacpp import bindings, captured_errors
+from ..llamacpp import bindings, captured_errors, require_no_fork
 from ..machine import physical_cores
 from ..sampling import Sampling
 from ..tokens import checked_tokens
@@ -42,7 +42,9 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> LlamaModel:
     Raises:
         MissingPackage: llama-cpp-python is not installed.
         ModelFileError: the file is missing, truncated, malformed or no GGUF; the message may quote llama.cpp's loader.
+        EngineError: this process was forked from one that used llama.cpp.
     """
+    require_no_fork()
     try:
         with path.open("rb") as file:
             magic = file.read(4)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import OptionError
+from ..values import shown
 from .records import Answer
 
 
@@ -51,19 +52,20 @@ class Journal:
         try:
             first, *rest = path.read_text("utf-8").splitlines() or [""]
             earlier = dict(json.loads(first))
-        except (OSError, ValueError, TypeError) as error:
-            raise OptionError(f"{path} cannot be gone on with ({error}); leave out --resume to begin anew") from error
+        except (OSError, ValueError, TypeError, RecursionError) as error:
+            why = shown(str(error))
+            raise OptionError(f"{path} cannot be gone on with ({why}); leave out --resume to begin anew") from error
         unlike = next((name for name, value in terms.items() if earlier.get(name) != value), None)
         if unlike is not None:
             raise OptionError(
-                f"{path} is of a run whose {unlike} was {earlier.get(unlike)!r}, and now it is {terms[unlike]!r}; "
+                f"{path} is of a run whose {unlike} was {shown(earlier.get(unlike))}, and now it is {terms[unlike]!r}; "
                 "leave out --resume to begin anew, or give another --out"
             )
         answers = []
         for line in rest:
             try:
                 answers.append(Answer.of(json.loads(line)))
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, RecursionError):
                 break
         self.answers = answers
         return rest[: len(answers)]

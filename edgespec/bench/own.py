@@ -51,7 +51,8 @@ class Own:
         most = ask.max_tokens if ask.replay is None else min(ask.max_tokens, len(ask.replay))
         for event in self.runtime.complete(ask.prompt, ask.sampling, max_tokens=most):
             if isinstance(event, Text):
-                said = event.tokens[:-1] if vocabulary.ends(event.tokens[-1]) else event.tokens
+                ended = bool(event.tokens) and vocabulary.ends(event.tokens[-1])
+                said = event.tokens[:-1] if ended else event.tokens
                 yield Said(event.text, said, len(said), event.round)
             elif isinstance(event, Finished):
                 if event.reason == "cancelled":

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from ..errors import OptionError
+from ..values import instance, real, whole
+
+R = TypeVar("R")
+_LARGEST = 1e15  # of a number: JSON has some that no float holds, and NaN
 PLAIN, OURS = "plain", "edgespec"  #: the two contenders that every run has
 
 
@@ -98,18 +103,53 @@ class Answer:
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> Answer:
-        """From what `as_dict` gave, by way of JSON."""
-        tuples = {
-            "bursts": tuple(Burst(*each) for each in kept["bursts"]),
-            "passes": tuple(Pass(*each) for each in kept["passes"]),
-            "depths": {name: tuple(Depth(*each) for each in rows) for name, rows in kept["depths"].items()},
-            "strip": tuple(Stretch(*each) for each in kept["strip"]),
-        }
-        return cls(**{**kept, **tuples})
+        """From what `as_dict` gave, by way of JSON.
+
+        Raises:
+            ValueError: it did not give this.
+        """
+        if not isinstance(kept, Mapping) or kept.keys() != _FORM.keys():
+            raise ValueError("these are not the fields of an answer")
+        try:
+            return cls(**{name: read(kept[name]) for name, read in _FORM.items()})
+        except (OptionError, TypeError, AttributeError) as error:
+            raise ValueError(f"this is no answer: {error}") from error
 
     def as_dict(self) -> dict[str, Any]:
         """What JSON takes."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+
+def _count(value: Any) -> int:
+    return whole("a count", value, 0, 1 << 53)
+
+
+def _number(value: Any) -> float:
+    return real("a number", value, -_LARGEST, _LARGEST)
+
+
+def _text(value: Any) -> str:
+    return instance("a text", value, str)
+
+
+def _rows(kind: Callable[..., R], *columns: Callable[[Any], Any]) -> Callable[[Any], tuple[R, ...]]:
+    """What reads a list of rows of these columns."""
+    return lambda rows: tuple(kind(*(read(v) for read, v in zip(columns, row, strict=True))) for row in rows)
+
+
+_depths = _rows(Depth, _count, _count)
+#: What reads each field of an answer from JSON; it raises OptionError, TypeError, ValueError or AttributeError.
+_FORM: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("question", "category", "contender", "text", "digest"), _text),
+    **dict.fromkeys(("turn", "prompt", "tokens"), _count),
+    **dict.fromkeys(("seconds", "prompt_seconds"), _number),
+    "replayed": lambda value: instance("replayed", value, bool),
+    "bursts": _rows(Burst, _number, _count),
+    "passes": _rows(Pass, _count, _count, _count, _number),
+    "depths": lambda found: {_text(name): _depths(rows) for name, rows in found.items()},
+    "strip": _rows(Stretch, _text, _text),
+    "joules": lambda value: None if value is None else _number(value),
+}
 
 
 class Problem(NamedTuple):

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ..errors import EdgespecError
+from ..errors import EdgespecError, Interrupted
 from ..sampling import Sampling
 from ..template import Message
 from ..types import Round
@@ -92,6 +92,8 @@ class Course:
             try:
                 for _ in contender.answer(Ask(ask.prompt, ask.sampling, min(_WARM_UP, ask.max_tokens))):
                     pass
+            except Interrupted:
+                raise
             except EdgespecError as error:
                 yield from self._told(contender, question, error)
 
@@ -110,6 +112,8 @@ class Course:
                 if answer is None:
                     try:
                         answer = self._answer(contender, ask, question, turn)
+                    except Interrupted:
+                        raise
                     except EdgespecError as error:
                         yield from self._told(contender, question, error)
                         continue

@@ -21,9 +21,15 @@ class Drafter(Protocol):
     """
 
     name: str
-    #: Seconds that one guess takes, as measured at opening; 0 where it is too small to matter. A drafter that draws
-    #: (`Guess.q`) has a price: under rejection all that is drawn must be bought, so it is asked with care.
-    step_price: float
+
+    @property
+    def step_price(self) -> float:
+        """Seconds that one guess takes, as measured at opening; 0 where it is too small to matter.
+
+        A drafter that draws (`Guess.q`) has a price: under rejection all that is drawn must be bought, so it is asked
+        with care.
+        """
+        ...
 
     def begin(self, drawing: Drawing) -> None:
         """A round begins: guesses follow `drawing.context`, all that is committed, until the next begins.

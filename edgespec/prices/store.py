@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Mapping
 
 from ..backends import Session
@@ -13,6 +12,8 @@ from .prices import BASE, Prices
 from .table import Row
 
 _VERSION = 4  # 3 kept what was measured beside busy programs
+_FASTEST, _SLOWEST = 1e-9, 1e6  # seconds of a pass that a file may state
+_LONGEST = 1 << 24  # tokens of a cache
 
 
 def recall(session: Session) -> Prices | None:
@@ -59,7 +60,7 @@ def _read(session: Session) -> Mapping[int, Row]:
     with contextlib.suppress(ValueError, TypeError, AttributeError):
         kept = _shelf(session).read().get("rows", {})
         rows: dict[int, Row] = {int(context): [*map(_seconds, row)] for context, row in kept.items()}
-        if all(rows.values()) and min(rows, default=1) > 0:
+        if all(rows.values()) and all(0 < context <= _LONGEST for context in rows):
             return rows
     return {}
 
@@ -68,6 +69,6 @@ def _seconds(kept: object) -> float | None:
     """One price; None where it is a hole. ValueError where it is no price."""
     if kept is None:
         return None
-    if not isinstance(kept, float | int) or not 0 < kept < math.inf:
-        raise ValueError(kept)
+    if not isinstance(kept, float | int) or isinstance(kept, bool) or not _FASTEST <= kept <= _SLOWEST:
+        raise ValueError("no price")
     return float(kept)

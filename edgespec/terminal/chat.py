@@ -88,6 +88,8 @@ class Chat:
         return [{"role": "system", "content": self.system}] if self.system else []
 
     def _remark(self, finished: Finished) -> None:
+        for notice in finished.notices:
+            self.note(f"({notice})")
         if finished.reason == "cancelled":
             self.note("(stopped)")
         if finished.reason in ("length", "context"):

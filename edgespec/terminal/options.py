@@ -58,7 +58,7 @@ class Loading:
         def opened(draft: Path | None) -> Runtime:
             return load(
                 target,
-                draft,
+                draft or "none",
                 device=device,
                 speculation=speculation,
                 interrupt=interrupt,

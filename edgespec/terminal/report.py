@@ -46,7 +46,7 @@ class Report:
         tokens = sum(verdict.tokens for verdict in self._verdicts)
         lines.append(f"{tokens} tokens decoded both ways; {self.drafted} drafted, {accepted} of them accepted")
         if not self.drafted:
-            lines.append("nothing was drafted, so nothing was checked: give a draft model, or --k 4")
+            lines.append("nothing was drafted, so nothing was checked: leave out --k 0, or allow more tokens")
         return "\n".join([*lines, self._sum()])
 
     def _line(self, number: int, verdict: Verdict) -> str:

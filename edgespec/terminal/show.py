@@ -128,8 +128,8 @@ def _fields(event: Event) -> dict[str, Any]:
                 "drafted": len(round_.draft),
                 "accepted": len(round_.path),
             }
-        case Finished(reason, stats):
-            return {"event": "finished", "reason": reason, "stats": _stats(stats)}
+        case Finished(reason, stats, notices):
+            return {"event": "finished", "reason": reason, "stats": _stats(stats), "notices": notices}
 
 
 def _stats(stats: Stats) -> dict[str, Any]:

@@ -12,6 +12,7 @@ numbers used there, and meeting them again would bias the text.
 from __future__ import annotations
 
 from ..errors import OptionError
+from ..values import shown
 from .block import Block
 from .drawing import Drawing, Verifier
 from .match import Match
@@ -29,6 +30,6 @@ def verifier(name: str) -> Verifier:
     Raises:
         OptionError: no such verifier; the message lists them.
     """
-    if name not in _VERIFIERS:
-        raise OptionError(f"no verifier {name!r}; there are {', '.join(VERIFIERS)}")
+    if not isinstance(name, str) or name not in _VERIFIERS:
+        raise OptionError(f"no verifier {shown(name)}; there are {', '.join(VERIFIERS)}")
     return _VERIFIERS[name]()

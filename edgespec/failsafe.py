@@ -1,0 +1,63 @@
+"""A drafter that may fail: its failure ends its drafting, and not the answer, for no draft decides what the text is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .drafters import Drafter
+from .errors import EdgespecError, Interrupted
+from .types import Guess, Round
+from .verify import Drawing
+
+
+class Failsafe:
+    """Another drafter until that fails; from then on one that guesses nothing. A cancelled pass is no failure."""
+
+    def __init__(self, drafter: Drafter) -> None:
+        self.name = drafter.name
+        #: What to tell the user; empty while nothing went wrong.
+        self.notice = ""
+        self._drafter = drafter
+
+    @property
+    def step_price(self) -> float:
+        return self._drafter.step_price
+
+    def begin(self, drawing: Drawing) -> None:
+        if self.notice:
+            return
+        try:
+            self._drafter.begin(drawing)
+        except Interrupted:
+            raise
+        except Exception as error:  # noqa: BLE001 - an engine or a drafter of somebody else's may raise anything
+            self._fail(error)
+
+    def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
+        if self.notice:
+            return ()
+        try:
+            return self._drafter.guess(path, most)
+        except Interrupted:
+            raise
+        except Exception as error:  # noqa: BLE001
+            self._fail(error)
+            return ()
+
+    def observe(self, round: Round) -> None:  # noqa: A002 - the field's word
+        if self.notice:
+            return
+        try:
+            self._drafter.observe(round)
+        except Interrupted:
+            raise
+        except Exception as error:  # noqa: BLE001
+            self._fail(error)
+
+    def close(self) -> None:
+        self._drafter.close()
+
+    def _fail(self, error: Exception) -> None:
+        kind = "" if isinstance(error, EdgespecError) else f"{type(error).__name__}: "
+        what = " ".join(f"{kind}{error}".split())
+        self.notice = f"The drafter {self.name!r} failed and drafts no more until the model is loaded again: {what}"
