@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -12,7 +12,7 @@ from typing import TypeVar
 import click
 
 from ..backends import Interrupt
-from ..bench import about, journal, own, peers, records, report, suites
+from ..bench import about, folder, journal, own, peers, records, report, suites
 from ..bench.contender import Contender, ContenderFailed
 from ..bench.report.wording import headline
 from ..bench.running import Course, Terms
@@ -86,14 +86,10 @@ class Bench:
 
     def _answered(self) -> Path:
         """Where answers are kept; those of an earlier run took their time, and are not lost by a word left out."""
-        folder, resume = self.benching.out, self.benching.resume
-        path = folder / "answers.jsonl"
-        if path.exists() and not resume and not self.benching.force:
-            raise OptionError(
-                f"{folder} holds a run; --resume goes on with it, --force begins anew, or give another --out"
-            )
-        if resume and not path.exists():
-            click.echo(f"{folder} holds no run to go on with: this is a new one", err=True)
+        out = self.benching.out
+        path = folder.prepared(out, resume=self.benching.resume, force=self.benching.force)
+        if self.benching.resume and not journal.holds_run(path):
+            click.echo(f"{out} holds no run to go on with: this is a new one", err=True)
         return path
 
     def _workshop(self, tell: Tell) -> own.Workshop:
@@ -164,13 +160,15 @@ class Bench:
         """What is answered until the end or an interrupt, with what `kept` holds of an earlier run; added to it."""
         answers, total = list(kept.answers), course.total
         try:
-            for event in background.stream(course.run(), self._stop):
-                if isinstance(event, records.Problem):
-                    self._problem(event)
-                    continue
-                answers.append(event)
-                kept.add(event)
-                tell(f"question {event.question}, {event.contender}", len(answers), total)
+            # Closed whatever happens here, or the models would be closed below a thread that still answers.
+            with closing(background.stream(course.run(), self._stop)) as events:
+                for event in events:
+                    if isinstance(event, records.Problem):
+                        self._problem(event)
+                        continue
+                    kept.add(event)
+                    answers.append(event)
+                    tell(f"question {event.question}, {event.contender}", len(answers), total)
         except (Interrupted, KeyboardInterrupt):
             self.interrupted = True
         return answers
