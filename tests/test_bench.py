@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import os
@@ -12,16 +13,17 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pytest
 
 from edgespec.backends import Model
 from edgespec.backends.toy import ToySession
-from edgespec.bench import own, rounds
+from edgespec.bench import own, report, rounds
 from edgespec.bench.contender import Ask, ContenderFailed, Done, Said
-from edgespec.bench.journal import Journal
+from edgespec.bench.folder import prepared
+from edgespec.bench.journal import Journal, holds_run
 from edgespec.bench.meter import Meter, peak_memory
 from edgespec.bench.records import Answer, Burst, Depth, Problem, Run, Stretch
 from edgespec.bench.replay import Lent, Replayed
@@ -31,6 +33,8 @@ from edgespec.errors import EdgespecError, OptionError
 from edgespec.sampling import Sampling
 from edgespec.template import Message
 from edgespec.types import Draft, Round
+
+from .benchruns import run as made_up
 
 EDGESPEC = str(Path(sys.executable).parent / "edgespec")
 NOTHING = Path("no such folder")
@@ -333,6 +337,78 @@ def test_half_a_line_is_not_an_answer(tmp_path: Path) -> None:
     journal.close()
 
 
+def test_a_damaged_line_costs_one_answer(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    journal = kept(path, resume=False)
+    for question in "123":
+        journal.add(an_answer(question))
+    journal.close()
+    terms, first, _, third = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(terms + first + b'{"question": \xff\n' + third)
+    journal = kept(path, resume=True)
+    journal.close()
+    assert [each.question for each in journal.answers] == ["1", "3"]
+
+
+class Full(io.RawIOBase):
+    """A file on a disk with room for so many bytes."""
+
+    def __init__(self, file: IO[bytes], room: int) -> None:
+        super().__init__()
+        self._file, self.room = file, room
+
+    def write(self, data: Any) -> int:
+        if not self.room:
+            raise OSError(28, "No space left on device")
+        taken = min(len(data), self.room)
+        self.room -= taken
+        return self._file.write(bytes(data[:taken]))
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def test_a_full_disk_costs_no_answer_that_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "answers.jsonl"
+    journal = kept(path, resume=False)
+    journal.add(an_answer("1"))
+    monkeypatch.setattr(journal, "_file", Full(journal._file, 20))
+    with pytest.raises(EdgespecError, match=r"No space left on device; make room and go on with --resume"):
+        journal.add(an_answer("2"))
+    journal.close()
+    held = path.read_bytes()
+    assert not held.endswith(b"\n")
+
+    journal = kept(path, resume=True)
+    monkeypatch.setattr(journal, "_file", Full(journal._file, 0))
+    with pytest.raises(EdgespecError, match="No space left on device"):
+        journal.add(an_answer("2"))
+    journal.close()
+    journal = kept(path, resume=True)
+    assert [each.question for each in journal.answers] == ["1"]
+    journal.add(an_answer("2"))
+    journal.close()
+    journal = kept(path, resume=True)
+    journal.close()
+    assert [each.question for each in journal.answers] == ["1", "2"]
+
+
+@pytest.mark.parametrize("begun", [b"", b'{"sui', b'{"suite": "s", "targ'])
+def test_a_journal_whose_first_line_was_not_written_is_begun_anew(begun: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    path.write_bytes(begun)
+    assert not holds_run(path)
+    for resume in (False, True):
+        assert prepared(tmp_path, resume=resume, force=False) == path
+    journal = kept(path, resume=True)
+    journal.add(an_answer("1"))
+    journal.close()
+    journal = kept(path, resume=True)
+    journal.close()
+    assert [each.question for each in journal.answers] == ["1"]
+
+
 def test_answers_on_other_terms_are_not_gone_on_with(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     kept(path, resume=False, target="a").close()
@@ -347,6 +423,59 @@ def test_answers_on_other_terms_are_not_gone_on_with(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OptionError, match="cannot be written"):
         kept(tmp_path / "file" / "answers.jsonl", resume=False)
+
+
+# The folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """One that a run was written to."""
+    journal = kept(tmp_path / "answers.jsonl", resume=False)
+    journal.add(an_answer("1"))
+    journal.close()
+    report.write(made_up(), tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["answers.jsonl", "bench.json", "report.md", "report.html"])
+@pytest.mark.parametrize("text", ["# My report\n", '{"version": "2"}\n', "<!doctype html>\n<title>mine</title>"])
+def test_files_of_others_are_not_overwritten(name: str, text: str, folder: Path) -> None:
+    (folder / name).write_text(text)
+    for resume in (False, True):
+        with pytest.raises(
+            OptionError, match=rf"{name} was not written by `edgespec bench`.*another --out, or --force"
+        ):
+            prepared(folder, resume=resume, force=False)
+    assert (folder / name).read_text() == text
+    assert prepared(folder, resume=False, force=True)
+
+
+def test_a_folder_with_a_file_of_another_alone(tmp_path: Path) -> None:
+    (tmp_path / "report.md").write_text("# Quarterly report\n")
+    (tmp_path / "notes.txt").write_text("in nobody's way")
+    with pytest.raises(OptionError, match=r"report.md was not written by"):
+        prepared(tmp_path, resume=False, force=False)
+    (tmp_path / "report.md").unlink()
+    assert prepared(tmp_path, resume=False, force=False) == tmp_path / "answers.jsonl"
+
+
+def test_what_is_no_file_is_in_the_way_whatever_is_said(tmp_path: Path) -> None:
+    (tmp_path / "report.html").mkdir()
+    with pytest.raises(OptionError, match=r"report.html is in the way"):
+        prepared(tmp_path, resume=False, force=True)
+
+
+def test_a_run_of_ours_is_gone_on_with_or_begun_anew_where_that_is_said(folder: Path) -> None:
+    with pytest.raises(OptionError, match="holds a run; --resume goes on with it"):
+        prepared(folder, resume=False, force=False)
+    for resume, force in ((True, False), (False, True)):
+        assert prepared(folder, resume=resume, force=force) == folder / "answers.jsonl"
+    (folder / "answers.jsonl").unlink()
+    for resume in (False, True):
+        with pytest.raises(OptionError, match=r"holds the report of a run without its answers, answers.jsonl"):
+            prepared(folder, resume=resume, force=False)
+    assert prepared(folder, resume=False, force=True)
 
 
 def domain(folder: Path, name: str, microjoules: int) -> Path:
@@ -477,6 +606,30 @@ def test_ctrl_c_leaves_a_report_and_resume_goes_on(tmp_path: Path) -> None:
     asked = [(each.question, each.turn, each.contender) for each in whole.answers]
     assert len(asked) == len(set(asked))
     assert re.search(r"same text as plain", (out / "report.md").read_text("utf-8"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sizes of files are limited as Unix has it")
+def test_a_run_on_a_full_disk_stops_with_a_line_and_resume_goes_on(tmp_path: Path) -> None:
+    """A limit on the size of files fills the disk in the middle of an answer."""
+    import resource  # noqa: PLC0415 - not on Windows
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5000, resource.RLIM_INFINITY))
+
+    out = tmp_path / "a"
+    command = [EDGESPEC, "bench", "--out", str(out), "--threads", "2", "--max-tokens", "8", "--limit", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, preexec_fn=limited)
+    assert done.returncode == 1
+    assert re.fullmatch(r"Error: .*answers.jsonl cannot be written: File too large; .* --resume.*\n", done.stderr)
+    kept = (out / "answers.jsonl").read_bytes()
+    assert len(kept) == 5000
+    whole = kept[: kept.rindex(b"\n") + 1]
+    assert whole.count(b"\n") > 2
+    done = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert (out / "answers.jsonl").read_bytes().startswith(whole)
+    asked = [(each.question, each.turn, each.contender) for each in run_of(out).answers]
+    assert len(asked) == len(set(asked)) == 14
 
 
 def test_a_run_is_begun_anew_only_where_that_is_said(tmp_path: Path) -> None:
