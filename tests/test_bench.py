@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 import pytest
 
-from edgespec.backends import Model
+from edgespec.backends import Device, Model
 from edgespec.backends.toy import ToySession
 from edgespec.bench import own, report, rounds
 from edgespec.bench.contender import Ask, ContenderFailed, Done, Said
@@ -32,6 +32,7 @@ from edgespec.bench.suites import Question, Suite
 from edgespec.errors import EdgespecError, OptionError
 from edgespec.sampling import Sampling
 from edgespec.template import Message
+from edgespec.terminal.bench import settings
 from edgespec.types import Draft, Round
 
 from .benchruns import run as made_up
@@ -476,6 +477,16 @@ def test_a_run_of_ours_is_gone_on_with_or_begun_anew_where_that_is_said(folder: 
         with pytest.raises(OptionError, match=r"holds the report of a run without its answers, answers.jsonl"):
             prepared(folder, resume=resume, force=False)
     assert prepared(folder, resume=False, force=True)
+
+
+def test_settings_are_what_a_run_that_is_gone_on_with_must_share() -> None:
+    usual = settings(Device(threads=2), 512, 128, Sampling())
+    assert usual == "2 threads, context 512, at most 128 tokens, temperature 0"
+    places: list[dict[str, Any]] = [{}, {"gpu_layers": 3}, {"draft_gpu_layers": 0}, {"provider": "cpu"}]
+    places.append({"backend": "onnx"})
+    told = {settings(Device(threads=2, **place), 512, 128, Sampling(seed=1)) for place in places}
+    assert len(told) == 5
+    assert "2 threads, context 512, at most 128 tokens, provider cpu, temperature 0, seed 1" in told
 
 
 def domain(folder: Path, name: str, microjoules: int) -> Path:

@@ -268,6 +268,12 @@ def test_half_as_fast_is_as_far_from_plain_as_twice_as_fast() -> None:
     assert places["1"] - places["0.5"] == pytest.approx(places["2"] - places["1"], abs=0.01)
 
 
+def test_prices_that_cannot_be_true_are_not_drawn() -> None:
+    for passes in ((0.02, 1e-5, 1e-5), (1e-5, 0.02, 0.02)):
+        drawn = charts(fabricated(prices=Priced(passes, 0.002)))
+        assert not [chart for chart in drawn if chart.words.title.startswith("What passes cost")]
+
+
 def test_a_rate_of_few_guesses_is_not_drawn() -> None:
     depths = {"model": (Depth(40, 34), Depth(20, 14), Depth(19, 19)), "lookup": (Depth(19, 1),)}
     (chart,) = charts(run([answer("a", OURS, 1, 1.0, depths=depths)]))

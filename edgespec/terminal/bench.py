@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import click
 
-from ..backends import Interrupt
+from ..backends import Device, Interrupt
 from ..bench import about, folder, journal, own, peers, records, report, suites
 from ..bench.contender import Contender, ContenderFailed
 from ..bench.report.wording import headline
@@ -140,19 +140,13 @@ class Bench:
 
     def _about(self, workshop: own.Workshop, context: int) -> dict[str, str]:
         paths, draft = workshop.files, workshop.draft
-        usual = asdict(Sampling())
-        chosen = ", ".join(
-            f"{key} {value:g}"
-            for key, value in asdict(self.sampling).items()
-            if key == "temperature" or value != usual[key]
-        )
         return {
             "date": about.date(),
             "machine": about.machine(),
             "versions": about.versions(),
             "target": about.model(paths.target, workshop.target.description),
             "draft": about.model(paths.draft, draft.description) if paths.draft and draft else "none",
-            "settings": f"{workshop.device.threads} threads, context {context}, at most {self.most} tokens, {chosen}",
+            "settings": settings(workshop.device, context, self.most, self.sampling),
             "command": about.command(sys.argv[1:]),
         }
 
@@ -223,6 +217,18 @@ def _names(compare: str) -> list[str]:
             known = ", ".join((*own.NAMES, "peers", *peers.PEERS))
             raise OptionError(f"--compare has {name!r}; there are {known}")
     return list(dict.fromkeys((records.PLAIN, records.OURS, *every)))
+
+
+def settings(device: Device, context: int, most: int, sampling: Sampling) -> str:
+    """What answers must have in common besides the models, where it is not the usual."""
+    places = {"gpu_layers", "draft_gpu_layers", "provider", "backend"}
+    chosen = [
+        f"{name} {value:g}" if isinstance(value, int | float) else f"{name} {value}"
+        for given, usual, named in ((device, Device(), places), (sampling, Sampling(), {*asdict(sampling)}))
+        for name, value in asdict(given).items()
+        if name in named and (name == "temperature" or value != getattr(usual, name))
+    ]
+    return ", ".join([f"{device.threads} threads", f"context {context}", f"at most {most} tokens", *chosen])
 
 
 def _terms(said: dict[str, str], suite: suites.Suite) -> dict[str, str]:
