@@ -164,7 +164,7 @@ class Soak:
         least = min(logits[token] for token in distribution(row, case.sampling, recent).tokens.tolist())
         other = logits.get(found[at], -np.inf)
         lead = logits[expected[at]] - other + temperature * float(noise[0] - noise[1])
-        return max(least - other, lead) <= 2 * parted.shift
+        return bool(max(least - other, lead) <= 2 * parted.shift)
 
     def _see(self, _number: int, event: Event) -> None:
         if isinstance(event, Text):
