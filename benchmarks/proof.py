@@ -41,8 +41,8 @@ The target is that of the demo pair, as it is (15 million parameters) and enlarg
 layers and neurons that cost what real ones cost and change nothing of what it says (`benchmarks/enlarge.py`); the draft
 model is the demo pair's. Its first guesses are right more often than those of a real pair, so expect less of yours.
 `edgespec bench` asks all contenders the same questions in turn; edgespec begins each run knowing nothing of its
-drafters. Speed is what a token takes without the prompt; in brackets the 95% interval over questions. All is on the
-CPU, 2 threads.
+drafters. Speed is what a token takes without the prompt; in brackets the 95% interval over questions, where there are
+8 or more of them. All is on the CPU, 2 threads.
 """
 
 
@@ -149,14 +149,14 @@ def _profile(runs: Sequence[tuple[Job, Run]]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|"
     for job, run in runs:
         plain, ours = _passes(run, PLAIN), _passes(run, OURS)
-        step = fmean(each.seconds for each in plain)
+        step = _mean(plain, "seconds") or 0.0
         without = [each for each in ours if not each.drafted]
         drafts = [each for each in ours if each.drafted]
         share = sum(each.seconds for each in without) / sum(each.seconds for each in ours)
-        figures = [f"{share:.0%}", f"{_mean(without, 'seconds') / step:.2f}"]
-        figures += [f"{_mean(drafts, 'drafted'):.1f}", f"{_mean(drafts, 'accepted'):.1f}"]
-        figures += [f"{_mean(drafts, 'seconds') / step:.2f}"]
-        figures += [f"{_mean(drafts, 'tokens') / _mean(drafts, 'seconds') * step:.2f}" if drafts else "-"]
+        took = _mean(drafts, "seconds")
+        figures = [f"{share:.0%}", _figure(_mean(without, "seconds"), step, 2), _figure(_mean(drafts, "drafted"), 1, 1)]
+        figures += [_figure(_mean(drafts, "accepted"), 1, 1), _figure(took, step, 2)]
+        figures += [_figure(_mean(drafts, "tokens"), took / step if took and step else 0.0, 2)]
         yield f"| {job.title} | {' | '.join(figures)} |"
 
 
@@ -164,8 +164,13 @@ def _passes(run: Run, contender: str) -> list[Pass]:
     return [each for answer in run.by(contender) for each in answer.passes]
 
 
-def _mean(passes: Sequence[Pass], figure: str) -> float:
-    return fmean(getattr(each, figure) for each in passes) if passes else 0.0
+def _mean(passes: Sequence[Pass], figure: str) -> float | None:
+    return fmean(getattr(each, figure) for each in passes) if passes else None
+
+
+def _figure(value: float | None, unit: float, decimals: int) -> str:
+    """`value` in units; a dash where either is not known."""
+    return "-" if value is None or not unit else f"{value / unit:.{decimals}f}"
 
 
 def _speedups(run: Run) -> Iterator[str]:

@@ -29,6 +29,7 @@ TYPICAL = 0.7  #: the acceptance by which thread counts are compared
 _COMPARING = 0.4  # share of the budget for comparing thread counts
 _MEASURING = 0.5  # share of the time for a cache length that is left to measure there, once it is filled
 _CHUNK = 512
+_CHEAPEST, _DEAREST = 0.7, 2.0  # of a plain pass, and of as many plain passes: what a pass may cost to be believed
 
 #: Told what is being measured and the share of all done, from 0 to 1.
 OnProgress = Callable[[str, float], None]
@@ -39,6 +40,15 @@ Opener = Callable[[int], AbstractContextManager[tuple[Session, Session | None]]]
 #: The chance that a drafted token is accepted once all before it were: the same for all, or by depth; then the last
 #: one holds for all that is deeper.
 Chances = float | Sequence[float]
+
+
+def plausible(curve: Sequence[float]) -> bool:
+    """Whether such prices can be true but for noise: no pass costs less than a plain one, nor much more than its tokens
+    would cost alone. What follows from others, "4 tokens for the price of 0.0", is not to be shown."""
+    plain = curve[0] if curve else 0.0
+    if not 0 < plain < math.inf or restless(curve):
+        return False
+    return all(_CHEAPEST * plain <= seconds <= _DEAREST * n * plain for n, seconds in enumerate(curve, 1))
 
 
 def committed(acceptance: Chances, k: int) -> float:
@@ -54,7 +64,8 @@ def speedup(curve: Sequence[float], step: float, acceptance: Chances, k: int) ->
     Args:
         step: seconds that the drafter takes for a token; 0 for a look-up.
     """
-    return committed(acceptance, k) * curve[0] / (curve[k] + k * step)
+    # A wider pass that seems cheaper than a plain one is noise, and would be a gain of nothing.
+    return committed(acceptance, k) * curve[0] / (max(curve[0], curve[k]) + k * step)
 
 
 class Best(NamedTuple):

@@ -10,10 +10,10 @@ from .engine import Finished
 from .errors import Interrupted
 from .runtime import Runtime
 from .sampling import Sampling
-from .tuning import Best, best, break_even, ceiling, committed
+from .tuning import Best, best, break_even, ceiling, committed, plausible
 
 DEPTH = 8  #: tokens of each draft by which acceptance is measured
-_ENOUGH = 20  # tries that say something of a depth
+ENOUGH = 20  # tries that say something of a depth
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,13 @@ class Worth:
 
     @property
     def acceptance(self) -> tuple[float, ...]:
-        """The share accepted by depth, as deep as tries are many enough; empty where nothing was drafted."""
-        known = [accepted / tried for tried, accepted in self.depths if tried >= _ENOUGH]
-        if known or not self.depths:
-            return tuple(known)
-        tried, accepted = self.depths[0]
-        return (accepted / tried,)
+        """The share accepted by depth, as deep as tries are many enough; empty where they nowhere are."""
+        return tuple(accepted / tried for tried, accepted in self.depths if tried >= ENOUGH)
+
+    @property
+    def known(self) -> bool:
+        """Whether what follows can be said: there are tries enough, and the prices can be true."""
+        return bool(self.acceptance) and plausible(self.curve)
 
     @property
     def best(self) -> Best:

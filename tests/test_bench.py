@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pytest
 
-from edgespec.backends import Model
+from edgespec.backends import Device, Model
 from edgespec.backends.toy import ToySession
-from edgespec.bench import own, rounds
+from edgespec.bench import own, report, rounds
 from edgespec.bench.contender import Ask, ContenderFailed, Done, Said
-from edgespec.bench.journal import Journal
+from edgespec.bench.folder import prepared
+from edgespec.bench.journal import Journal, holds_run
 from edgespec.bench.meter import Meter, peak_memory
 from edgespec.bench.records import Answer, Burst, Depth, Problem, Run, Stretch
 from edgespec.bench.replay import Lent, Replayed
-from edgespec.bench.running import Course, Terms
+from edgespec.bench.running import Course, Terms, order
 from edgespec.bench.suites import Question, Suite
 from edgespec.errors import EdgespecError, OptionError
 from edgespec.sampling import Sampling
 from edgespec.template import Message
+from edgespec.terminal.bench import settings
 from edgespec.types import Draft, Round
+
+from .benchruns import run as made_up
 
 EDGESPEC = str(Path(sys.executable).parent / "edgespec")
 NOTHING = Path("no such folder")
@@ -97,19 +104,47 @@ def course(asked: Suite, *actors: Actor, known: Sequence[Answer] = ()) -> Course
     return Course(asked, actors, TERMS, known, Meter(NOTHING), Clock())
 
 
-def test_turns_rotate_and_history_is_what_plain_decoding_said() -> None:
+def test_turns_alternate_and_history_is_what_plain_decoding_said() -> None:
     log: list[str] = []
     actors = [Actor("plain", log), Actor("ours", log), Actor("third", log)]
     found = list(course(suite(Question("1", "a", ("x", "y")), Question("2", "a", ("z",))), *actors).run())
     assert log[:3] == ["plain:x", "ours:x", "third:x"], "the warm-up, which does not count"
     assert [text(ask.prompt) for ask in actors[1].asked] == ["x", "x", "x/abc/y", "z"]
-    order = [(each.question, each.turn, each.contender) for each in found if isinstance(each, Answer)]
-    assert order == [
-        *[("1", 0, name) for name in ("ours", "third", "plain")],
-        *[("1", 1, name) for name in ("third", "plain", "ours")],
-        *[("2", 0, name) for name in ("plain", "ours", "third")],
-    ]
-    assert len(order) == len(found)
+    answered = [(each.question, each.turn) for each in found if isinstance(each, Answer)]
+    assert answered == [("1", 0)] * 3 + [("1", 1)] * 3 + [("2", 0)] * 3
+    assert len(answered) == len(found)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 9])
+def test_each_comes_as_often_after_each_other_and_at_each_place(n: int) -> None:
+    turns = n * (1 + n % 2)
+    rows = [order(n, turn) for turn in range(3 * turns, 4 * turns)]
+    followers = Counter(pair for row in rows for pair in itertools.pairwise(row))
+    assert len(followers) == n * (n - 1)
+    assert set(followers.values()) == {turns // n}
+    places = Counter((place, each) for row in rows for place, each in enumerate(row))
+    assert set(places.values()) == {turns // n}
+
+
+def test_the_first_of_a_turn_does_not_always_follow_the_same() -> None:
+    """Nor is it the same in every cycle."""
+    rows = [order(4, turn) for turn in range(400)]
+    across = Counter((before[-1], after[0]) for before, after in itertools.pairwise(rows))
+    assert len(across) == 16
+    assert max(across.values()) < 50, "of some 100 times that each is the first"
+
+
+def test_nobody_takes_part_and_one_alone() -> None:
+    assert [order(0, 5), order(1, 5)] == [[], [0]]
+
+
+def test_in_a_run_nobody_always_follows_the_same_neighbour() -> None:
+    actors = [Actor(name, []) for name in ("plain", "ours", "third", "fourth")]
+    found = course(suite(*(Question(str(i), "a", ("x",)) for i in range(8))), *actors).run()
+    names = [each.contender for each in found if isinstance(each, Answer)]
+    pairs = Counter((a, b) for i, (a, b) in enumerate(itertools.pairwise(names), 1) if i % 4)
+    assert len(pairs) == 12
+    assert set(pairs.values()) == {2}
 
 
 def test_an_answer_in_figures() -> None:
@@ -128,6 +163,19 @@ def test_where_an_engine_does_not_tell_the_prompt_takes_until_the_first_token_bu
     found = list(course(suite(Question("1", "a", ("x",))), Actor("plain", []), Actor("peer", [])).run())
     (peer,) = (each for each in found if isinstance(each, Answer) and each.contender == "peer")
     assert peer.prompt_seconds == 0.0  # the first token after one second, the others one apart
+
+
+def test_of_a_peer_that_says_all_at_once_it_is_not_known_what_the_prompt_took() -> None:
+    class AtOnce(Actor):
+        def answer(self, ask: Ask) -> Iterator[Said | Done]:
+            self.asked.append(ask)
+            yield Said("abc", (1, 2, 3), 3)
+            yield Done(None)
+
+    found = list(course(suite(Question("1", "a", ("x",))), Actor("plain", []), AtOnce("peer", [])).run())
+    (peer,) = (each for each in found if isinstance(each, Answer) and each.contender == "peer")
+    assert (peer.prompt_seconds, peer.decoding) == (None, None)
+    assert Answer.of(json.loads(json.dumps(peer.as_dict()))) == peer
 
 
 def test_one_that_breaks_down_is_left_out_and_the_rest_goes_on() -> None:
@@ -177,10 +225,10 @@ def test_replayed_turns_are_for_those_that_can_and_make_the_history() -> None:
     plain, peer = Actor("plain", []), Actor("peer", [], replays=False)
     asked = suite(Question("1", "a", ("x", "y"), ("said", "more")), Question("2", "b", ("z",)))
     found = [each for each in course(asked, plain, peer).run() if isinstance(each, Answer)]
-    assert [(each.contender, each.question, each.replayed, each.text) for each in found] == [
-        ("plain", "1", True, ""),
-        ("plain", "1", True, ""),
-        *[(name, "2", False, "abc") for name in ("peer", "plain")],
+    assert sorted((each.question, each.contender, each.replayed, each.text) for each in found) == [
+        ("1", "plain", True, ""),
+        ("1", "plain", True, ""),
+        *[("2", name, False, "abc") for name in ("peer", "plain")],
     ]
     assert [text(ask.replay or ()) for ask in plain.asked[1:]] == ["said", "more", ""]
     assert text(plain.asked[2].prompt) == "x/said/y"
@@ -290,6 +338,78 @@ def test_half_a_line_is_not_an_answer(tmp_path: Path) -> None:
     journal.close()
 
 
+def test_a_damaged_line_costs_one_answer(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    journal = kept(path, resume=False)
+    for question in "123":
+        journal.add(an_answer(question))
+    journal.close()
+    terms, first, _, third = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(terms + first + b'{"question": \xff\n' + third)
+    journal = kept(path, resume=True)
+    journal.close()
+    assert [each.question for each in journal.answers] == ["1", "3"]
+
+
+class Full(io.RawIOBase):
+    """A file on a disk with room for so many bytes."""
+
+    def __init__(self, file: IO[bytes], room: int) -> None:
+        super().__init__()
+        self._file, self.room = file, room
+
+    def write(self, data: Any) -> int:
+        if not self.room:
+            raise OSError(28, "No space left on device")
+        taken = min(len(data), self.room)
+        self.room -= taken
+        return self._file.write(bytes(data[:taken]))
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def test_a_full_disk_costs_no_answer_that_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "answers.jsonl"
+    journal = kept(path, resume=False)
+    journal.add(an_answer("1"))
+    monkeypatch.setattr(journal, "_file", Full(journal._file, 20))
+    with pytest.raises(EdgespecError, match=r"No space left on device; make room and go on with --resume"):
+        journal.add(an_answer("2"))
+    journal.close()
+    held = path.read_bytes()
+    assert not held.endswith(b"\n")
+
+    journal = kept(path, resume=True)
+    monkeypatch.setattr(journal, "_file", Full(journal._file, 0))
+    with pytest.raises(EdgespecError, match="No space left on device"):
+        journal.add(an_answer("2"))
+    journal.close()
+    journal = kept(path, resume=True)
+    assert [each.question for each in journal.answers] == ["1"]
+    journal.add(an_answer("2"))
+    journal.close()
+    journal = kept(path, resume=True)
+    journal.close()
+    assert [each.question for each in journal.answers] == ["1", "2"]
+
+
+@pytest.mark.parametrize("begun", [b"", b'{"sui', b'{"suite": "s", "targ'])
+def test_a_journal_whose_first_line_was_not_written_is_begun_anew(begun: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    path.write_bytes(begun)
+    assert not holds_run(path)
+    for resume in (False, True):
+        assert prepared(tmp_path, resume=resume, force=False) == path
+    journal = kept(path, resume=True)
+    journal.add(an_answer("1"))
+    journal.close()
+    journal = kept(path, resume=True)
+    journal.close()
+    assert [each.question for each in journal.answers] == ["1"]
+
+
 def test_answers_on_other_terms_are_not_gone_on_with(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     kept(path, resume=False, target="a").close()
@@ -353,6 +473,69 @@ def test_a_line_of_another_form_is_left_out(tmp_path: Path, line: str) -> None:
     with pytest.raises(OptionError, match=r"cannot be gone on with|whose suite was None") as caught:
         kept(path, resume=True)
     assert len(str(caught.value)) < 600
+
+
+# The folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """One that a run was written to."""
+    journal = kept(tmp_path / "answers.jsonl", resume=False)
+    journal.add(an_answer("1"))
+    journal.close()
+    report.write(made_up(), tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["answers.jsonl", "bench.json", "report.md", "report.html"])
+@pytest.mark.parametrize("text", ["# My report\n", '{"version": "2"}\n', "<!doctype html>\n<title>mine</title>"])
+def test_files_of_others_are_not_overwritten(name: str, text: str, folder: Path) -> None:
+    (folder / name).write_text(text)
+    for resume in (False, True):
+        with pytest.raises(
+            OptionError, match=rf"{name} was not written by `edgespec bench`.*another --out, or --force"
+        ):
+            prepared(folder, resume=resume, force=False)
+    assert (folder / name).read_text() == text
+    assert prepared(folder, resume=False, force=True)
+
+
+def test_a_folder_with_a_file_of_another_alone(tmp_path: Path) -> None:
+    (tmp_path / "report.md").write_text("# Quarterly report\n")
+    (tmp_path / "notes.txt").write_text("in nobody's way")
+    with pytest.raises(OptionError, match=r"report.md was not written by"):
+        prepared(tmp_path, resume=False, force=False)
+    (tmp_path / "report.md").unlink()
+    assert prepared(tmp_path, resume=False, force=False) == tmp_path / "answers.jsonl"
+
+
+def test_what_is_no_file_is_in_the_way_whatever_is_said(tmp_path: Path) -> None:
+    (tmp_path / "report.html").mkdir()
+    with pytest.raises(OptionError, match=r"report.html is in the way"):
+        prepared(tmp_path, resume=False, force=True)
+
+
+def test_a_run_of_ours_is_gone_on_with_or_begun_anew_where_that_is_said(folder: Path) -> None:
+    with pytest.raises(OptionError, match="holds a run; --resume goes on with it"):
+        prepared(folder, resume=False, force=False)
+    for resume, force in ((True, False), (False, True)):
+        assert prepared(folder, resume=resume, force=force) == folder / "answers.jsonl"
+    (folder / "answers.jsonl").unlink()
+    for resume in (False, True):
+        with pytest.raises(OptionError, match=r"holds the report of a run without its answers, answers.jsonl"):
+            prepared(folder, resume=resume, force=False)
+    assert prepared(folder, resume=False, force=True)
+
+
+def test_settings_are_what_a_run_that_is_gone_on_with_must_share() -> None:
+    usual = settings(Device(threads=2), 512, 128, Sampling())
+    assert usual == "2 threads, context 512, at most 128 tokens, temperature 0"
+    places: list[dict[str, Any]] = [{}, {"gpu_layers": 3}, {"draft_gpu_layers": 0}, {"provider": "cpu"}]
+    places.append({"backend": "onnx"})
+    told = {settings(Device(threads=2, **place), 512, 128, Sampling(seed=1)) for place in places}
+    assert len(told) == 5
+    assert "2 threads, context 512, at most 128 tokens, provider cpu, temperature 0, seed 1" in told
 
 
 def domain(folder: Path, name: str, microjoules: int) -> Path:
@@ -483,6 +666,30 @@ def test_ctrl_c_leaves_a_report_and_resume_goes_on(tmp_path: Path) -> None:
     asked = [(each.question, each.turn, each.contender) for each in whole.answers]
     assert len(asked) == len(set(asked))
     assert re.search(r"same text as plain", (out / "report.md").read_text("utf-8"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sizes of files are limited as Unix has it")
+def test_a_run_on_a_full_disk_stops_with_a_line_and_resume_goes_on(tmp_path: Path) -> None:
+    """A limit on the size of files fills the disk in the middle of an answer."""
+    import resource  # noqa: PLC0415 - not on Windows
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5000, resource.RLIM_INFINITY))
+
+    out = tmp_path / "a"
+    command = [EDGESPEC, "bench", "--out", str(out), "--threads", "2", "--max-tokens", "8", "--limit", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, preexec_fn=limited)
+    assert done.returncode == 1
+    assert re.fullmatch(r"Error: .*answers.jsonl cannot be written: File too large; .* --resume.*\n", done.stderr)
+    kept = (out / "answers.jsonl").read_bytes()
+    assert len(kept) == 5000
+    whole = kept[: kept.rindex(b"\n") + 1]
+    assert whole.count(b"\n") > 2
+    done = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert (out / "answers.jsonl").read_bytes().startswith(whole)
+    asked = [(each.question, each.turn, each.contender) for each in run_of(out).answers]
+    assert len(asked) == len(set(asked)) == 14
 
 
 def test_a_run_is_begun_anew_only_where_that_is_said(tmp_path: Path) -> None:

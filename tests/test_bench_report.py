@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from edgespec.bench.records import OURS, PLAIN, Depth, Priced, Run, Taking
+from edgespec.bench.records import OURS, PLAIN, Depth, Pass, Priced, Run, Taking
 from edgespec.bench.report import VERSION, html, markdown, write
 from edgespec.bench.report.charts import charts
 from edgespec.bench.report.charts.chart import NARROW, WIDE, Chart, leading
@@ -108,7 +108,7 @@ def test_reports_are_the_same_to_the_byte(text: str) -> None:
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(OptionError, match=r"cannot be written to .*file.*choose another folder"):
+    with pytest.raises(OptionError, match=r"cannot be written to .*file.*--resume writes it"):
         write(run(), tmp_path / "file")
 
 
@@ -263,9 +263,15 @@ def test_drawings_show_every_contender_and_kind(drawings: list[Chart]) -> None:
 
 def test_half_as_fast_is_as_far_from_plain_as_twice_as_fast() -> None:
     seconds = {PLAIN: 8.0, OURS: 4.0, "peer:slow": 16.0}
-    (chart,) = charts(run([answer("a", name, 10, each) for name, each in seconds.items()]))
+    (chart,) = charts(run([answer("a", name, 40, each) for name, each in seconds.items()]))
     places = {tick: float(x) for x, tick in re.findall(r'<text [^>]* x="([\d.]+)"[^>]*>([\d.]+)</text>', chart.wide)}
     assert places["1"] - places["0.5"] == pytest.approx(places["2"] - places["1"], abs=0.01)
+
+
+def test_prices_that_cannot_be_true_are_not_drawn() -> None:
+    for passes in ((0.02, 1e-5, 1e-5), (1e-5, 0.02, 0.02)):
+        drawn = charts(fabricated(prices=Priced(passes, 0.002)))
+        assert not [chart for chart in drawn if chart.words.title.startswith("What passes cost")]
 
 
 def test_a_rate_of_few_guesses_is_not_drawn() -> None:
@@ -276,7 +282,7 @@ def test_a_rate_of_few_guesses_is_not_drawn() -> None:
 
 def test_of_several_configurations_the_best_is_drawn() -> None:
     seconds = {PLAIN: 9.0, OURS: 5.0, "lookup": 7.0, "k=2": 8.0, "k=4": 6.0, "peer:x": 4.0, "peer:y": 3.0}
-    made = run([answer("a", name, 10, each) for name, each in seconds.items()])
+    made = run([answer("a", name, 40, each) for name, each in seconds.items()])
     assert [*leading(made)] == [OURS, "k=4", "peer:y", "lookup"]
 
 
@@ -318,7 +324,7 @@ def test_replayed_and_free_stand_apart_and_together() -> None:
         "hard (replayed)",
     ]
     rows = {row[0]: row[1:] for row in speedups.rows}
-    assert rows["questions"] == ["16", "12", "28", "8", "8", "6", "6"]
+    assert rows["questions"] == ["16", "14", "30", "8", "8", "6", "8"]
     assert rows["plain"] == ["1"] * 7
     assert [cell == "–" for cell in rows["llama-server"]] == [False, True, True, False, False, True, True]
     assert "replayed" not in headline(fabricated())
@@ -330,9 +336,9 @@ def test_replayed_and_free_stand_apart_and_together() -> None:
 
 
 def test_fewer_questions_than_plain_answered_are_told() -> None:
-    answers = [answer(q, PLAIN, 10, 10.0) for q in "abc"] + [answer(q, OURS, 10, 5.0) for q in "ab"]
+    answers = [answer(q, PLAIN, 40, 10.0) for q in "abcdefghi"] + [answer(q, OURS, 40, 5.0) for q in "abcdefgh"]
     (_, _, ours) = table(run(answers), "Speedup over plain decoding").rows
-    assert ours == ["edgespec", "2.00 (2.00 to 2.00), of 2", "2.00 (2.00 to 2.00), of 2"]
+    assert ours == ["edgespec", "2.00 (2.00 to 2.00), of 8", "2.00 (2.00 to 2.00), of 8"]
 
 
 @pytest.mark.parametrize(
@@ -346,6 +352,8 @@ def test_fewer_questions_than_plain_answered_are_told() -> None:
         (Estimate(1.4812, (1.481, 1.482)), "1.48 (1.48 to 1.48)"),
         (Estimate(1.4812, (1.4812, 1.4812)), "1.48 (1.48 to 1.48)"),
         (Estimate(1.4812), "1.5"),
+        (Estimate(0.0412), "0.04"),
+        (Estimate(0.0412, (0.03, 0.95)), "0.04 (0.03 to 0.95)"),
         (None, "–"),
     ],
 )
@@ -363,34 +371,84 @@ def test_three_digits_say_enough(value: float | None, said: str) -> None:
     assert three(value) == said
 
 
-def paces(*ratios: float) -> Run:
-    """Ours so many times as fast as plain, a question each."""
+def paces(*ratios: float, drafted: int = 4) -> Run:
+    """Ours so many times as fast as plain, a question each, in rounds that say two tokens."""
     answers = [answer(str(i), PLAIN, 100, 10.0) for i in range(len(ratios))]
-    return run([*answers, *(answer(str(i), OURS, 100, 10.0 / each) for i, each in enumerate(ratios))])
+    rounds = (Pass(drafted, 1, 2, 0.1),) * 50
+    ours = (answer(str(i), OURS, 100, 10.0 / each, passes=rounds) for i, each in enumerate(ratios))
+    return run([*answers, *ours])
 
 
 def test_the_result_comes_in_a_sentence() -> None:
-    assert headline(paces(1.5, 1.5)) == (
-        "edgespec came to 1.50x plain decoding (95% 1.50 to 1.50) over 2 questions on this machine."
+    assert headline(paces(*[1.5] * 8)) == (
+        "edgespec came to 1.50x plain decoding (95% 1.50 to 1.50) over 8 questions on this machine."
     )
-    assert headline(paces(1.5)).endswith("(too few questions for an interval) over 1 question on this machine.")
-    assert headline(paces(0.5)).endswith("over 1 question on this machine.")
-    assert headline(paces(0.9, 0.95)).endswith("on this machine: speculation does not pay here.")
-    assert headline(paces(0.9, 1.1)).endswith("on this machine: no difference that could be told from chance.")
+    assert headline(paces(*[0.9, 0.95] * 6)).endswith("on this machine: speculation does not pay here.")
+    assert headline(paces(*[0.9, 1.1] * 4)).endswith("on this machine: no difference that could be told from chance.")
+
+
+def test_where_there_is_no_interval_it_is_said_how_many_questions_there_would_have_to_be() -> None:
+    assert headline(paces(1.5, 0.5)) == (
+        "edgespec came to 0.8x plain decoding (no interval: it needs 8 questions, and there are 2) over 2 questions on "
+        "this machine."
+    )
+    assert "(no interval: it needs 8 questions, and there is 1)" in headline(paces(0.5))
+    assert "Too few questions to say how sure it is, fewer than 8, in chat." in remarks(paces(1.5, 0.5))
+    (_, _, ours) = table(paces(1.5, 0.5), "Speedup over plain decoding").rows
+    assert ours == ["edgespec", "0.8", "0.8"]
+    for shown in (markdown.page(paces(0.5)), "".join(Page(html.page(paces(0.5))).shown)):
+        assert "8 questions" in shown
+
+
+def test_of_a_run_in_which_nothing_was_drafted_no_speedup_is_claimed() -> None:
+    """Whatever the stopwatch says: plain decoding ran twice."""
+    for made in (paces(*[2.2] * 9, drafted=0), paces(*[0.5] * 9, drafted=0)):
+        for said in (headline(made), *remarks(made)):
+            assert "came to" not in said
+            assert "does not pay" not in said
+            assert "chance" not in said
+    assert headline(paces(2.2, 2.2, drafted=0)) == (
+        "edgespec drafted nothing over 2 questions on this machine: it decoded plainly. Its 2.2x plain decoding is "
+        "what two runs of plain decoding differ by."
+    )
+
+
+def test_where_nothing_was_drafted_in_a_category_that_is_what_is_said_of_it() -> None:
+    losing = [answer(str(i), PLAIN, 100, 10.0, category="dull") for i in range(9)]
+    rounds = (Pass(0, 0, 1, 0.1),) * 100
+    losing += [answer(str(i), OURS, 100, 11.0 + i / 9, category="dull", passes=rounds) for i in range(9)]
+    said = [*remarks(run([*paces(*[1.5] * 9).answers, *losing]))]
+    assert said == ["edgespec drafted nothing, and so decoded plainly, in dull."]
+
+
+def test_a_speedup_beyond_what_its_passes_bring_is_called_a_disturbance() -> None:
+    """Two tokens a pass, none cheaper than a plain one, make it at most twice as fast."""
+    said = headline(paces(*[3.0] * 9))
+    assert said.endswith(
+        ": more than its 2.00 tokens a pass can bring, so plain decoding was disturbed; measure again."
+    )
+    assert "disturbed" not in headline(paces(*[2.1] * 9)), "within noise"
+
+
+def test_a_ratio_of_a_few_tokens_is_no_result() -> None:
+    few = run([answer("a", PLAIN, 29, 10.0), answer("a", OURS, 29, 0.1)])
+    assert headline(few) == (
+        "No result: over 1 question plain decoding or edgespec said fewer than 30 tokens, and a ratio of so few is "
+        "noise."
+    )
 
 
 def test_remarks_say_where_speculation_does_not_pay() -> None:
     said = list(remarks(fabricated()))
     assert "Speculation does not pay in hard (replayed), 0.96x." in said
-    assert "The best in hindsight of 2 configurations of llama-server, llama-server:draft-8, came to 1.07" in said[-1]
-    assert any(each.startswith("k=4 came to") and "12 of them replayed" in each for each in said)
-    assert "No difference that could be told from chance in chat." in remarks(paces(0.9, 1.1))
-    assert next(remarks(paces(1.0, 1.0))).startswith("edgespec drafted nothing")
+    assert "The best in hindsight of 2 configurations of llama-server, llama-server:draft-8, came to 1.1 (" in said[-1]
+    assert any(each.startswith("k=4 came to") and "14 of them replayed" in each for each in said)
+    assert "No difference that could be told from chance in chat." in remarks(paces(*[0.9, 1.1] * 4))
 
 
 def test_an_interruption_is_said_first() -> None:
     made = fabricated(interrupted=True)
-    said = "This run was interrupted: 28 of 28 questions had been answered both plainly and by edgespec."
+    said = "This run was interrupted: 30 of 30 questions had been answered both plainly and by edgespec."
     assert interruption(made) == said
     for shown in (markdown.page(made), "".join(Page(html.page(made)).shown)):
         assert 0 < shown.index(said) < shown.index("edgespec came to")

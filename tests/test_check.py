@@ -9,10 +9,11 @@ import pytest
 
 from edgespec import Device, OptionError, Sampling, Speculation, assemble
 from edgespec.backends.toy import Bytes, Rule, ToyModel, ToySession, blend, ngram_rule
-from edgespec.check import check
+from edgespec.check import Divergence, Verdict, check
 from edgespec.errors import Interrupted
 from edgespec.prices import Prices
 from edgespec.sampling import pick
+from edgespec.terminal.report import Report
 from edgespec.types import Floats
 from edgespec.verify import match
 
@@ -222,3 +223,11 @@ def test_half_an_answer_is_not_judged() -> None:
         runtime.complete = cancelled  # type: ignore[method-assign, assignment]
         with pytest.raises(Interrupted):
             next(verdicts_)
+
+
+def test_an_answer_that_is_cut_short_has_no_gap_to_state() -> None:
+    """Nor "inf apart"."""
+    report = Report(1)
+    report.add(Verdict(9, 4, 2, Divergence(3, float("inf"), 0.0, flips=False)))
+    line, *_ = report.text().splitlines()
+    assert line == "prompt 1: DIFFERENT at token 3: no near tie explains it"

@@ -131,6 +131,9 @@ def test_what_a_pair_promises() -> None:
     assert learned[-1].startswith("learned here: 70% of the draft's first guesses were right, which means 1.")
     assert list(promised(prices, drafting, Share(0.7, 10)))[-1].startswith("learned here: not enough yet")
     assert list(promised(prices, drafting, Share(0.01, 200)))[-1].startswith("better: the draft is too often wrong")
+    disturbed = Prices.of({16: [1e-5, 0.011, 0.012, 0.013]})
+    (said,) = promised(disturbed, drafting, Share(0.7, 200))
+    assert said.startswith("speedup: the prices known here cannot be true")
     dear = Prices.of({16: [0.004, 0.004]})
     assert list(promised(prices, dear, None))[-1].startswith("better: the draft is dear for this target")
 

@@ -268,7 +268,10 @@ def test_what_follows_from_worth() -> None:
     assert worth.best.speedup == pytest.approx((1 + 0.5 + 0.4 + 0.32) / 1.33)
     assert worth.length(2) == pytest.approx(1.9)
     assert worth.ceiling.k == 3
-    assert Worth(((4, 3),), (1.0, 1.1), 0.0).acceptance == (0.75,), "better than nothing"
+    few = Worth(((19, 19),), (1.0, 1.1), 0.0)
+    assert (few.acceptance, few.known) == ((), False), "19 of 19 say nothing"
+    assert worth.known
+    assert not Worth(((100, 50),), (1.0, 0.1), 0.0).known, "prices that cannot be true"
     nothing = Worth((), (1.0, 1.1), 0.0)
     assert (nothing.acceptance, nothing.best.k, nothing.length(1)) == ((), 0, 1.0)
 
@@ -311,7 +314,7 @@ def test_a_pair_is_made_and_opens(
 ) -> None:
     """A model that drafts for itself is always right."""
     out = tmp_path / "pair"
-    options = ("--to", fmt, "--prompts", prompts, "--max-tokens", "60", "--out", out)
+    options = ("--to", fmt, "--prompts", prompts, "--max-tokens", "120", "--out", out)
     done = run("convert", "--pair", source, source, *options)
     assert done.returncode == 0, done.stderr
     assert names(out) == sorted([*files, "pair.json"])
@@ -608,6 +611,23 @@ def test_the_verdict_and_what_to_do_better(source: Path, worth: Worth, says: str
     advice = lines[lines.index("memory") + 1 : -1]
     assert len(advice) == bool(advises) + (worth.step == 0.6)
     assert not advises or advises in advice[0]
+
+
+@pytest.mark.parametrize(
+    ("worth", "acceptance", "why"),
+    [
+        (Worth(((19, 19), (3, 3)), (1.0, 1.1, 1.2), 0.1), "drafts were judged 19 times", "too few drafts were judged"),
+        (Worth(((200, 150),), (1.0, 1e-3, 1e-3), 0.1), "75% (", "the prices measured cannot be true"),
+    ],
+)
+def test_what_is_not_known_of_a_pair_is_not_claimed(worth: Worth, acceptance: str, why: str, source: Path) -> None:
+    made = [Made(role, "org/x", "abc", source / "config.json", "q8_0") for role in pair.ROLES]
+    found = Findings(likeness(source), made, worth, Report(0))
+    lines = lines_without_memory(found)
+    assert any(line.startswith("acceptance by depth: ") and acceptance in line for line in lines)
+    assert f"speedup expected at the prices of this machine: not known, for {why}" in lines
+    assert not any("seldom" in line or "x at K" in line for line in lines)
+    assert not {"k", "speedup", "mean_accepted_length"} & found.as_pair()["measured"].keys()
 
 
 def test_another_word_is_no_pass(source: Path) -> None:

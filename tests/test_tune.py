@@ -29,6 +29,7 @@ from edgespec.tuning import (
     committed,
     fastest,
     opener,
+    plausible,
     speedup,
     thread_counts,
     tune,
@@ -385,11 +386,31 @@ def test_another_thread_count_than_the_default_is_recommended() -> None:
 
 
 def test_figures_that_are_no_good_are_not_interpreted() -> None:
-    findings = Findings(default=2)
-    findings.add(found((5.0, 1.0, 1.0)))
-    assert "no good" in findings.text()
-    assert "checks" not in findings.text()
-    assert json.loads(findings.as_json())["restless"] is True
+    """A plain pass that was measured too dear, or too cheap, would promise or refuse anything."""
+    for curve in ((5.0, 1.0, 1.0), (1.0, 0.6, 2.0), (1.0, 5.0, 6.0), (1e-4, 1.0, 1.1)):
+        findings = Findings(default=2)
+        findings.add(found(curve))
+        assert "no good" in findings.text()
+        for word in ("checks", "times faster", "x plain", "Best"):
+            assert word not in findings.text()
+        told = json.loads(findings.as_json())
+        assert told["restless"] is True
+        assert [told[name] for name in ("best", "ceiling", "break_even")] == [None] * 3
+        assert told["threads"]["best"] is None
+
+
+def test_prices_that_can_be_true() -> None:
+    for curve in (Q8_0, DEAR, (1.0,), (1.0, 2.3), (1.0, 0.9, 0.95)):
+        assert plausible(curve)
+    for curve in ((), (0.0, 1.0), (-1.0, 1.0), (1.0, float("inf")), (1.0, float("nan")), (1.0, 4.1), (1.0, 1.0, 0.4)):
+        assert not plausible(curve)
+
+
+def test_no_draft_gives_more_than_its_tokens() -> None:
+    """Where a wider pass seems a little cheaper than a plain one."""
+    curve = (1.0, 0.8, 0.75)
+    assert [speedup(curve, 0.0, 1.0, k) for k in range(3)] == [1.0, 2.0, 3.0]
+    assert "checks 3 tokens for the price of 1.0 plain steps" in meaning(found(curve))
 
 
 # The command
@@ -400,10 +421,11 @@ def test_tune_measures_the_demo(own_cache: Path) -> None:
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     (measured,) = told["measured"]
-    assert measured["threads"] == told["threads"]["best"] == 1
+    assert measured["threads"] == 1
+    assert told["threads"]["best"] == (None if told["restless"] else 1)
     assert all(len(row) == WIDEST and min(row) > 0 for row in measured["prices"].values())
     assert measured["step"] > 0
-    assert set(told["best"]) == {"0.5", "0.6", "0.7", "0.8", "0.9"}
+    assert told["restless"] or set(told["best"]) == {"0.5", "0.6", "0.7", "0.8", "0.9"}
     text = run("tune", "--budget", "1", "--ctx", "128", "--threads", "1", "--draft", "none")
     assert text.returncode == 0, text.stderr
     assert "What a pass takes with 1 thread, in milliseconds" in text.stdout

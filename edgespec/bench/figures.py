@@ -12,15 +12,18 @@ import numpy as np
 
 from .records import OURS, PLAIN, Answer, Depth, Pass, Run
 from .scopes import ALL, Scope
-from .speedups import Speedup, speedup
+from .speedups import FEWEST_TOKENS, Speedup, speedup
+
+_PERCENTILES = {50: 3, 95: 20, 99: 100}  # and the cases that each needs
 
 
 class Latency(NamedTuple):
-    """Seconds that are not exceeded in 50, 95 and 99% of the cases."""
+    """Seconds that are not exceeded in 50, 95 and 99% of the cases; None where there are too few cases to tell: of 20
+    cases one in 20 is a single one."""
 
-    p50: float
-    p95: float
-    p99: float
+    p50: float | None
+    p95: float | None
+    p99: float | None
 
 
 class Sameness(NamedTuple):
@@ -46,7 +49,7 @@ class Figures:
 
     Args:
         answers: turns answered.
-        tokens_per_second: without the time that the prompt took.
+        tokens_per_second: without the time that the prompt took; None of fewer than `FEWEST_TOKENS`.
         mean_accepted_length: tokens a pass of the target.
         first: median seconds to the first token.
         gaps: seconds between a token and the one before it; 0 for those that came together.
@@ -76,7 +79,7 @@ def figures(run: Run, contender: str, scope: Scope = ALL) -> Figures:
     """All that is known of `contender` in `scope`."""
     answers = [answer for answer in run.by(contender) if scope.holds(answer)]
     tokens, rounds = sum(answer.tokens for answer in answers), _rounds(answers)
-    seconds = sum(answer.decoding for answer in answers)
+    paces = [(answer.tokens, seconds) for answer in answers if (seconds := answer.decoding) is not None]
     firsts = [answer.first for answer in answers if answer.first is not None]
     return Figures(
         contender=contender,
@@ -84,7 +87,7 @@ def figures(run: Run, contender: str, scope: Scope = ALL) -> Figures:
         answers=len(answers),
         tokens=tokens,
         speedup=speedup(run, contender, scope),
-        tokens_per_second=tokens / seconds if tokens and seconds > 0 else None,
+        tokens_per_second=_pace(paces),
         mean_accepted_length=sum(each.tokens for each in rounds) / len(rounds) if rounds else None,
         first=statistics.median(firsts) if firsts else None,
         gaps=_latency(gaps(answers)),
@@ -119,8 +122,15 @@ def _rounds(answers: Iterable[Answer]) -> list[Pass]:
     return [each for answer in answers for each in answer.passes]
 
 
+def _pace(answers: Sequence[tuple[int, float]]) -> float | None:
+    """Tokens per second of answers' tokens and seconds."""
+    tokens, seconds = (sum(column) for column in zip(*answers, strict=True)) if answers else (0, 0.0)
+    return tokens / seconds if tokens >= FEWEST_TOKENS and seconds > 0 else None
+
+
 def _latency(seconds: Sequence[float]) -> Latency | None:
-    return Latency(*np.percentile(seconds, (50, 95, 99)).tolist()) if seconds else None
+    told = [float(np.percentile(seconds, p)) if len(seconds) >= fewest else None for p, fewest in _PERCENTILES.items()]
+    return Latency(*told) if any(each is not None for each in told) else None
 
 
 def _joules(answers: Iterable[Answer]) -> float | None:

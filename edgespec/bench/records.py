@@ -56,7 +56,8 @@ class Answer:
         tokens: said, without one that ends the turn.
         digest: names the tokens, so that contenders can be compared; empty where a peer does not tell its tokens.
         seconds: from handing the prompt over to the end.
-        prompt_seconds: of these, until all of the prompt but its last token was computed.
+        prompt_seconds: of these, until all of the prompt but its last token was computed; None where the engine does
+            not tell and its tokens do not show it.
         bursts: when tokens came.
         passes: the rounds, where it is known.
         depths: by drafter, what became of its guesses at depth 1, 2, ...
@@ -74,7 +75,7 @@ class Answer:
     tokens: int
     digest: str
     seconds: float
-    prompt_seconds: float
+    prompt_seconds: float | None
     bursts: tuple[Burst, ...] = ()
     passes: tuple[Pass, ...] = ()
     depths: Mapping[str, tuple[Depth, ...]] = field(default_factory=dict)
@@ -82,9 +83,9 @@ class Answer:
     joules: float | None = None
 
     @property
-    def decoding(self) -> float:
-        """Seconds without those of the prompt."""
-        return self.seconds - self.prompt_seconds
+    def decoding(self) -> float | None:
+        """Seconds without those of the prompt; None where these are not known."""
+        return None if self.prompt_seconds is None else self.seconds - self.prompt_seconds
 
     @property
     def first(self) -> float | None:

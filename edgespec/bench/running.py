@@ -1,13 +1,16 @@
 """Who answers what, in which order; and what went wrong.
 
-Contenders take turns answer by answer, in an order that rotates, so that a slow spell of the machine or a warm
-processor falls on all alike. All are asked the same: the history of a later turn is what plain decoding said before.
+Contenders take turns answer by answer, so that a slow spell of the machine or a warm processor falls on all alike; and
+each comes as often after each of the others (E. J. Williams 1949, "Experimental designs balanced for the estimation of
+residual effects of treatments"), so that what one leaves behind, in caches or as heat, falls on all alike too. All are
+asked the same: the history of a later turn is what plain decoding said before.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
+import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -141,9 +144,9 @@ class Course:
 
     def _order(self, question: Question) -> list[Contender]:
         taking = [each for each in self.contenders if each.name not in self._failed and self._takes(each, question)]
+        found = [taking[i] for i in order(len(taking), self._turn)]
         self._turn += 1
-        first = self._turn % len(taking) if taking else 0
-        return taking[first:] + taking[:first]
+        return found
 
     def _takes(self, contender: Contender, question: Question) -> bool:
         return contender.replays or not question.replay
@@ -173,7 +176,7 @@ class Course:
                 known.append((event.round, seconds))
         seconds, joules = self.clock() - started, self.meter.joules(energy)
         count = sum(burst.tokens for burst in bursts)
-        before = _prompt_seconds(bursts, seconds) if prompt_seconds is None else prompt_seconds
+        before = _prompt_seconds(bursts) if prompt_seconds is None else prompt_seconds
         return Answer(
             question=question.id,
             category=question.category,
@@ -187,11 +190,31 @@ class Course:
             seconds=seconds,
             prompt_seconds=before,
             bursts=tuple(bursts),
-            passes=rounds.passes(_lasting(known, before)),
+            passes=rounds.passes(_lasting(known, before or 0.0)),
             depths=rounds.depths(each for each, _ in known),
             strip=rounds.strip((each for each, _ in known), self.terms.text),
             joules=joules,
         )
+
+
+def order(n: int, turn: int) -> list[int]:
+    """The order of `n` contenders in a turn, from 0 on: a row of a Williams square, each row once a cycle.
+
+    In a cycle, n turns or for odd n 2n, each contender comes as often at each place, and directly after each of the
+    others. The rows of a cycle are shuffled, for the first of a turn comes after the last of the turn before.
+    """
+    rows = [[(place + row) % n for place in _zigzag(n)] for row in range(n)]
+    rows += [row[::-1] for row in rows] if n % 2 else []
+    if not rows:
+        return []
+    cycle, at = divmod(turn, len(rows))
+    random.Random(cycle).shuffle(rows)  # noqa: S311 - no secret
+    return rows[at]
+
+
+def _zigzag(n: int) -> list[int]:
+    """0, n - 1, 1, n - 2, ...: all steps between neighbours differ."""
+    return [i // 2 if i % 2 == 0 else n - 1 - i // 2 for i in range(n)]
 
 
 def _digest(tokens: Sequence[int]) -> str:
@@ -205,9 +228,7 @@ def _lasting(known: Sequence[tuple[Round, float]], before: float) -> Iterator[tu
         before = ended
 
 
-def _prompt_seconds(bursts: Sequence[Burst], seconds: float) -> float:
-    """Of an engine that does not tell: until the first token, less what a token takes."""
-    if not bursts:
-        return seconds
+def _prompt_seconds(bursts: Sequence[Burst]) -> float | None:
+    """Of an engine that does not tell: until the first token, less what a token takes; None where all came at once."""
     gaps = [b.seconds - a.seconds for a, b in itertools.pairwise(bursts)]
-    return max(0.0, bursts[0].seconds - (statistics.median(gaps) if gaps else 0.0))
+    return max(0.0, bursts[0].seconds - statistics.median(gaps)) if gaps else None

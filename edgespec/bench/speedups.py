@@ -1,11 +1,13 @@
 """How many times faster than another: ratios of what a token took, and how sure they are.
 
-Intervals are percentile bootstraps over questions (B. Efron, R. Tibshirani, An Introduction to the Bootstrap, 1993,
-chapter 13): a question's turns are not independent, so they stay together.
+Intervals are symmetric bootstrap-t intervals of the ratio's logarithm over questions (P. Hall, The Bootstrap and
+Edgeworth Expansion, 1992, section 3.6): a question's turns are not independent, so they stay together.
+`tests/test_bench_coverage.py` simulates how often they hold the true ratio, beside other methods.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -19,14 +21,20 @@ from ..types import Doubles
 from .records import OURS, PLAIN, Answer, Run
 from .scopes import ALL, Scope
 
-_RESAMPLES = 2000
+FEWEST_QUESTIONS = 8  #: that an interval needs: with fewer it holds the true ratio too seldom
+FEWEST_TOKENS = 30  #: of each side that a ratio needs: with fewer it is noise
+_FEWEST_RATIOS = 3  # that a median needs
+_RESAMPLES = 1000
 _SEED = 0
-_BOUNDS = (2.5, 97.5)  # percent
+_SURE = 95  # percent
+#: Standard errors that half an interval has at most. A single question unlike all others would make it endless.
+_WIDEST = 5.0
+_SIGNS = np.array([1.0, -1.0, -1.0, 1.0])  # of a row's sums in the logarithm of their ratio
 _FIXED = "k="  # what the names of ours with a fixed draft length begin with
 
 
 class Estimate(NamedTuple):
-    """A figure and its 95% interval; a single question has none."""
+    """A figure and its 95% interval, which fewer than `FEWEST_QUESTIONS` do not have."""
 
     value: float
     interval: tuple[float, float] | None = None
@@ -37,10 +45,11 @@ class Speedup:
     """How many times faster, over the questions that both answered.
 
     Args:
-        decoding: by the seconds a token took, without the prompt; None where there is nothing to compare.
-        whole: the same with the prompt.
-        median: of the single questions' ratios, without the prompt.
-        questions: how many both answered.
+        decoding: by the seconds a token took, without the prompt; None where fewer than `FEWEST_TOKENS` were said.
+        whole: the same with the prompt, over the questions on which both said as many tokens: with fewer of them the
+            prompt would weigh more.
+        median: of the single questions' ratios, without the prompt; None where too few have tokens enough.
+        questions: how many both answered, the time of the prompt being known.
     """
 
     decoding: Estimate | None
@@ -67,14 +76,16 @@ def speedup(run: Run, contender: str, scope: Scope = ALL, *, base: str = PLAIN) 
     theirs, its = _by_question(run.by(base), scope), _by_question(run.by(contender), scope)
     decoding, whole = [], []
     for question, answers in its.items():
-        turns = answers.keys() & theirs.get(question, {}).keys()
-        if turns:
-            pair = [[side[turn] for turn in sorted(turns)] for side in (theirs[question], answers)]
-            tokens = [sum(answer.tokens for answer in side) for side in pair]
-            decoding.append(_row([sum(answer.decoding for answer in side) for side in pair], tokens))
-            whole.append(_row([sum(answer.seconds for answer in side) for side in pair], tokens))
-    ratios = [ratio for ratio in (_ratio(np.array(row)) for row in decoding) if ratio is not None]
-    median = statistics.median(ratios) if ratios else None
+        turns = sorted(answers.keys() & theirs.get(question, {}).keys())
+        sides = [[side[turn] for turn in turns] for side in (theirs.get(question, {}), answers)]
+        tokens = [[answer.tokens for answer in side] for side in sides]
+        seconds = [[each for answer in side if (each := answer.decoding) is not None] for side in sides]
+        if turns and all(len(side) == len(turns) for side in seconds):
+            decoding.append(_row(seconds, tokens))
+        if turns and tokens[0] == tokens[1]:
+            whole.append(_row([[answer.seconds for answer in side] for side in sides], tokens))
+    ratios = [ratio for row in decoding if (ratio := _ratio(np.array(row))) is not None]
+    median = statistics.median(ratios) if len(ratios) >= _FEWEST_RATIOS else None
     return Speedup(_estimate(decoding), _estimate(whole), median, len(decoding))
 
 
@@ -110,14 +121,14 @@ def _by_question(answers: Sequence[Answer], scope: Scope) -> Mapping[Question, M
     return found
 
 
-def _row(seconds: Sequence[float], tokens: Sequence[int]) -> list[float]:
+def _row(seconds: Sequence[Sequence[float]], tokens: Sequence[Sequence[int]]) -> list[float]:
     """What sums of make a ratio: the base's seconds and tokens, and those of what is compared with it."""
-    return [seconds[0], tokens[0], seconds[1], tokens[1]]
+    return [sum(seconds[0]), sum(tokens[0]), sum(seconds[1]), sum(tokens[1])]
 
 
 def _ratio(sums: Doubles) -> float | None:
     seconds, tokens, its_seconds, its_tokens = map(float, sums)
-    if min(seconds, tokens, its_seconds, its_tokens) <= 0:
+    if min(seconds, its_seconds) <= 0 or min(tokens, its_tokens) < FEWEST_TOKENS:
         return None
     return seconds / tokens / (its_seconds / its_tokens)
 
@@ -126,12 +137,33 @@ def _estimate(rows: Sequence[Sequence[float]]) -> Estimate | None:
     """The ratio of sums of `rows`, with its interval."""
     kept = np.array(rows, dtype=float).reshape(-1, 4)
     value = _ratio(kept.sum(axis=0))
-    if value is None or len(kept) < 2:
+    if value is None or len(kept) < FEWEST_QUESTIONS:
         return None if value is None else Estimate(value)
-    sums = _weights(len(kept)) @ kept
-    sums = sums[(sums > 0).all(axis=1)]
-    low, high = np.percentile(sums[:, 0] / sums[:, 1] / (sums[:, 2] / sums[:, 3]), _BOUNDS).tolist()
-    return Estimate(value, (low, high))
+    half = spread(kept)
+    return Estimate(value, (value * math.exp(-half), value * math.exp(half)))
+
+
+def spread(rows: Doubles) -> float:
+    """Half the width of the 95% interval of the logarithm of the ratio of sums of `rows`, [questions, 4]."""
+    (logarithm,), (error,) = _logarithms(rows, np.ones((1, len(rows))))
+    drawn, errors = _logarithms(rows, _weights(len(rows)))
+    known = np.isfinite(drawn) & (errors > 0)
+    if not known.any():
+        return 0.0
+    away = np.abs(drawn - logarithm)[known] / errors[known]
+    return float(error * min(np.percentile(away, _SURE), _WIDEST))
+
+
+def _logarithms(rows: Doubles, weights: Doubles) -> tuple[Doubles, Doubles]:
+    """The logarithm of the ratio of sums of `rows` and its standard error, by the delta method, for each of so many
+    ways to weigh them, [ways, questions]."""
+    n = len(rows)
+    sums = weights @ rows
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logarithms: Doubles = np.log(sums) @ _SIGNS
+        influence = (_SIGNS * n / sums) @ rows.T
+        errors: Doubles = np.sqrt((weights * influence**2).sum(axis=1) / (n * (n - 1)))
+    return logarithms, errors
 
 
 @lru_cache(maxsize=16)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar
@@ -16,7 +16,7 @@ T = TypeVar("T")
 _POLL = 0.2  # seconds; on Windows a wait without a limit hears no Ctrl-C
 
 
-def stream(items: Iterator[T], cancel: Callable[[], None]) -> Iterator[T]:
+def stream(items: Iterator[T], cancel: Callable[[], None]) -> Generator[T, None, None]:
     """The items of `items`, produced on another thread. Ctrl-C calls `cancel`; a second one is raised.
 
     For the main thread only: nowhere else are signals heard.

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
-from ..backends import Interrupt
-from ..bench import about, journal, own, peers, records, report, suites
+from ..backends import Device, Interrupt
+from ..bench import about, folder, journal, own, peers, records, report, suites
 from ..bench.contender import Contender, ContenderFailed
 from ..bench.report.wording import headline
 from ..bench.running import Course, Terms
@@ -86,14 +86,10 @@ class Bench:
 
     def _answered(self) -> Path:
         """Where answers are kept; those of an earlier run took their time, and are not lost by a word left out."""
-        folder, resume = self.benching.out, self.benching.resume
-        path = folder / "answers.jsonl"
-        if path.exists() and not resume and not self.benching.force:
-            raise OptionError(
-                f"{folder} holds a run; --resume goes on with it, --force begins anew, or give another --out"
-            )
-        if resume and not path.exists():
-            click.echo(f"{folder} holds no run to go on with: this is a new one", err=True)
+        out = self.benching.out
+        path = folder.prepared(out, resume=self.benching.resume, force=self.benching.force)
+        if self.benching.resume and not journal.holds_run(path):
+            click.echo(f"{out} holds no run to go on with: this is a new one", err=True)
         return path
 
     def _workshop(self, tell: Tell) -> own.Workshop:
@@ -144,19 +140,13 @@ class Bench:
 
     def _about(self, workshop: own.Workshop, context: int) -> dict[str, str]:
         paths, draft = workshop.files, workshop.draft
-        usual = asdict(Sampling())
-        chosen = ", ".join(
-            f"{key} {value:g}"
-            for key, value in asdict(self.sampling).items()
-            if key == "temperature" or value != usual[key]
-        )
         return {
             "date": about.date(),
             "machine": about.machine(),
             "versions": about.versions(),
             "target": about.model(paths.target, workshop.target.description),
             "draft": about.model(paths.draft, draft.description) if paths.draft and draft else "none",
-            "settings": f"{workshop.device.threads} threads, context {context}, at most {self.most} tokens, {chosen}",
+            "settings": settings(workshop.device, context, self.most, self.sampling),
             "command": about.command(sys.argv[1:]),
         }
 
@@ -164,13 +154,15 @@ class Bench:
         """What is answered until the end or an interrupt, with what `kept` holds of an earlier run; added to it."""
         answers, total = list(kept.answers), course.total
         try:
-            for event in background.stream(course.run(), self._stop):
-                if isinstance(event, records.Problem):
-                    self._problem(event)
-                    continue
-                answers.append(event)
-                kept.add(event)
-                tell(f"question {event.question}, {event.contender}", len(answers), total)
+            # Closed whatever happens here, or the models would be closed below a thread that still answers.
+            with closing(background.stream(course.run(), self._stop)) as events:
+                for event in events:
+                    if isinstance(event, records.Problem):
+                        self._problem(event)
+                        continue
+                    kept.add(event)
+                    answers.append(event)
+                    tell(f"question {event.question}, {event.contender}", len(answers), total)
         except (Interrupted, KeyboardInterrupt):
             self.interrupted = True
         return answers
@@ -225,6 +217,18 @@ def _names(compare: str) -> list[str]:
             known = ", ".join((*own.NAMES, "peers", *peers.PEERS))
             raise OptionError(f"--compare has {name!r}; there are {known}")
     return list(dict.fromkeys((records.PLAIN, records.OURS, *every)))
+
+
+def settings(device: Device, context: int, most: int, sampling: Sampling) -> str:
+    """What answers must have in common besides the models, where it is not the usual."""
+    places = {"gpu_layers", "draft_gpu_layers", "provider", "backend"}
+    chosen = [
+        f"{name} {value:g}" if isinstance(value, int | float) else f"{name} {value}"
+        for given, usual, named in ((device, Device(), places), (sampling, Sampling(), {*asdict(sampling)}))
+        for name, value in asdict(given).items()
+        if name in named and (name == "temperature" or value != getattr(usual, name))
+    ]
+    return ", ".join([f"{device.threads} threads", f"context {context}", f"at most {most} tokens", *chosen])
 
 
 def _terms(said: dict[str, str], suite: suites.Suite) -> dict[str, str]:

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from ..calibration import Share
 from ..runtime import Runtime
-from ..tuning import best, break_even
+from ..tuning import best, break_even, plausible
 
 _NAMES = {"lookup": ("look-ups", "are"), "model": ("your draft model", "is"), "words": ("your draft model", "is")}
 _TRIES = 20  # judged guesses from which on their share means something
+_DISTURBED = "the prices of passes known here cannot be true: something else was running; `edgespec tune` measures anew"
+
 _WIDTH = 4  # tokens of the pass that is spoken of where none pays
 
 
@@ -20,6 +22,8 @@ def explained(runtime: Runtime) -> str:
     judged = {name: share for name, share in runtime.acceptance.items() if name in runtime.step_prices}
     if len(curve) < 2 or not judged:
         return ""
+    if not plausible(curve):
+        return _DISTURBED
     known = {name: share.right for name, share in judged.items() if share.tries >= _TRIES}
     return _merit(curve, runtime.step_prices, known) if known else _demand(curve, runtime.step_prices, judged)
 
@@ -48,7 +52,7 @@ def _demand(curve: Sequence[float], steps: Mapping[str, float], judged: Mapping[
 
 def _price(curve: Sequence[float], k: int) -> str:
     width = min(1 + k if k else _WIDTH, len(curve))
-    return f"this machine checks {width} tokens for the price of {curve[width - 1] / curve[0]:.1f}"
+    return f"this machine checks {width} tokens for the price of {max(1.0, curve[width - 1] / curve[0]):.1f}"
 
 
 def _named(name: str) -> tuple[str, str]:

@@ -12,14 +12,15 @@ from typing import Any
 from edgespec.converters.likeness import Likeness
 from edgespec.models import fit
 
-from ..prices import restless
-from ..worth import Worth
+from ..tuning import plausible
+from ..worth import ENOUGH, Worth
 from .converting import size
 from .report import Report
 from .tune import DEAR, WORTH
 
 _TENTH = 0.1  # of the target's parameters, for a draft that costs little
 _WIDE = 1.5  # plain steps, for a pass over two tokens: one that is dear
+_MORE = "give more prompts, or a larger --max-tokens"
 _ENGINES = {"gguf": "llama-cpp-python", "onnx": "onnxruntime"}
 
 
@@ -90,8 +91,8 @@ class Findings:
                 "share": self.likeness.share,
                 "prices": list(worth.curve),
                 "step": worth.step,
-                "break_even": worth.break_even,
-                "ceiling": worth.ceiling._asdict(),
+                "break_even": worth.break_even if plausible(worth.curve) else None,
+                "ceiling": worth.ceiling._asdict() if plausible(worth.curve) else None,
                 "check": self.report.text().splitlines()[-1],
                 "passed": self.passed,
                 "memory": {"needed": plan.needed, "context": plan.context, "fits": plan.fits} if plan else None,
@@ -101,7 +102,7 @@ class Findings:
 
     def as_pair(self) -> dict[str, Any]:
         """The pair file's content but for the date; see `edgespec.pairfile`."""
-        worth, (k, gain), engine = self.worth, self.worth.best, _ENGINES[self._fmt]
+        worth, engine = self.worth, _ENGINES[self._fmt]
         return {
             **{each.role: each.output.name for each in self.made},
             "made_of": {
@@ -114,9 +115,7 @@ class Findings:
                 "prompts": self.file or "the bundled prompts",
                 "tokens": worth.tokens,
                 "temperature": self.temperature,
-                "k": k,
-                "speedup": round(gain, 3),
-                "mean_accepted_length": round(worth.length(k), 3),
+                **self._expected(),
             },
             "versions": {"edgespec": _version("edgespec"), "engine": f"{engine} {_version(engine)}"},
         }
@@ -125,14 +124,26 @@ class Findings:
     def _fmt(self) -> str:
         return "gguf" if self.made[0].output.suffix else "onnx"
 
+    def _expected(self) -> dict[str, float]:
+        """What follows for the pair file; nothing where it is not known."""
+        worth, (k, gain) = self.worth, self.worth.best
+        if not worth.known:
+            return {}
+        return {"k": k, "speedup": round(gain, 3), "mean_accepted_length": round(worth.length(k), 3)}
+
     def _acceptance(self) -> str:
-        if not self.worth.acceptance:
+        if not self.worth.depths:
             return "nothing was drafted"
+        if not self.worth.acceptance:
+            return f"not known: drafts were judged {self.worth.depths[0][0]} times, and it takes {ENOUGH}; {_MORE}"
         shares = " ".join(f"{share:.0%}" for share in self.worth.acceptance)
         return f"{shares} ({self.prompts} prompts, {self.worth.tokens} tokens, temperature {self.temperature:g})"
 
     def _speedup(self) -> str:
         worth, (k, gain) = self.worth, self.worth.best
+        if not worth.known:
+            why = "too few drafts were judged" if plausible(worth.curve) else "the prices measured cannot be true"
+            return f"speedup expected at the prices of this machine: not known, for {why}"
         step = f"a guess costs {worth.step / worth.curve[0]:.2f} of a plain step"
         if not k:
             return f"speedup expected at the prices of this machine: none, plain decoding is fastest; {step}"
@@ -144,21 +155,22 @@ class Findings:
     def _advice(self) -> Iterator[str]:
         """What would bring more."""
         worth = self.worth
-        if restless(worth.curve):
+        if not plausible(worth.curve):
             yield (
-                "These prices are no good: wide passes took less than narrow ones, so something else was running. "
-                "Close what you can and measure again, with --force."
+                "These prices are no good: wide passes took less than narrow ones, or far more than their tokens would "
+                "alone, so something else was running. Close what you can and measure again, with --force."
             )
+            return
         if worth.ceiling.speedup < WORTH or worth.break_even is None:
             yield (
                 f"Even a draft that is always right would bring {worth.ceiling.speedup:.2f}x. Take a smaller one, a "
                 "larger target, or a quantization whose wide passes are cheaper."
             )
-        elif not worth.best.k:
-            right = worth.acceptance[0] if worth.acceptance else 0.0
+        elif worth.acceptance and not worth.best.k:
             yield (
-                f"The draft is right too seldom: {right:.0%} of its first tokens are accepted, and drafts pay from "
-                f"{worth.break_even:.0%} on. Take one that was distilled from the target, or made for the same texts."
+                f"The draft is right too seldom: {worth.acceptance[0]:.0%} of its first tokens are accepted, and "
+                f"drafts pay from {worth.break_even:.0%} on. Take one that was distilled from the target, or made for "
+                "the same texts."
             )
         if self._fmt == "gguf" and worth.curve[1] > _WIDE * worth.curve[0]:
             yield (

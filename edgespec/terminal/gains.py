@@ -10,7 +10,7 @@ from ..backends import Interrupt, Session, open_model
 from ..calibration import Share
 from ..learned import Learned
 from ..prices import Prices, recall
-from ..tuning import best
+from ..tuning import best, plausible
 from .fitting import placed
 
 _ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)
@@ -39,6 +39,9 @@ def gains(target: Path, draft: Path) -> Iterator[str]:
 def promised(prices: Prices, drafting: Prices, learned: Share | None) -> Iterator[str]:
     """The same of prices, and of how often the draft's likeliest guess was right in earlier chats."""
     curve, step = prices.curve(), drafting.plain()
+    if not plausible(curve):
+        yield "speedup: the prices known here cannot be true: something else was running; `edgespec tune` measures anew"
+        return
     yield (
         f"price: a plain step takes {1e3 * curve[0]:.1f} ms, a step of the draft {1e3 * step:.1f}: "
         f"{step / curve[0]:.2f} of it"

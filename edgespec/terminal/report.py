@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -53,6 +54,8 @@ class Report:
         parted = verdict.divergence
         if parted is None:
             return f"prompt {number}: identical"
+        if math.isinf(parted.gap):  # one ends there, or its token cannot be drawn at all
+            return f"prompt {number}: DIFFERENT at token {parted.position}: no near tie explains it"
         kind = "near tie" if parted.near_tie else "DIFFERENT"
         how = ", and the engine alone picks either" if parted.flips else ""
         return (

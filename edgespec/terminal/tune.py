@@ -12,7 +12,6 @@ import click
 from ..backends import Interrupt
 from ..errors import VocabularyMismatch
 from ..machine import physical_cores
-from ..prices import restless
 from ..tuning import (
     TYPICAL,
     Measured,
@@ -21,6 +20,7 @@ from ..tuning import (
     ceiling,
     fastest,
     opener,
+    plausible,
     speedup,
     thread_counts,
     tune,
@@ -33,7 +33,8 @@ _ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)
 _LENGTHS = (1, 2, 3, 4, 5, 7, 11, 15)
 WORTH = 1.05  #: a speedup below is not worth a word
 _BUSY = (
-    "These figures are no good: wide passes took less than narrow ones, so something else was running. "
+    "These figures are no good: wide passes took less than narrow ones, or far more than their tokens would alone, so "
+    "something else was running. "
     "Close what you can and tune again; figures like these are not kept."
 )
 DEAR = 0.25  #: of a plain step, for a draft's
@@ -82,21 +83,21 @@ class Findings:
 
     @property
     def _restless(self) -> bool:
-        return any(restless(row) for each in self._by_threads.values() for row in each.rows.values())
+        return not all(plausible(row) for each in self._by_threads.values() for row in each.rows.values())
 
     def text(self) -> str:
         """All of it, for a person."""
-        busy = _BUSY if self._restless else ""
-        parts = [self._threads(), prices(self.chosen), gains(self.chosen), busy or meaning(self.chosen)]
+        if self._restless:  # what would follow from them is not shown
+            return f"{prices(self.chosen)}\n\n{_BUSY}"
+        parts = [self._threads(), prices(self.chosen), gains(self.chosen), meaning(self.chosen)]
         return "\n\n".join(part for part in parts if part)
 
     def as_json(self) -> str:
-        """All of it, for a program; seconds throughout."""
-        curve, step = self.chosen.curve, self.chosen.drafting
-        most = ceiling(curve, step)
+        """All of it, for a program; seconds throughout. What would follow from figures that are no good is null."""
+        curve, step, good = self.chosen.curve, self.chosen.drafting, not self._restless
         return json.dumps(
             {
-                "threads": {"best": self.chosen.threads, "default": self._default},
+                "threads": {"best": self.chosen.threads if good else None, "default": self._default},
                 "measured": [
                     {
                         "threads": each.threads,
@@ -106,10 +107,10 @@ class Findings:
                     }
                     for each in self._by_threads.values()
                 ],
-                "best": {str(a): best(curve, step, a)._asdict() for a in _ACCEPTANCES},
-                "restless": self._restless,
-                "ceiling": most._asdict(),
-                "break_even": break_even(curve, step),
+                "best": {str(a): best(curve, step, a)._asdict() for a in _ACCEPTANCES} if good else None,
+                "restless": not good,
+                "ceiling": ceiling(curve, step)._asdict() if good else None,
+                "break_even": break_even(curve, step) if good else None,
             }
         )
 
@@ -185,7 +186,7 @@ def meaning(found: Measured) -> str:
         )
     typical = best(curve, step, TYPICAL)
     n = 1 + (typical.k or most.k)
-    lines = [f"This machine checks {n} tokens for the price of {curve[n - 1] / curve[0]:.1f} plain steps."]
+    lines = [f"This machine checks {n} tokens for the price of {max(1.0, curve[n - 1] / curve[0]):.1f} plain steps."]
     if found.step:
         lines.append(f"Drafting a token takes {found.step / curve[0]:.2f} of a plain step.")
     if typical.k:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,12 @@ from ..records import Run
 from . import html, markdown
 
 VERSION = 1  #: of the form of bench.json
+#: The files of a report, and what each begins with.
+NAMES = {
+    "bench.json": re.compile(rb'\{"version":\d+,"about":'),
+    "report.md": re.compile(rb"# edgespec bench: "),
+    "report.html": re.compile(rb"<!doctype html>.{0,999}?<title>edgespec bench: ", re.DOTALL),
+}
 
 
 def write(run: Run, folder: Path) -> list[Path]:
@@ -29,9 +36,15 @@ def write(run: Run, folder: Path) -> list[Path]:
             _put(written[-1], text)
     except OSError as error:
         raise OptionError(
-            f"the report cannot be written to {folder}: {error.strerror or error}; choose another folder"
+            f"the report cannot be written to {folder}: {error.strerror or error}; mend that, and --resume writes it: "
+            "the answers are kept"
         ) from error
     return written
+
+
+def is_report(name: str, data: bytes) -> bool:
+    """Whether a file called `name`, one of `NAMES`, that begins with `data` is of a report that `write` wrote."""
+    return NAMES[name].match(data) is not None
 
 
 def _texts(run: Run) -> Iterator[tuple[str, str]]:

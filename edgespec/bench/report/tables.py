@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..figures import Figures, figures
 from ..records import OURS, PLAIN, Depth, Run, Taking
 from ..scopes import Scope, categories, covers, totals
-from ..speedups import speedup
+from ..speedups import FEWEST_QUESTIONS, FEWEST_TOKENS, speedup
 from .wording import NONE, counted, milliseconds, sameness, three, with_bounds
 
 #: Titles that charts have too.
@@ -49,8 +49,10 @@ def _speedups(run: Run) -> Table:
     return Table(
         SPEEDUP,
         "How many times faster a token came, without the time of the prompt, over the questions that both answered; in "
-        'brackets the 95% interval (bootstrap over questions). "Of" tells how many questions, where it is not all. '
-        "Replayed: contenders are made to say a given text, and their passes are paid for in full.",
+        f"brackets the 95% interval (bootstrap-t over questions), which {FEWEST_QUESTIONS} questions are needed for. "
+        '"Of" tells how many questions, where it is not all. There is no figure of fewer than '
+        f"{FEWEST_TOKENS} tokens. Replayed: contenders are made to say a given text, and their passes are paid for in "
+        "full.",
         ["contender", *(scope.label for scope in scopes)],
         rows,
     )
@@ -70,8 +72,10 @@ def _others(run: Run) -> Table:
     found = [figures(run, name, scope) for name in taking_part(run) for scope in totals(run, name)]
     return Table(
         "Other figures",
-        "Milliseconds between tokens and between bursts are those not exceeded in 50 / 95 / 99% of the cases; tokens "
-        "that come together have none between them, so the first may be 0. Energy is all that the processors took. "
+        "The speedup with the prompt is over the questions on which both said as many tokens; the median is of the "
+        "speedups of single questions. Milliseconds between tokens and between bursts are those not exceeded in "
+        "50 / 95 / 99% of the cases, where there are enough of them; tokens that come together have none between them, "
+        "so the first may be 0. Energy is all that the processors took. "
         "Replayed answers are the same by force, so they do not count as the same text.",
         [
             "contender",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ..figures import Latency, Sameness, figures
+from ..figures import Figures, Latency, Sameness, figures
 from ..records import OURS, Run
 from ..scopes import ALL, REPLAYED, categories, totals
-from ..speedups import Estimate, Hindsight, hindsight, speedup
+from ..speedups import FEWEST_QUESTIONS, FEWEST_TOKENS, Estimate, Hindsight, hindsight, speedup
 
 NONE = "–"  #: where there is no figure
+_NOISE = 1.1  # by which a speedup may exceed the tokens of a pass before it is called impossible
 
 
 def ratio(estimate: Estimate) -> str:
@@ -35,10 +36,10 @@ def with_bounds(estimate: Estimate | None) -> str:
 
 def _decimals(estimate: Estimate) -> int:
     if estimate.interval is None:
-        return 1
+        return max(1, _places(estimate.value))  # a ratio is never 0, so it is not shown as 0
     low, high = estimate.interval
-    borne = (_places((high - low) / 2), _places(low))  # a ratio is never 0, so it is not shown as 0
-    return min(2, max(0, *borne))
+    borne = (_places((high - low) / 2), _places(low))
+    return max(_places(estimate.value), min(2, max(0, *borne)))
 
 
 def _places(value: float) -> int:
@@ -56,6 +57,7 @@ def three(value: float | None, scale: float = 1.0) -> str:
 
 
 def milliseconds(latency: Latency | None) -> str:
+    """Its percentiles, as far as there are cases enough."""
     return NONE if latency is None else " / ".join(three(seconds, 1e3) for seconds in latency)
 
 
@@ -75,24 +77,52 @@ def headline(run: Run) -> str:
     """The result in a sentence: of free answers, where there are any."""
     for said in _results(run):
         return said
-    return "No result: there is no question that both plain decoding and edgespec answered."
+    questions = speedup(run, OURS).questions
+    if not questions:
+        return "No result: there is no question that both plain decoding and edgespec answered."
+    return (
+        f"No result: over {counted(questions, 'question')} plain decoding or edgespec said fewer than {FEWEST_TOKENS} "
+        "tokens, and a ratio of so few is noise."
+    )
 
 
 def _results(run: Run) -> Iterator[str]:
     for scope in totals(run):
-        found = speedup(run, OURS, scope)
-        if scope != ALL and found.decoding:
-            yield _result(found.decoding, found.questions, replayed=scope == REPLAYED)
+        found = figures(run, OURS, scope)
+        if scope != ALL and found.speedup.decoding:
+            yield _result(found, found.speedup.decoding)
 
 
-def _result(estimate: Estimate, questions: int, *, replayed: bool) -> str:
+def _result(found: Figures, estimate: Estimate) -> str:
+    replayed = found.scope == REPLAYED
+    where = f"over {counted(found.speedup.questions, 'question')} on this machine"
+    if drafted_nothing(found):
+        what = "Made to say given texts (replayed), edgespec" if replayed else "edgespec"
+        return (
+            f"{what} drafted nothing {where}: it decoded plainly. Its {ratio(estimate)}x plain decoding is what two "
+            "runs of plain decoding differ by."
+        )
     what = "Made to say given texts (replayed), edgespec came to" if replayed else "edgespec came to"
-    sure = f"95% {bounds(estimate)}" if estimate.interval else "too few questions for an interval"
-    where = f"over {counted(questions, 'question')} on this machine"
-    return f"{what} {ratio(estimate)}x plain decoding ({sure}) {where}{_pays(estimate)}."
+    sure = f"95% {bounds(estimate)}" if estimate.interval else few_questions(found.speedup.questions)
+    return f"{what} {ratio(estimate)}x plain decoding ({sure}) {where}{_pays(estimate, found)}."
 
 
-def _pays(estimate: Estimate) -> str:
+def drafted_nothing(found: Figures) -> bool:
+    """Whether no round of an engine whose rounds are known drafted anything."""
+    return found.lengths.keys() == {0}
+
+
+def few_questions(questions: int) -> str:
+    """Why there is no interval."""
+    return (
+        f"no interval: it needs {FEWEST_QUESTIONS} questions, and there {'is' if questions == 1 else 'are'} {questions}"
+    )
+
+
+def _pays(estimate: Estimate, found: Figures) -> str:
+    most = found.mean_accepted_length
+    if most is not None and estimate.value > _NOISE * most:
+        return f": more than its {most:.2f} tokens a pass can bring, so plain decoding was disturbed; measure again"
     if estimate.interval is None:
         return ""
     low, high = estimate.interval
@@ -112,8 +142,6 @@ def interruption(run: Run) -> str:
 def remarks(run: Run) -> Iterator[str]:
     """What else there is to say: replayed texts, where speculation does not pay, how others did. A sentence each."""
     yield from list(_results(run))[1:]
-    if run.by(OURS) and not any(figures(run, OURS).lengths.keys() - {0}):
-        yield "edgespec drafted nothing: it decoded plainly throughout."
     yield from _verdicts(run)
     for best in hindsight(run):
         if best.ours.decoding:
@@ -121,7 +149,11 @@ def remarks(run: Run) -> Iterator[str]:
 
 
 def _verdicts(run: Run) -> Iterator[str]:
-    found = [(scope.label, speedup(run, OURS, scope).decoding) for scope in categories(run)]
+    known = [(scope.label, figures(run, OURS, scope)) for scope in categories(run)]
+    plain = [label for label, each in known if drafted_nothing(each)]
+    if plain and len(plain) < len(known):
+        yield f"edgespec drafted nothing, and so decoded plainly, in {'; '.join(plain)}."
+    found = [(label, each.speedup.decoding) for label, each in known if label not in plain]
     sure = [(label, each, each.interval) for label, each in found if each and each.interval]
     losing = [f"{label}, {ratio(each)}x" for label, each, (_, high) in sure if high < 1]
     if losing:
@@ -129,6 +161,9 @@ def _verdicts(run: Run) -> Iterator[str]:
     unsure = [label for label, _, (low, high) in sure if low <= 1 <= high]
     if unsure:
         yield f"No difference that could be told from chance in {'; '.join(unsure)}."
+    few = [label for label, each in found if each and not each.interval]
+    if few:
+        yield f"Too few questions to say how sure it is, fewer than {FEWEST_QUESTIONS}, in {'; '.join(few)}."
 
 
 def _comparison(run: Run, best: Hindsight, ours: Estimate) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ....tuning import plausible
 from ....types import Doubles
 from ...figures import figures
 from ...records import OURS, Run
@@ -30,7 +31,7 @@ Lengths = Mapping[int, int]
 
 
 def chart(run: Run) -> Chart | None:
-    if run.prices is None or not run.prices.passes:
+    if run.prices is None or not plausible(run.prices.passes):
         return None
     free, replayed = (figures(run, OURS, scope).lengths for scope in (FREE, REPLAYED))
     shown = max(_NARROWEST, 2 + max([*free, *replayed], default=0))

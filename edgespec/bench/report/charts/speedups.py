@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...records import OURS, PLAIN, Run
 from ...scopes import Scope, categories, covers, totals
-from ...speedups import Estimate, speedup
+from ...speedups import FEWEST_QUESTIONS, Estimate, speedup
 from ..tables import SPEEDUP, taking_part
 from ..wording import ratio, with_bounds
 from .chart import Chart, Look, Words, drawn, leading, legend, legend_height
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _CAPTION = (
-    "Marks are times plain decoding, lines their 95% intervals, on a logarithmic scale; the figures on the right are "
-    "those of edgespec. Hollow: replayed."
+    "Marks are times plain decoding, lines their 95% intervals, on a logarithmic scale; fewer than "
+    f"{FEWEST_QUESTIONS} questions have none. The figures on the right are those of edgespec. Hollow: replayed."
 )
 _SOME = " Of engines in several configurations the one that proved best is drawn; all stand in the table."
 _ROW, _SPACE = 15, 0.8  # pixels of a mark's row; rows between kinds of questions
