@@ -61,6 +61,8 @@ def _warm(root: Path, cache: Path, models: Models) -> None:
         with suppress(OSError):  # another worker was first
             shutil.copytree(cache, cache.with_name("warm")).rename(warm)
     shutil.copytree(warm, cache, dirs_exist_ok=True)
+    # ONNX Runtime writes a file into the home folder when it is first used.
+    load(models.onnx(models.onnxs[0]), device=Device(threads=1)).close()
 
 
 class _Runner:

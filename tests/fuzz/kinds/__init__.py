@@ -11,7 +11,7 @@ from random import Random
 from typing import Protocol
 
 from ..place import Place
-from . import gguf, options, prompts, templates
+from . import checkpoint, gguf, kept, onnx, options, prompts, templates
 
 
 class Kind(Protocol):
@@ -24,4 +24,12 @@ class Kind(Protocol):
         ...
 
 
-KINDS: dict[str, Kind] = {"gguf": gguf, "options": options, "prompts": prompts, "templates": templates}
+KINDS: dict[str, Kind] = {
+    "gguf": gguf,
+    "onnx": onnx,
+    "checkpoint": checkpoint,
+    "kept": kept,
+    "options": options,
+    "prompts": prompts,
+    "templates": templates,
+}

@@ -20,7 +20,7 @@ _MESSAGES = [
 ]
 _NESTED = "".join(f"{{% for {name} in range(99999) %}}" for name in "abcde") + "{% endfor %}" * 5
 
-_OFTEN = "{% for i in range(60) %}"
+_OFTEN = "{% for i in range(60) %}{% set n.s = f(n.s) %}{% endfor %}"
 
 #: Templates that ate memory or never ended, or raised what was no error of edgespec's.
 HOSTILE: tuple[str, ...] = (
@@ -36,7 +36,7 @@ HOSTILE: tuple[str, ...] = (
     f"{_NESTED}x",
     "{% for a in range(99999) %}{% for b in range(99999) %}xxxxxxxx{% endfor %}{% endfor %}",
     "{% macro f(n) %}{{ f(n + 1) }}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}",
-    "{% macro f(s) %}{{ s ~ s }}{% endmacro %}{% set n = namespace(s=1) %}" + _OFTEN + "{% set n.s = f(n.s) %}{% endfor %}",
+    "{% macro f(s) %}{{ s ~ s }}{% endmacro %}{% set n = namespace(s=1) %}" + _OFTEN,
     "{% set n = namespace(s='a') %}{% for i in range(60) %}{% set n.s = n.s ~ n.s %}{% endfor %}{{ n.s }}",
     "{% set n = namespace(s='a') %}{% for i in range(60) %}{% set n.s = n.s + n.s %}{% endfor %}{{ n.s }}",
     "{% set n = namespace(s=[0]) %}{% for i in range(60) %}{% set n.s = n.s + n.s %}{% endfor %}{{ n.s | length }}",
