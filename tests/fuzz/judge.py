@@ -10,7 +10,7 @@ from pathlib import Path
 #: Seconds that an input may take: of a processor, so that company on the machine does not count, and in all.
 PATIENCE, PATIENCE_IN_ALL = 30.0, 90.0
 MEMORY = 1_000_000_000  #: bytes that a process may hold, the models of the campaign being too small to count
-LONGEST_MESSAGE = 5000  #: characters; a path alone may have 4096
+LONGEST_MESSAGE = 20_000  #: characters: options and paths that a user typed are repeated, perhaps twice
 _UNPRINTABLE = {"Cc", "Cs", "Zl", "Zp"}  # control characters, lone surrogates, separators of lines and paragraphs
 _TEMPORARY = (".part", ".old", ".tmp")
 

@@ -11,7 +11,7 @@ from random import Random
 from typing import Protocol
 
 from ..place import Place
-from . import checkpoint, gguf, kept, onnx, options, prompts, templates
+from . import checkpoint, gguf, hub, kept, onnx, options, prompts, templates
 
 
 class Kind(Protocol):
@@ -29,6 +29,7 @@ KINDS: dict[str, Kind] = {
     "onnx": onnx,
     "checkpoint": checkpoint,
     "kept": kept,
+    "hub": hub,
     "options": options,
     "prompts": prompts,
     "templates": templates,

@@ -157,7 +157,7 @@ def _message(rng: Random) -> Any:
 
 
 def _token(rng: Random, size: int) -> Any:
-    if rng.random() < 0.9:
+    if rng.random() < 0.99:
         return rng.randrange(size)
     return rng.choice(
         (
