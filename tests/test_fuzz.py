@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from .fuzz import campaign
 from .fuzz.kinds import KINDS
 

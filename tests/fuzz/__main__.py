@@ -6,8 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from . import campaign
+from . import campaign, kills
 from .campaign import Input, Summary
+from .judge import Wrong
 from .kinds import KINDS
 
 
@@ -21,7 +22,11 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], metavar="KIND:INDEX", help="only this input, repeatable")
     parser.add_argument("--corpus", action="store_true", help="only the inputs that once did harm")
     parser.add_argument("--work", type=Path, help="a folder to work in, which is kept")
+    parser.add_argument("--kills", type=int, default=0, help="kill so many processes instead")
+    parser.add_argument("--task", action="append", default=[], help="with --kills: only this task, repeatable")
     given = parser.parse_args()
+    if given.kills:
+        return _kill(given)
     inputs = _inputs(given)
     summary = Summary()
     for outcome in campaign.run(inputs, min(given.jobs, len(inputs)), given.work):
@@ -32,6 +37,17 @@ def main() -> int:
             print(outcome.line, flush=True)
     print(summary.text())
     return 1 if summary.failures else 0
+
+
+def _kill(given: argparse.Namespace) -> int:
+    failures = 0
+    with campaign.rooted(given.work) as root:
+        for number, found in enumerate(kills.run(given.kills, given.seed, root, given.task), 1):
+            if isinstance(found, Wrong):
+                failures += 1
+                print(f"{found.what}: kill {number - 1}, seed {given.seed}: {found.detail}", flush=True)
+    print(f"{given.kills} kills, {failures} failures")
+    return 1 if failures else 0
 
 
 def _inputs(given: argparse.Namespace) -> list[Input]:

@@ -185,7 +185,7 @@ def plan(inputs: int, seed: int, kinds: Sequence[str]) -> list[Input]:
 def run(inputs: Sequence[Input], jobs: int, root: Path | None = None) -> Iterator[Outcome]:
     """What comes of `inputs`, in the order in which they end. Everything is done below `root`, which is kept; without
     one in a folder that is gone afterwards."""
-    with _rooted(root) as folder:
+    with rooted(root) as folder:
         if not (folder / "models").exists():
             models.make(folder / "models")
         waiting: queue.SimpleQueue[Input] = queue.SimpleQueue()
@@ -229,7 +229,8 @@ def _work(
 
 
 @contextmanager
-def _rooted(root: Path | None) -> Iterator[Path]:
+def rooted(root: Path | None) -> Iterator[Path]:
+    """`root`, which is kept, or a folder that is gone afterwards."""
     if root is not None:
         root.mkdir(parents=True, exist_ok=True)
         yield root.resolve()
