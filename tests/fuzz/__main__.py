@@ -42,7 +42,7 @@ def main() -> int:
 def _kill(given: argparse.Namespace) -> int:
     failures = 0
     with campaign.rooted(given.work) as root:
-        for number, found in enumerate(kills.run(given.kills, given.seed, root, given.task), 1):
+        for number, found in enumerate(kills.run(given.kills, given.seed, root, given.task, given.jobs), 1):
             if isinstance(found, Wrong):
                 failures += 1
                 print(f"{found.what}: kill {number - 1}, seed {given.seed}: {found.detail}", flush=True)

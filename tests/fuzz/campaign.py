@@ -82,8 +82,9 @@ class Outcome:
 class Worker:
     """A worker and the process it runs in."""
 
-    def __init__(self, root: Path, folder: Path) -> None:
+    def __init__(self, root: Path, folder: Path, patience: float) -> None:
         self._root = root
+        self._patience = patience
         self._folder = folder
         self._process: subprocess.Popen[str] | None = None
         self._replies: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
@@ -161,7 +162,7 @@ class Worker:
                 peak = max(peak, _resident(process.pid), _largest(process.pid) if looks % 5 == 0 else 0)
                 if peak > MEMORY:
                     return label, {"what": "memory", "detail": f"{peak / 1e9:.2f} GB and growing"}, peak
-                if _processor(process.pid) - spent > PATIENCE or time.monotonic() - begun > PATIENCE_IN_ALL:
+                if _processor(process.pid) - spent > self._patience or time.monotonic() - begun > PATIENCE_IN_ALL:
                     return label, {"what": "hang", "detail": _summed_up(self._log())}, peak
                 continue
             if reply is None:
@@ -182,9 +183,11 @@ def plan(inputs: int, seed: int, kinds: Sequence[str]) -> list[Input]:
     return [Input(kinds[i % len(kinds)], seed, i // len(kinds)) for i in range(inputs)]
 
 
-def run(inputs: Sequence[Input], jobs: int, root: Path | None = None) -> Iterator[Outcome]:
+def run(
+    inputs: Sequence[Input], jobs: int, root: Path | None = None, *, patience: float = PATIENCE
+) -> Iterator[Outcome]:
     """What comes of `inputs`, in the order in which they end. Everything is done below `root`, which is kept; without
-    one in a folder that is gone afterwards."""
+    one in a folder that is gone afterwards. An input may take `patience` seconds of a processor."""
     with rooted(root) as folder:
         if not (folder / "models").exists():
             models.make(folder / "models")
@@ -194,7 +197,9 @@ def run(inputs: Sequence[Input], jobs: int, root: Path | None = None) -> Iterato
         outcomes: queue.SimpleQueue[Outcome | BaseException] = queue.SimpleQueue()
         stopped = threading.Event()
         threads = [
-            threading.Thread(target=_work, args=(Worker(folder, folder / f"job-{n}"), waiting, outcomes, stopped))
+            threading.Thread(
+                target=_work, args=(Worker(folder, folder / f"job-{n}", patience), waiting, outcomes, stopped)
+            )
             for n in range(jobs)
         ]
         for thread in threads:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -222,16 +223,19 @@ class Killer:
         }
 
 
-def run(kills: int, seed: int, root: Path, only: Sequence[str] = ()) -> Iterator[str | Wrong]:
+def run(kills: int, seed: int, root: Path, only: Sequence[str] = (), jobs: int = 1) -> Iterator[str | Wrong]:
     """Kill so many tasks, in turn; what was found of each, or what was wrong."""
     tasks = [task for task in TASKS if not only or task.name in only]
     with ExitStack() as stack:
         killer = Killer(root, stack)
         for task in tasks[:kills]:
             killer.learn(task)
-        for number in range(kills):
-            task = tasks[number % len(tasks)]
+
+        def killed(number: int) -> str | Wrong:
             try:
-                yield killer.kill(task, Random(f"{seed}/kill/{number}"), number)
+                return killer.kill(tasks[number % len(tasks)], Random(f"{seed}/kill/{number}"), number)
             except Wrong as wrong:
-                yield wrong
+                return wrong
+
+        with ThreadPoolExecutor(jobs) as pool:
+            yield from pool.map(killed, range(kills))

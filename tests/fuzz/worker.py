@@ -22,7 +22,7 @@ from typing import Any
 from edgespec import Device, load
 
 from .judge import PATIENCE, Wrong, check_leftovers, held, is_own
-from .kinds import KINDS
+from .kinds import ALL
 from .models import Models
 from .place import Place
 
@@ -105,7 +105,7 @@ class _Runner:
 
     @staticmethod
     def _play(kind: str, rng: Random, index: int, place: Place) -> None:
-        module = KINDS[kind]
+        module = ALL[kind]
         if index < len(module.CORPUS):
             name = list(module.CORPUS)[index]
             place.note(name)

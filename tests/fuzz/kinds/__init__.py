@@ -11,7 +11,7 @@ from random import Random
 from typing import Protocol
 
 from ..place import Place
-from . import checkpoint, gguf, hub, kept, onnx, options, prompts, templates
+from . import checkpoint, faults, gguf, hub, kept, onnx, options, prompts, templates
 
 
 class Kind(Protocol):
@@ -34,3 +34,5 @@ KINDS: dict[str, Kind] = {
     "prompts": prompts,
     "templates": templates,
 }
+#: And what only tests of the judge run.
+ALL: dict[str, Kind] = {**KINDS, "faults": faults}
