@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from edgespec.amx import _list_buffer_types, _SignalStack, disable_amx, uses_amx
+from edgespec.amx import _list_buffer_types, _SignalStack, disable_amx
 from edgespec.llamacpp import bindings
 
 
@@ -45,7 +45,6 @@ def test_the_signal_stack_and_stderr_are_as_before(capfd: pytest.CaptureFixture[
 
 def test_an_engine_that_declares_nothing_is_left_alone() -> None:
     disable_amx(SimpleNamespace())
-    assert not uses_amx(SimpleNamespace())
     disable_amx(SimpleNamespace(_lib=SimpleNamespace(ggml_cpu_has_amx_int8=lambda: 0)))
 
 
@@ -53,21 +52,14 @@ def test_ggml_lists_no_amx_buffers() -> None:
     library = bindings()._lib
     if sys.platform != "linux" or not hasattr(library, "ggml_cpu_has_amx_int8"):
         pytest.skip("no CPU backend of ggml is linked in")
-    assert b"AMX" not in _list_buffer_types(library)
-    assert not uses_amx(bindings())
-
-
-@pytest.mark.parametrize("first", ["onnx", "gguf"])
-def test_models_of_both_kinds_decode_in_one_process(first: str, demo: dict[str, Any], onnx_folders: Any) -> None:
-    """ONNX Runtime asks for the tile registers too: once it has them, the kernel refuses them to nobody."""
-    program = (
-        "import sys\nfrom pathlib import Path\n"
-        "from edgespec.backends import Device, Interrupt, open_model\n"
-        "for path in sys.argv[1:]:\n"
-        "    open_model(Path(path), Device(threads=1), Interrupt()).session(256).decode([1, 2, 3])\n"
-        "print('decoded')\n"
-    )
-    paths = [str(onnx_folders("int8")), str(demo["target"])]
-    run = [sys.executable, "-c", program, *(paths if first == "onnx" else reversed(paths))]
-    ended = subprocess.run(run, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "decoded\n", "")
+    _list_buffer_types(library)
+    library.ggml_backend_dev_by_type.restype = ctypes.c_void_p
+    device = ctypes.c_void_p(library.ggml_backend_dev_by_type(0))
+    registry = ctypes.c_void_p(library.ggml_backend_dev_backend_reg(device))
+    address = library.ggml_backend_reg_get_proc_address(registry, b"ggml_backend_dev_get_extra_bufts")
+    types = ctypes.CFUNCTYPE(ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)(address)(device)
+    library.ggml_backend_buft_name.restype = ctypes.c_char_p
+    names = []
+    while types and types[len(names)]:
+        names.append(library.ggml_backend_buft_name(ctypes.c_void_p(types[len(names)])))
+    assert b"AMX" not in names

@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..amx import uses_amx
 from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError
 from ..llamacpp import bindings, captured_errors
 from ..machine import physical_cores
@@ -126,11 +125,8 @@ class LlamaModel:
         self._exact = device.exact
         params = low.llama_model_default_params()
         params.n_gpu_layers = _gpu_layers(low, device)
-        params.use_extra_bufts = not uses_amx(low)
         self._model = _load(low, path, params, interrupt)
-        self._identity = _identity(low, path, params.n_gpu_layers) + (
-            "" if params.use_extra_bufts else "|plain layouts"
-        )
+        self._identity = _identity(low, path, params.n_gpu_layers)
         self.vocabulary = LlamaVocabulary(low, self._model)
         self.trained_context = int(low.llama_model_n_ctx_train(self._model))
         self.description = f"{self.metadata('general.name') or path.stem} ({self._size()})"
