@@ -17,7 +17,7 @@ from . import checkpoint, faults, gguf, hub, kept, onnx, options, prompts, templ
 class Kind(Protocol):
     """What a module of this package has."""
 
-    CORPUS: Mapping[str, Callable[[Place], None]]
+    CORPUS: Mapping[str, Callable[[Place], object]]
 
     def play(self, rng: Random, place: Place) -> None:
         """Make an input and run it. Raises `Wrong`, or whatever edgespec raises."""

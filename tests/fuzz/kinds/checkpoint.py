@@ -104,7 +104,7 @@ _PIPES = {
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
     if hasattr(os, "mkfifo")
 }
-CORPUS: Mapping[str, Callable[[Place], None]] = {
+CORPUS: Mapping[str, Callable[[Place], object]] = {
     "a sound checkpoint": _spoilt(lambda folder: None),
     "added tokens of no objects": _put("tokenizer_config.json", "added_tokens_decoder", value={"1": None, "2": 5}),
     "added tokens that are a list": _put("tokenizer_config.json", "added_tokens_decoder", value=[1]),

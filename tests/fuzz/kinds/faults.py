@@ -41,7 +41,7 @@ def _warn() -> None:
 
 
 #: By the sort of failure, which a number may follow.
-CORPUS: Mapping[str, Callable[[Place], None]] = {
+CORPUS: Mapping[str, Callable[[Place], object]] = {
     "fine": lambda place: None,
     "refused": lambda place: _raise(EdgespecError("no; give another")),
     "traceback": lambda place: _raise(TypeError("no")),
@@ -54,13 +54,13 @@ CORPUS: Mapping[str, Callable[[Place], None]] = {
     "signal 2": lambda place: os._exit(0),
     "hang": lambda place: _spin(),
     "memory": lambda place: _grow(),
-    "memory 2": lambda place: len(b"x" * 1_200_000_000) and None,
+    "memory 2": lambda place: len(b"x" * 1_200_000_000),
     "leftover": lambda place: _leave(tempfile.gettempdir()),
     "leftover 2": lambda place: _leave("."),
     "leftover 3": lambda place: _leave(os.path.expanduser("~")),  # noqa: PTH111
-    "leftover 4": lambda place: (Path(os.environ["EDGESPEC_CACHE"]) / "x.part").write_bytes(b"") and None,
+    "leftover 4": lambda place: (Path(os.environ["EDGESPEC_CACHE"]) / "x.part").write_bytes(b""),
     "noise": lambda place: _warn(),
-    "noise 2": lambda place: os.write(2, b"a line of an engine\n") and None,
+    "noise 2": lambda place: os.write(2, b"a line of an engine\n"),
     "wrong": lambda place: _raise(Wrong("wrong", "as it says")),
 }
 

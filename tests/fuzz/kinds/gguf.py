@@ -72,7 +72,7 @@ def _aligned(n: int) -> Callable[[Gguf], Gguf]:
     return lambda gguf: gguf.put("general.alignment", _U32, n)
 
 
-CORPUS: Mapping[str, Callable[[Place], None]] = {
+CORPUS: Mapping[str, Callable[[Place], object]] = {
     "a sound file": _changed(lambda gguf: gguf),
     "a duplicate token": _changed(_doubled),
     "a duplicate token, SentencePiece": _changed(_doubled, "spm"),

@@ -9,7 +9,6 @@ from random import Random
 from typing import Any
 from unittest import mock
 
-import huggingface_hub
 from huggingface_hub import constants
 
 from edgespec.models.hub import Hub
@@ -29,7 +28,7 @@ _NAMES = (
     "a" * 300 + ".gguf", "\x1b]0;title\x07.gguf", "a\nb-Q4_K_M.gguf", "\ud800-Q4_K_M.gguf", "CON.gguf",
     "x-Q4_K_M-00001-of-99999.gguf",
 )  # fmt: skip
-_DIGESTS = (
+_DIGESTS: tuple[Any, ...] = (
     "../../../../precious", "/nowhere/precious", "", ".", "..", "x", "0" * 64, "0" * 40, "../" * 30 + "etc/passwd",
     "a" * 300, "\0", "\x1b[0m", "main", "../snapshots", "..\\..\\precious", "A" * 64, 5, None, [], "٣" * 64,
 )  # fmt: skip
@@ -52,7 +51,7 @@ def _hub(place: Place) -> Iterator[tuple[StandIn, Hub]]:
         for name, value in changes.items():
             stack.enter_context(mock.patch.object(constants, name, value))
         stack.enter_context(mock.patch.object(constants, "is_offline_mode", return_value=False))
-        stack.enter_context(mock.patch.object(huggingface_hub.file_download.time, "sleep"))
+        stack.enter_context(mock.patch("huggingface_hub.file_download.time.sleep"))
         files = {_NAME: content, "small-Q8_0.gguf": content * 2, "config.json": b"{}", "README.md": b"a card\n"}
         served = stack.enter_context(serving({REPO: files}))
         yield served, Hub(served.endpoint, cache)
@@ -138,7 +137,7 @@ def _named(name: str) -> Callable[[Place], None]:
     return run
 
 
-CORPUS: Mapping[str, Callable[[Place], None]] = {
+CORPUS: Mapping[str, Callable[[Place], object]] = {
     "a sound hub": _listed(lambda listing: None),
     **{f"the digest {digest!r:.40}": _digest(digest) for digest in _DIGESTS},
     **{f"the name {name!r:.40}": _named(name) for name in _NAMES},

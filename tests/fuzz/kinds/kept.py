@@ -125,7 +125,7 @@ def _prompts(content: bytes) -> Callable[[Place], None]:
     return run
 
 
-CORPUS: Mapping[str, Callable[[Place], None]] = {
+CORPUS: Mapping[str, Callable[[Place], object]] = {
     **{
         f"{kind}: {value!r:.20}": _shelf(kind, _everywhere(value))
         for kind in ("prices", "drafters", "memory")

@@ -103,7 +103,7 @@ def _fill(byte: bytes) -> Callable[[Path], None]:
     return change
 
 
-def _file(name: str, content: bytes) -> Callable[[Path], None]:
+def _file(name: str, content: bytes) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_bytes(content)
 
 
@@ -116,7 +116,7 @@ def _pipe(name: str) -> Callable[[Path], None]:
 
 
 _FILES = (_MODEL, _DATA, *_JSON, "chat_template.jinja")
-CORPUS: Mapping[str, Callable[[Place], None]] = {
+CORPUS: Mapping[str, Callable[[Place], object]] = {
     "a sound folder": _spoilt(lambda folder: None),
     **{
         f"{key} is {value:.20}": _spoilt(_says(**{key: value}))

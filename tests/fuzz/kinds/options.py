@@ -62,7 +62,7 @@ def _size(runtime: edgespec.Runtime) -> range:
     return range(runtime.vocabulary.size)
 
 
-CORPUS: Mapping[str, Callable[[Place], None]] = {
+CORPUS: Mapping[str, Callable[[Place], object]] = {
     "a temperature that is a text": _answer(temperature="hot"),
     "a temperature of None": _answer(temperature=None),
     "a top_k of 20.0": _answer(temperature=1.0, top_k=20.0),

@@ -49,7 +49,7 @@ def _loaded(action: Callable[[Runtime], object], *names: str) -> Callable[[Place
     return run
 
 
-CORPUS: Mapping[str, Callable[[Place], None]] = {
+CORPUS: Mapping[str, Callable[[Place], object]] = {
     **{f"10 MB of text, {name}": _said("Hello there, you. " * 600_000, name) for name in ("gguf", "spm", "onnx")},
     **{f"1 MB without a space, {name}": _said("a" * 1_000_000, name) for name in ("gguf", "spm", "onnx")},
     **{f"1 MB of spaces, {name}": _said(" " * 1_000_000, name) for name in ("gguf", "spm", "onnx")},

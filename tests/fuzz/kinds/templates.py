@@ -137,7 +137,9 @@ def _hostile(template: str) -> Callable[[Place], None]:
     return lambda place: _render(place, template)
 
 
-CORPUS: Mapping[str, Callable[[Place], None]] = {f"{i}: {text[:80]}": _hostile(text) for i, text in enumerate(HOSTILE)}
+CORPUS: Mapping[str, Callable[[Place], object]] = {
+    f"{i}: {text[:80]}": _hostile(text) for i, text in enumerate(HOSTILE)
+}
 
 _NUMBERS = ("0", "1", "-1", "99999", "10**9", "10**18", "2**31", "1.5", "none", "'a'")
 _VALUES = (
