@@ -7,6 +7,7 @@ import os
 import queue
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -163,7 +164,7 @@ class Worker:
                 if peak > MEMORY:
                     return label, {"what": "memory", "detail": f"{peak / 1e9:.2f} GB and growing"}, peak
                 if _processor(process.pid) - spent > self._patience or time.monotonic() - begun > PATIENCE_IN_ALL:
-                    return label, {"what": "hang", "detail": _summed_up(self._log())}, peak
+                    return label, {"what": "hang", "detail": _summed_up(self._dumped(process))}, peak
                 continue
             if reply is None:
                 status = process.wait()
@@ -171,6 +172,13 @@ class Worker:
             if "note" not in reply:
                 return label, reply, peak
             label = reply["note"]
+
+    def _dumped(self, process: subprocess.Popen[str]) -> str:
+        """The log, with where the process is, if it can still tell."""
+        if hasattr(signal, "SIGUSR1"):
+            process.send_signal(signal.SIGUSR1)
+            time.sleep(0.5)
+        return self._log()
 
     def _log(self) -> str:
         with suppress(OSError):

@@ -38,6 +38,13 @@ def run(place: Place, runtime: Runtime) -> None:
     place.attempt(lambda: list(runtime.chat(MESSAGES, max_tokens=4)))
 
 
+def sound_models(place: Place, *paths: Path) -> None:
+    """Nothing is wrong with these models: else what is spoilt would not be reached."""
+    for path in paths:
+        if not models(place, path) or place.refusals:
+            raise Wrong("refused-sound", f"{path.name} is refused")
+
+
 def _describe(runtime: Runtime) -> None:
     for text in (runtime.description, *runtime.notices, *runtime.drafters):
         if not isinstance(text, str):

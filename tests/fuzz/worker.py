@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import shutil
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from typing import Any
 
 from edgespec import Device, load
 
-from .judge import PATIENCE, Wrong, check_leftovers, held, is_own
+from .judge import Wrong, check_leftovers, held, is_own
 from .kinds import ALL
 from .models import Models
 from .place import Place
@@ -38,6 +39,8 @@ def main(root: Path, folder: Path) -> None:
     for stream in (1, 2):
         os.dup2(log, stream)
     faulthandler.enable()
+    if hasattr(faulthandler, "register"):
+        faulthandler.register(signal.SIGUSR1)  # asked for where an input hangs
     models = Models(root / "models")
     _warm(root, folder / "cache", models)
 
@@ -81,11 +84,7 @@ class _Runner:
         inputs = self._folder / "input"
         inputs.mkdir()
         place = Place(inputs, self._models, lambda text: self._reply(note=text[:2000]))
-        faulthandler.dump_traceback_later(PATIENCE - 1, repeat=True)
-        try:
-            what, detail = self._judged(kind, Random(f"{seed}/{kind}/{index}"), index, place)
-        finally:
-            faulthandler.cancel_dump_traceback_later()
+        what, detail = self._judged(kind, Random(f"{seed}/{kind}/{index}"), index, place)
         if what in ("fine", "refused") and (noise := self._noise()):
             what, detail = "noise", noise
         shutil.rmtree(inputs, ignore_errors=True)

@@ -73,7 +73,7 @@ def _aligned(n: int) -> Callable[[Gguf], Gguf]:
 
 
 CORPUS: Mapping[str, Callable[[Place], object]] = {
-    "a sound file": _changed(lambda gguf: gguf),
+    "sound files": lambda place: use.sound_models(place, *map(place.models.gguf, place.models.ggufs)),
     "a duplicate token": _changed(_doubled),
     "a duplicate token, SentencePiece": _changed(_doubled, "spm"),
     "no layers": _put("ARCH.block_count", _U32, 0),

@@ -11,6 +11,7 @@ from unittest import mock
 
 from huggingface_hub import constants
 
+from edgespec.errors import HubError
 from edgespec.models.hub import Hub
 from edgespec.models.listing import checkpoint, gguf
 from edgespec.terminal.pulling import quiet
@@ -137,8 +138,23 @@ def _named(name: str) -> Callable[[Place], None]:
     return run
 
 
+def _sound(place: Place) -> None:
+    """Nothing is wrong, and all is had: else no fault would be reached."""
+    with _hub(place) as (served, hub):
+        try:
+            (pulled,) = hub.pull(REPO, gguf()).paths
+            found = hub.search("small", 5)
+            hub.head(REPO, _NAME)
+        except HubError as error:
+            raise Wrong("refused-sound", f"a sound hub is refused: {error}") from error
+        if pulled.read_bytes() != served.repos[REPO][_NAME] or found != (REPO,):
+            raise Wrong("incomplete", "a sound hub does not give what it has")
+        if place.attempt(lambda: hub.listing("org/none")) is not None:
+            raise Wrong("accepted", "a repository that is not there")
+
+
 CORPUS: Mapping[str, Callable[[Place], object]] = {
-    "a sound hub": _listed(lambda listing: None),
+    "a sound hub": _sound,
     **{f"the digest {digest!r:.40}": _digest(digest) for digest in _DIGESTS},
     **{f"the name {name!r:.40}": _named(name) for name in _NAMES},
     **{f"the commit {commit!r:.40}": _listed(lambda listing, commit=commit: listing.update(sha=commit))  # type: ignore[misc]

@@ -117,7 +117,7 @@ def _pipe(name: str) -> Callable[[Path], None]:
 
 _FILES = (_MODEL, _DATA, *_JSON, "chat_template.jinja")
 CORPUS: Mapping[str, Callable[[Place], object]] = {
-    "a sound folder": _spoilt(lambda folder: None),
+    "sound folders": lambda place: use.sound_models(place, *map(place.models.onnx, place.models.onnxs)),
     **{
         f"{key} is {value:.20}": _spoilt(_says(**{key: value}))
         for key in ("layers", "kv_heads", "head_dim", "hidden", "vocabulary", "context", "parameters", "data_bytes")
