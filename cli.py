@@ -138,9 +138,9 @@ def convert(source: Path | None, fmt: str, quant: str | None, output: Path, forc
         raise click.UsageError(f"{pairing.asked} is for --pair TARGET DRAFT")
     from edgespec import converters  # noqa: PLC0415
     from edgespec.terminal.converting import run, size  # noqa: PLC0415
-    from edgespec.terminal.pulling import checkpoint  # noqa: PLC0415
+    from edgespec.terminal.pulling import Fetching, checkpoint  # noqa: PLC0415
 
-    source = checkpoint(source)
+    source = checkpoint(source, Fetching(yes=pairing.yes))
     quant = converters.chosen_quantization(fmt, quant)
     steps = converters.convert(source, output, fmt=fmt, quantization=quant, force=force)
     run(steps, f"converting to {quant}")

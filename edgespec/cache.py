@@ -20,6 +20,7 @@ from typing import Any
 from platformdirs import user_cache_path
 
 from .errors import EdgespecError
+from .regular import regular
 
 
 def cache_folder() -> Path:
@@ -45,7 +46,7 @@ class Shelf:
     def read(self) -> dict[str, Any]:
         """What was kept; nothing where that is not to be had."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            kept: dict[str, Any] = json.loads(self.path.read_bytes())
+            kept: dict[str, Any] = json.loads(regular(self.path).read_bytes())
             if kept.pop("version") == self.version and kept.pop("identity") == self.identity:
                 return kept
         return {}

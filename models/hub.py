@@ -35,6 +35,7 @@ from .faults import told
 from .growing import Coming, Growing, Silent
 from .header import Header, parsed
 from .listing import Choose, Listing, Remote, is_model
+from .sizes import amount
 
 _HEAD = 64 << 20  # bytes of a file asked for to read its head, which has 15 million where the vocabulary is largest
 _MARGIN = 64 << 20  # bytes to leave free on the disk
@@ -208,8 +209,8 @@ class Hub:
             free = shutil.disk_usage(self.cache).free
         if needed and needed + _MARGIN > free:
             raise HubError(
-                f"{listing.repo} needs {needed / 1e9:.2f} GB more, and the disk of {self.cache} is full but for "
-                f"{free / 1e9:.2f}; make room, or move the cache with HF_HOME"
+                f"{listing.repo} needs {amount(needed)} more, and the disk of {self.cache} is full but for "
+                f"{amount(free)}; make room, or move the cache with HF_HOME"
             )
 
     def _fetch(self, listing: Listing, file: Remote, tell: Callable[[int], None]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from platformdirs import user_config_path
 
 from edgespec.errors import OptionError
+from edgespec.regular import regular
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -65,7 +66,7 @@ def entries() -> dict[str, Entry]:
 
 def _read(path: Path) -> dict[str, Entry]:
     try:
-        tables = tomllib.loads(path.read_text("utf-8"))
+        tables = tomllib.loads(regular(path).read_text("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:

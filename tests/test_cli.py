@@ -186,6 +186,41 @@ def test_found_beside_the_model_a_draft_of_another_vocabulary_is_left_out_with_a
     assert THROUGH_TEXT not in done.stderr
 
 
+# --- files that are none
+
+
+@unix
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_pipe_or_device_in_place_of_a_file_is_one_line(tmp_path: Path, own_cache: Path, kind: str) -> None:
+    """A pipe that nobody writes to was waited for, and /dev/zero read until there was no memory."""
+
+    def put(path: Path) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if kind == "pipe":
+            os.mkfifo(path)
+        else:
+            path.symlink_to("/dev/zero")
+        return path
+
+    says = "it is a pipe or a device, not a file"
+    prompts = put(tmp_path / "prompts.jsonl")
+    assert says in refused(run("check", "--prompts", prompts))
+    assert says in refused(run("bench", "--suite", prompts, "--out", tmp_path / "bench"))
+    assert says in refused(run("chat", put(tmp_path / "pair.json"), "-p", "x"))
+    assert says in refused(run("convert", put(tmp_path / "a" / "config.json").parent, "--out", tmp_path / "a.gguf"))
+    for name in ("tokenizer.json", "generation_config.json"):
+        source = checkpoints.llama(tmp_path / name / "source")
+        (source / name).unlink(missing_ok=True)
+        assert says in refused(run("convert", put(source / name).parent, "--out", tmp_path / "b.gguf"))
+    own = put(tmp_path / "config" / "edgespec" / "models.toml")
+    assert says in refused(run("models", "list", env={"XDG_CONFIG_HOME": str(own.parents[1])}))
+    assert run("chat", "-p", PROMPT, "--max-tokens", "4").returncode == 0
+    for kept in list(own_cache.rglob("*.json")):
+        kept.unlink()
+        put(kept)
+    assert run("chat", "-p", PROMPT, "--max-tokens", "4").returncode == 0
+
+
 # --- exactness, memory
 
 
@@ -244,6 +279,8 @@ def test_what_cannot_be_forgotten_is_one_line(own_cache: Path) -> None:
         (["--temp", "nan"], "temperature is nan"),
         (["--gpu-layers", "5"], "gpu_layers is 5") if not GPU else (["--gpu-layers", "-7"], "gpu_layers is -7"),
         (["--threads", "x"], "threads"),
+        (["--draft", str(DEMO.target)], f"--draft names the target itself, {DEMO.target}; name a smaller model"),
+        (["--provider", "cuda"], "--provider cuda is for ONNX models, and llama.cpp runs"),
         (["--exact", "3"], "exact is 3; it must be one of 0, 2, 4, 8"),
         (["--exact", "4", "--k", "-1"], "k is -1"),
         (["--max-tokens", "0"], "max_tokens is 0"),

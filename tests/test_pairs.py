@@ -258,7 +258,7 @@ def make(source: Path, tmp_path: Path, prompts: Path) -> Callable[..., bool]:
     def made(
         *, target: Path = source, draft: Path = source, fmt: str = "gguf", force: bool = False, **given: Any
     ) -> bool:
-        asked = Pairing((target, draft), given.get("draft_quant"), given.get("prompts", prompts), 12, True)
+        asked = Pairing((target, draft), given.get("draft_quant"), given.get("prompts", prompts), 12, True, False)
         return pairing.make(asked, given.get("out", tmp_path / "pair"), fmt, given.get("quant"), force=force)
 
     return made

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import OptionError
+from ..regular import regular
 from .records import Answer
 
 
@@ -29,7 +30,7 @@ class Journal:
             kept = self._read(path, terms)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file: IO[str] = path.open("w", encoding="utf-8")
+            self._file: IO[str] = regular(path).open("w", encoding="utf-8")
             for line in (json.dumps(terms), *kept):
                 self._write(line)
         except OSError as error:
