@@ -29,6 +29,7 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
 )
 
 from edgespec.errors import HubError
+from edgespec.leftovers import sweep
 
 from . import stated
 from .faults import told
@@ -38,6 +39,7 @@ from .listing import Choose, Listing, Remote, is_model
 from .sizes import amount
 
 _HEAD = 64 << 20  # bytes of a file asked for to read its head, which has 15 million where the vocabulary is largest
+_KEPT = 30 * 86400.0  # seconds that what an interrupted pull left is kept to go on with
 _MARGIN = 64 << 20  # bytes to leave free on the disk
 
 #: Told which file comes, and how many bytes are here of how many.
@@ -177,6 +179,7 @@ class Hub:
         """
         if constants.is_offline_mode() and (found := self.find(repo, choose, revision)) is not None:
             return found
+        sweep(self.cache.glob("models--*/blobs/*.edgespec-part"), _KEPT)
         listing = self.listing(repo, revision)
         wanted = choose(listing)
         _require_digests(listing, wanted)

@@ -16,7 +16,7 @@ HOUSE = Path(edgespec.__file__).parent
 
 #: From the ground up. Modules of one floor do not import each other.
 FLOORS = [
-    {"errors", "types", "automaton", "amx", "regular"},
+    {"errors", "types", "automaton", "amx", "leftovers", "regular"},
     {"sampling", "llamacpp", "cache", "branches", "machine", "pairfile"},
     {"verify", "backends", "text", "stats"},
     {"spelling"},

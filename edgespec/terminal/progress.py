@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,11 @@ Tell = Callable[[str, float, float], None]
 def has_colour(stream: TextIO | None) -> bool:
     """Whether `stream` shows colour: a terminal whose user did not say no (no-color.org)."""
     return stream is not None and stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+def columns() -> int:
+    """The width of the terminal that standard output goes to; 0 where it goes elsewhere."""
+    return shutil.get_terminal_size((0, 0)).columns if sys.stdout is not None and sys.stdout.isatty() else 0
 
 
 @contextmanager
