@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -529,3 +530,16 @@ def test_where_links_are_not_allowed_the_content_has_the_name(
     assert hub.find(REPO, gguf()) is not None
     assert stand_in.gets(NAME) == [""]
     assert [name for name in everything_in(hub.cache) if "edgespec-" in name] == []
+
+
+def test_what_an_interrupted_pull_left_is_swept_after_a_month(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    blobs = hub.cache / "models--org--other" / "blobs"
+    blobs.mkdir(parents=True)
+    for name in ("a" * 64 + ".edgespec-part", "b" * 64):
+        (blobs / name).write_bytes(b"x")
+    now = time.time
+    for days, left in ((29, 2), (31, 1)):
+        monkeypatch.setattr(time, "time", lambda days=days: now() + days * 86400)
+        hub.pull(REPO, gguf())
+        assert len(list(blobs.iterdir())) == left
+    assert (blobs / ("b" * 64)).exists()
