@@ -228,6 +228,35 @@ def test_a_name_is_fetched_and_chatted_with(env: dict[str, str], stand_in: Stand
     assert "it fits" in shown
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals need a Unix")
+def test_on_a_terminal_it_is_asked_before_anything_is_fetched(env: dict[str, str], stand_in: StandIn) -> None:
+    pexpect = pytest.importorskip("pexpect")
+
+    def asked(answer: str, *arguments: str) -> tuple[str, int]:
+        child = pexpect.spawn(EDGESPEC, list(arguments), env=env, dimensions=(50, 300), encoding="utf-8", timeout=60)
+        if answer:
+            child.expect(r"Fetch it\? \[Y/n\]: ")
+            child.send(f"{answer}\r")
+        child.expect(pexpect.EOF)
+        child.close()
+        return child.before, child.exitstatus
+
+    hub = Path(env["HF_HOME"], "hub")
+    before = len(stand_in.gets("tiny-Q8_0.gguf"))
+    said, status = asked("n", "chat", "tiny", "-p", "x")
+    assert status == 1
+    assert "Error: nothing was fetched; name a model that is here" in said
+    assert not list(hub.rglob("*.gguf"))
+    source = "org/model"
+    stand_in.repos[source] = {"config.json": b"{}", "model.safetensors": b"x" * 2000}
+    assert "nothing was fetched" in asked("n", "convert", source, "--out", str(hub.parent / "a.gguf"))[0]
+    assert len(stand_in.gets("tiny-Q8_0.gguf")) == before
+    wanted = ("chat", "org/tinier-GGUF", "--draft", "none", "-p", "x", "--k", "0", "--max-tokens", "1")
+    assert asked("", *wanted, "--yes")[1] == 0
+    assert [path.name for path in hub.rglob("*.gguf")] == ["tinier-Q8_0.gguf"]
+    assert asked("", *wanted)[1] == 0, "what is here is not asked for"
+
+
 def test_half_a_file_is_never_opened(env: dict[str, str], tmp_path: Path) -> None:
     folder = tmp_path / "hf" / "hub" / "models--org--tiny-GGUF"
     snapshot = folder / "snapshots" / COMMIT
