@@ -673,27 +673,12 @@ def test_no_color_is_honoured(tmp_path: Path) -> None:
 
 #: A long answer.
 ANYTHING = ("--threads", "1", "--temp", "30", "--top-k", "0", "--top-p", "1", "--min-p", "0", "--seed", "1")
-    "--threads",
-    "1",
-    "--temp",
-    "30",
-    "--top-k",
-    "0",
-    "--top-p",
-    "1",
-    "--min-p",
-    "0",
-    "--seed",
-    "1",
-)  #: a long answer
 
 
 @unix
 def test_what_is_typed_during_an_answer_is_kept_for_the_next_prompt(tmp_path: Path) -> None:
     """It was echoed into the answer."""
-    child = spawn(
-        tmp_path, "chat", "--temp", "30", "--top-k", "0", "--top-p", "1", "--seed", "1", "--max-tokens", "150"
-    )
+    child = spawn(tmp_path, "chat", *ANYTHING, "--max-tokens", "60")
     child.expect(">\x08")
     type_in(child, PROMPT)
     child.expect(r"\w{3,} ")
@@ -772,7 +757,7 @@ def test_lines_break_between_words() -> None:
     child.expect(pexpect.EOF)
     lines = child.before.replace("\r\n", "\n").splitlines()
     assert " ".join(lines).split() == whole.split()
-    assert len(lines) > 2
+    assert len(lines) > 1
     assert max(map(len, lines)) <= 20
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +18,10 @@ def has_colour(stream: TextIO | None) -> bool:
 
 def columns() -> int:
     """The width of the terminal that standard output goes to; 0 where it goes elsewhere."""
-    return shutil.get_terminal_size((0, 0)).columns if sys.stdout is not None and sys.stdout.isatty() else 0
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout is not None else 0
+    except (OSError, ValueError):
+        return 0
 
 
 @contextmanager
