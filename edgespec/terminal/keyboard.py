@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -46,24 +46,14 @@ def _keyboard() -> tuple[Callable[[], None], Callable[[], None]] | None:
         return None
 
     def apply(modes: list[Any]) -> None:
-        # A program in the background would be stopped for this.
-        if os.tcgetpgrp(descriptor) == os.getpgrp():
-            termios.tcsetattr(descriptor, termios.TCSADRAIN, modes)
+        with suppress(OSError, termios.error):  # the terminal may be gone
+            # A program in the background would be stopped for this.
+            if os.tcgetpgrp(descriptor) == os.getpgrp():
+                termios.tcsetattr(descriptor, termios.TCSADRAIN, modes)
 
-    def silence() -> None:
-        modes = list(before)
-        modes[3] &= ~termios.ECHO
-        _quietly(lambda: apply(modes), termios.error)
-
-    return silence, lambda: _quietly(lambda: apply(before), termios.error)
-
-
-def _quietly(work: Callable[[], None], *errors: type[Exception]) -> None:
-    """Do `work`, unless the terminal is gone."""
-    try:
-        work()
-    except (OSError, *errors):
-        return
+    silent = list(before)
+    silent[3] &= ~termios.ECHO
+    return lambda: apply(silent), lambda: apply(before)
 
 
 @contextmanager
@@ -85,4 +75,4 @@ def _on_suspend(before: Callable[[], None], after: Callable[[], None]) -> Iterat
     try:
         yield
     finally:
-        signal.signal(signal.SIGTSTP, held)
+        signal.signal(signal.SIGTSTP, held or signal.SIG_DFL)
