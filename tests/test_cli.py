@@ -180,11 +180,11 @@ def test_an_answer_ends_before_a_stop_text() -> None:
     ("arguments", "kind", "status"),
     [
         (["chat", "--json", "-p", "x", "--k", "many"], "OptionError", 1),
-        (["chat", "missing.gguf", "--json", "-p", "x"], "OptionError", 1),
+        (["chat", "missing.gguf", "--json", "-p", "x"], "ModelFileError", 1),
         (["chat", "--json", "-p", PROMPT * 20, "--ctx", "64"], "ContextOverflow", 1),
         (["chat", "--json"], "UsageError", 2),
         (["chat", "--json", "-p", "x", "--nonsense"], "UsageError", 2),
-        (["tune", "missing.gguf", "--json"], "OptionError", 1),
+        (["tune", "missing.gguf", "--json"], "ModelFileError", 1),
         (["convert", "--pair", "a", "b", "--out", "c", "--to", "pickle", "--json"], "OptionError", 1),
     ],
 )
