@@ -24,6 +24,7 @@ from edgespec.converters import again, pair, quantize
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.likeness import Likeness
 from edgespec.errors import ConversionError, Interrupted, ModelFileError, OptionError
+from edgespec.models.sizes import amount
 from edgespec.terminal import options, pairing
 from edgespec.terminal.findings import Findings, Made
 from edgespec.terminal.options import Pairing
