@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from edgespec.terminal.asking import Asking, asking
 from edgespec.terminal.benching import Benching, benching
 from edgespec.terminal.options import PATH, Choosing, Loading, Machine, Pairing, choosing, loading, machine, pairing
-from edgespec.terminal.progress import has_colour, progress
+from edgespec.terminal.progress import columns, has_colour, progress
 
 if TYPE_CHECKING:
     from edgespec.runtime import Runtime
     from edgespec.sampling import Sampling
+    from edgespec.template import Message
 
 # Modules are imported where they are used: `--help` must not wait for a converter, nor `convert` for an engine.
 
@@ -36,38 +40,50 @@ def app() -> None:
 @app.command()
 @loading
 @choosing
-@click.option("-p", "--prompt", metavar="TEXT", help="Answer this and leave; a pipe does the same")
-@click.option("--system", default="", metavar="TEXT", help="What the model is told first")
+@asking
 @click.option("--show-drafts", is_flag=True, help="Mark accepted and rejected draft tokens")
 @click.option("--stats", is_flag=True, help="End with speed, acceptance and draft lengths")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per event and line")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per event and line; an error is one, too")
+@click.option("--no-history", is_flag=True, help="Keep nothing of what is typed")
 def chat(
     loading: Loading,
     choosing: Choosing,
-    prompt: str | None,
-    system: str,
+    asking: Asking,
     show_drafts: bool,
     stats: bool,
     as_json: bool,
+    no_history: bool,
 ) -> None:
     """Chat with MODEL: a GGUF file, the folder of an ONNX model, a pair or a checkpoint, a name of `edgespec models
     list`, or org/repo.
 
-    Without one, with the bundled demo pair.
+    Without one, with the bundled demo pair. The prompt is made of the files of -f in their order, then standard input
+    where that is no terminal, then -p. At a terminal with none of them, it is a conversation; what is typed there is
+    kept in a file, which it names, until `edgespec forget`.
     """
     from edgespec.terminal import chat as terminal  # noqa: PLC0415
+    from edgespec.terminal.history import prepared  # noqa: PLC0415
     from edgespec.terminal.show import Drafts  # noqa: PLC0415
 
-    prompt = _question(prompt)
+    prompt, system = asking.question(), asking.preamble()
     if as_json and (prompt is None or show_drafts):
         raise click.UsageError("--json answers one prompt, from -p or a pipe, and shows drafts by itself")
     with loading.open() as runtime:
         sampling = choosing.sampling(runtime.sampling, seed=int.from_bytes(os.urandom(4), "little"))
         if as_json:
-            _print_json(runtime, sampling, choosing.max_tokens, _messages(system, prompt or ""))
+            messages = asking.messages(prompt or "")
+            _print_json(runtime, sampling, choosing.max_tokens, messages, asking.stop)
             return
         session = terminal.Chat(
-            runtime, sampling, choosing.max_tokens, system, show_drafts, stats, colour=has_colour(sys.stdout)
+            runtime,
+            sampling,
+            choosing.max_tokens,
+            system,
+            asking.stop,
+            show_drafts,
+            stats,
+            colour=has_colour(sys.stdout),
+            columns=columns,
         )
         if runtime.context > runtime.trained_context:
             session.note(f"(the model was trained for {runtime.trained_context} tokens: beyond, it may say anything)")
@@ -81,7 +97,10 @@ def chat(
             session.note(_DEMO)
         if prompt is None:
             session.note(f"{runtime.description}, context {runtime.context}; /help lists commands, Ctrl-D leaves")
-            terminal.converse(session, _history())
+            kept = None if no_history else prepared()
+            if kept is not None:
+                session.note(f"what you type is kept in {kept} until `edgespec forget`; --no-history keeps nothing")
+            terminal.converse(session, kept)
 
 
 @app.command()
@@ -138,9 +157,9 @@ def convert(source: Path | None, fmt: str, quant: str | None, output: Path, forc
         raise click.UsageError(f"{pairing.asked} is for --pair TARGET DRAFT")
     from edgespec import converters  # noqa: PLC0415
     from edgespec.terminal.converting import run, size  # noqa: PLC0415
-    from edgespec.terminal.pulling import checkpoint  # noqa: PLC0415
+    from edgespec.terminal.pulling import Fetching, checkpoint  # noqa: PLC0415
 
-    source = checkpoint(source)
+    source = checkpoint(source, Fetching(yes=pairing.yes))
     quant = converters.chosen_quantization(fmt, quant)
     steps = converters.convert(source, output, fmt=fmt, quantization=quant, force=force)
     run(steps, f"converting to {quant}")
@@ -243,52 +262,31 @@ def pair(target: str, draft: str | None) -> None:
 
 @app.command()
 def forget() -> None:
-    """Delete what chats with --remember kept, for all models."""
+    """Delete what was typed in chats, and what chats with --remember kept, for all models."""
     from edgespec.memory import forget_all  # noqa: PLC0415
+    from edgespec.terminal import history  # noqa: PLC0415
 
-    files = forget_all()
+    files = forget_all() + history.forget()
     click.echo(f"{files} file{'s' * (files != 1)} deleted" if files else "nothing was kept", err=True)
 
 
-def _question(prompt: str | None) -> str | None:
-    """The one prompt to answer, given or piped; None to converse."""
-    if prompt is None and (sys.stdin is None or not sys.stdin.isatty()):
-        prompt = sys.stdin.read() if sys.stdin else ""
-    if prompt is not None and not prompt.strip():
-        raise click.UsageError("nothing was asked: give a question with -p, or through a pipe")
-    return prompt
-
-
-def _messages(system: str, prompt: str) -> list[dict[str, str]]:
-    first = [{"role": "system", "content": system}] if system else []
-    return [*first, {"role": "user", "content": prompt}]
-
-
 def _print_json(
-    runtime: Runtime, sampling: Sampling, max_tokens: int | None, messages: Sequence[dict[str, str]]
+    runtime: Runtime, sampling: Sampling, max_tokens: int | None, messages: Sequence[Message], stop: Sequence[str]
 ) -> None:
     from edgespec.engine import Finished  # noqa: PLC0415
     from edgespec.terminal import background, show  # noqa: PLC0415
 
-    for event in background.stream(runtime.chat(messages, sampling, max_tokens=max_tokens), runtime.cancel):
+    events = runtime.chat(messages, sampling, max_tokens=max_tokens, stop=stop)
+    for event in background.stream(events, runtime.cancel):
         click.echo(show.as_json(event))
         cancelled = isinstance(event, Finished) and event.reason == "cancelled"
     if cancelled:
         raise KeyboardInterrupt
 
 
-def _history() -> Path | None:
-    """The file that remembers what was typed; None where it cannot be kept."""
-    from platformdirs import user_state_path  # noqa: PLC0415
-
-    try:
-        return user_state_path("edgespec", appauthor=False, ensure_exists=True) / "chat_history"
-    except OSError:
-        return None
-
-
 def main() -> None:
-    """The entry point: every expected failure is one line on stderr and an exit status."""
+    """The entry point: every expected failure is one line on stderr and an exit status, and with --json also an object
+    on stdout."""
     from edgespec.errors import EdgespecError, Interrupted  # noqa: PLC0415
 
     try:
@@ -302,22 +300,28 @@ def main() -> None:
         sys.exit(MISUSED)
     except click.UsageError as error:
         name = error.ctx.command_path if error.ctx else "edgespec"
-        _fail(f"{error.format_message()} (`{name} --help` lists the options)", MISUSED)
+        _fail(f"{error.format_message()} (`{name} --help` lists the options)", MISUSED, "UsageError")
     except click.ClickException as error:
-        _fail(error.format_message(), error.exit_code)
+        _fail(error.format_message(), error.exit_code, "UsageError")
     except (KeyboardInterrupt, click.Abort, Interrupted):
-        _fail("interrupted", INTERRUPTED)
+        _fail("interrupted", INTERRUPTED, "Interrupted")
     except EdgespecError as error:
-        _fail(str(error), FAILED)
+        _fail(str(error), FAILED, type(error).__name__)
     except OSError as error:
         # Output that cannot be written. Point stdout elsewhere, or the interpreter complains while it shuts down.
         if sys.stdout is not None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):  # its reader left: nobody wants to be told
             sys.exit(FAILED)
-        _fail(f"cannot go on: {error.strerror or error}", FAILED)
+        _fail(f"cannot go on: {error.strerror or error}", FAILED, "OSError")
 
 
-def _fail(message: str, status: int) -> None:
-    click.echo(f"Error: {' '.join(message.split())}", err=True)
+def _fail(message: str, status: int, kind: str) -> NoReturn:
+    # What a file or a hub put into the message must not steer the terminal.
+    line = "".join(character if character.isprintable() else "\ufffd" for character in " ".join(message.split()))
+    if "--json" in sys.argv:  # wrong options, too, are an error of theirs
+        about = {"event": "error", "kind": kind, "message": line, "status": status}
+        with suppress(OSError):
+            click.echo(json.dumps(about, ensure_ascii=False))
+    click.echo(f"Error: {line}", err=True)
     sys.exit(status)

@@ -16,6 +16,7 @@ from typing import Any
 from edgespec.converters import experts
 from edgespec.converters.stored import Stored
 from edgespec.errors import ConversionError
+from edgespec.regular import regular
 
 Json = dict[str, Any]
 
@@ -71,7 +72,7 @@ class Checkpoint:
 def read_text(path: Path) -> str | None:
     """A UTF-8 file, or None where there is none. ConversionError if it cannot be read or decoded."""
     try:
-        return path.read_text(encoding="utf-8")
+        return regular(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
@@ -147,7 +148,7 @@ def header(path: Path) -> dict[str, Stored]:
     """The tensors of one safetensors file, by name. ConversionError unless they tile its data exactly."""
     try:
         size = path.stat().st_size
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(size - 8, _LONGEST_HEADER):
                 raise ConversionError(

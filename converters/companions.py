@@ -14,6 +14,7 @@ from edgespec.converters import card, fast, proof, vocabulary
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.vocabulary import Claim, Vocabulary
 from edgespec.errors import ConversionError
+from edgespec.regular import regular
 
 _TOKENIZER, _SETTINGS, _GENERATION = "tokenizer.json", "tokenizer_config.json", "generation_config.json"
 _TEMPLATE, _TEMPLATES = "chat_template.jinja", "additional_chat_templates"
@@ -44,7 +45,7 @@ def read(checkpoint: Checkpoint, size: int) -> dict[str, bytes]:
 
 def _bytes(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        return regular(path).read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:

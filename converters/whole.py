@@ -5,25 +5,27 @@ from __future__ import annotations
 import errno
 import glob
 import os
-import secrets
+import re
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from edgespec import leftovers
 from edgespec.errors import ConversionError
 
-_FORGOTTEN = 3600  # seconds without a change, after which what has a temporary name is nobody's
+_OURS = re.compile(r"\.([0-9a-f]{1,8}-)?[0-9a-f]{8}\.(part|old)")  # after the output's name
+_SCRATCH = "edgespec-scratch"
 
 
 @contextmanager
 def scratch() -> Iterator[Path]:
     """A folder for small files on the way, gone afterwards. ConversionError if it cannot be written."""
     try:
-        with tempfile.TemporaryDirectory(prefix="edgespec-") as folder:
+        leftovers.sweep(Path(tempfile.gettempdir()).glob(f"{_SCRATCH}.*-????????.part"))
+        with tempfile.TemporaryDirectory(prefix=f"{_SCRATCH}{leftovers.marked()}", suffix=".part") as folder:
             yield Path(folder)
     except OSError as error:
         raise ConversionError(
@@ -77,18 +79,18 @@ def whole(output: Path, size: int, force: bool) -> Iterator[BinaryIO]:
 
 def beside(output: Path, suffix: str) -> Path:
     """A name of its own in the folder of `output`, so that several may write at once, and the last step is a rename."""
-    return output.with_name(f"{output.name}.{secrets.token_hex(4)}.{suffix}")
+    return leftovers.temporary(output, suffix)
 
 
 def sweep(output: Path) -> None:
-    """Delete what killed conversions to `output` left. One that lives writes more often than once in so long."""
-    for path in output.parent.glob(f"{glob.escape(output.name)}.????????.*"):
-        if path.suffix not in {".part", ".old"}:
-            continue
-        with suppress(OSError):
-            states = [each.stat() for each in (path, *path.rglob("*"))]
-            if max(max(state.st_mtime, state.st_ctime) for state in states) < time.time() - _FORGOTTEN:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    """Delete what killed conversions to `output` left.
+
+    What was there before a conversion stays while there is no new one: a process may have been killed between the two
+    renames.
+    """
+    found = output.parent.glob(f"{glob.escape(output.name)}.*")
+    ours = [path for path in found if _OURS.fullmatch(path.name.removeprefix(output.name))]
+    leftovers.sweep(path for path in ours if path.suffix == ".part" or output.exists())
 
 
 def check_room(output: Path, size: int) -> None:

@@ -10,6 +10,8 @@
 Importing this loads no engine; one is loaded with the first model.
 """
 
+from pathlib import Path as _Path
+
 from .backends import Device, Interrupt
 from .engine import Event, Finished, Started, Text
 from .errors import (
@@ -35,6 +37,12 @@ from .runtime import Runtime
 from .sampling import Sampling
 from .stats import Stats
 from .verify import VERIFIERS
+
+_HERE = _Path(__file__).parent
+if not (_HERE / "cli.py").exists() and (_HERE.parent / "cli.py").exists():
+    # Python was started in a clone and found this folder before the install. In a clone `cli.py`, `converters` and
+    # `models` lie beside it.
+    __path__.append(str(_HERE.parent))
 
 __all__ = [
     "DRAFTERS",

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,8 @@ from typing import Any
 from platformdirs import user_cache_path
 
 from .errors import EdgespecError
+from .leftovers import sweep, temporary
+from .regular import regular
 
 
 def cache_folder() -> Path:
@@ -45,7 +46,7 @@ class Shelf:
     def read(self) -> dict[str, Any]:
         """What was kept; nothing where that is not to be had."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            kept: dict[str, Any] = json.loads(self.path.read_bytes())
+            kept: dict[str, Any] = json.loads(regular(self.path).read_bytes())
             if kept.pop("version") == self.version and kept.pop("identity") == self.identity:
                 return kept
         return {}
@@ -55,13 +56,15 @@ class Shelf:
         text = json.dumps({"version": self.version, "identity": self.identity, **kept}, separators=(",", ":"))
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=self.path.stem, suffix=".part")
+            sweep(self.path.parent.glob("*.part"))
+            part = temporary(self.path)
             try:
+                descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
                 with os.fdopen(descriptor, "w") as file:
                     file.write(text)
-                Path(temporary).replace(self.path)
+                part.replace(self.path)
             finally:
-                Path(temporary).unlink(missing_ok=True)
+                part.unlink(missing_ok=True)
 
     def forget(self) -> None:
         """Delete what was kept, and what a killed process left of it.

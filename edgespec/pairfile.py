@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ModelFileError
+from .regular import regular
 from .values import shown
 
 NAME = "pair.json"  #: in a folder that stands for its pair
@@ -76,9 +77,7 @@ def read(path: Path) -> PairFile:
         ModelFileError: it is missing or broken, has a key that means nothing, or names a model that is not there.
     """
     try:
-        if path.exists() and not path.is_file() and not path.is_dir():  # to open a pipe would wait for its other end
-            raise ModelFileError(f"{path} is a pipe or a device, not a file; give the path of a pair file")
-        given = json.loads(path.read_text("utf-8-sig"))  # as some editors begin a file
+        given = json.loads(regular(path).read_text("utf-8-sig"))  # as some editors begin a file
     except FileNotFoundError as error:
         raise ModelFileError(f"no pair file at {path}; `edgespec convert --pair` writes one") from error
     except OSError as error:

@@ -4,6 +4,7 @@ registry.py   pairs known by name: registry.toml, and the user's own
 finding.py    from what was typed to files; drafts that are here
 hub.py        files of a hub, whole and checked; faults.py says what went wrong
 listing.py    what a repository holds, and which of it is wanted; growing.py, a file while it comes
+stated.py     what a hub states, checked before it becomes part of a path
 scouting.py   what a hub has, seen before it is fetched; drafts there, by the families of kin.py
 facts.py      what is known of a model before it is loaded
 fit.py        what fits: a plan of sizes.py, what a model takes, and memory.py, what is free

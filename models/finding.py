@@ -81,9 +81,12 @@ def named(text: str) -> Named | None:
         OptionError: it is neither, or a page of another revision than the main one.
     """
     path = Path(text)
-    if (page := split_page(text)) is not None:
-        return named(page.repo) if not page.file else Named(Source(page.repo, page.file))
-    if not text or text == "." or _exists(path) or path.suffix.lower() in {".gguf", ".json"}:
+    if not text or text == "." or _exists(path):
+        return None
+    if (page := split_page(text)) is not None and page.file:
+        return Named(Source(page.repo, page.file))
+    text = page.name if page is not None else text
+    if page is None and path.suffix.lower() in {".gguf", ".json"}:
         return None
     if (entry := entries().get(text)) is not None:
         return Named(Source.of(entry.target), Source.of(entry.draft) if entry.draft else None, entry)
@@ -92,6 +95,11 @@ def named(text: str) -> Named | None:
             f"no model at {text}, and none of that name is known{_meant(text)}: `edgespec models list` lists names; or "
             "give a .gguf file, or org/repo on the hub"
         )
+    return _of_repository(text)
+
+
+def _of_repository(text: str) -> Named | None:
+    """The pair of the registry whose target is of this repository, else the repository; None where it is a path."""
     repo = split_name(text.replace("\\", "/"))
     if repo is None or _exists(Path(text.replace("\\", "/").split("/")[0])):
         return None

@@ -15,7 +15,7 @@ from pathlib import Path
 from edgespec.errors import OptionError
 
 from .memory import Memory, memory
-from .sizes import Sizes, sizes
+from .sizes import Sizes, amount, sizes
 
 DEFAULT_CONTEXT = 4096  #: tokens, where none are asked for and they fit
 _LEAST, _STEP = 512, 256  # tokens: of the shortest context chosen by itself, and between two
@@ -154,8 +154,8 @@ def _too_long(target: Sizes, draft: Sizes | None, found: Plan, asked: Asked) -> 
     if asked.context:
         out = f"--ctx {most} fits" if most else "give a smaller --ctx"
     return (
-        f"a context of {found.context} tokens takes {beside / 1e9:.2f} GB beside the weights, and of memory only "
-        f"{found.free.free / 1e9:.2f} GB are free; {out}"
+        f"a context of {found.context} tokens takes {amount(beside)} beside the weights, and of memory only "
+        f"{amount(found.free.free)} are free; {out}"
     )
 
 
@@ -199,8 +199,8 @@ class _Placing:
             part = self._part(model, most if asked == ALL else min(asked, most))
             if part.on_gpu > self.left:
                 raise OptionError(
-                    f"{part.count} layers on the GPU take {part.on_gpu / 1e9:.2f} GB, and {self.left / 1e9:.2f} are "
-                    f"free there; {self._most(model, most).count} fit: give fewer --gpu-layers, or leave it out"
+                    f"{part.count} layers on the GPU take {amount(part.on_gpu)}, and {amount(self.left)} are free "
+                    f"there; {self._most(model, most).count} fit: give fewer --gpu-layers, or leave it out"
                 )
         else:
             part = self._part(model, most) if wholly else self._most(model, most)

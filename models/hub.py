@@ -1,21 +1,26 @@
 """Files of a Hugging Face repository: whole and checked, or not there.
 
 They lie in the cache that the Hugging Face tools share (HF_HOME moves it), laid out as its documentation says:
-https://huggingface.co/docs/huggingface_hub/guides/manage-cache. huggingface-hub finds, asks, downloads and links. It
+https://huggingface.co/docs/huggingface_hub/guides/manage-cache. huggingface-hub finds, asks and downloads. It
 starts a file afresh in every process and compares lengths only; here a file is kept while it grows, so that a later
 run goes on where this one ended, and it gets its name when its checksum is the hub's.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from huggingface_hub import HfApi, constants, hf_hub_download, hf_hub_url, snapshot_download
-from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+from huggingface_hub import HfApi, ModelInfo, constants, hf_hub_url, snapshot_download
+from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
 from huggingface_hub.file_download import http_get, repo_folder_name
+from huggingface_hub.hf_api import RepoSibling
 from huggingface_hub.utils import (  # type: ignore[attr-defined]
     WeakFileLock,
     build_hf_headers,
@@ -25,12 +30,16 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
 
 from edgespec.errors import HubError
 from edgespec.header import Header, parsed
+from edgespec.leftovers import sweep
 
+from . import stated
 from .faults import told
 from .growing import Coming, Growing, Silent
 from .listing import Choose, Listing, Remote, is_model
+from .sizes import amount
 
 _HEAD = 64 << 20  # bytes of a file asked for to read its head, which has 15 million where the vocabulary is largest
+_KEPT = 30 * 86400.0  # seconds that what an interrupted pull left is kept to go on with
 _MARGIN = 64 << 20  # bytes to leave free on the disk
 
 #: Told which file comes, and how many bytes are here of how many.
@@ -66,14 +75,23 @@ class Hub:
             HubError: no network, no such repository, no right to see it, or a hub out of order.
         """
         with told(self.endpoint, repo):
-            info = HfApi(self.endpoint, token=self.token).model_info(
+            if not stated.is_path(revision):
+                raise HFValidationError(f"{revision!r} is no branch, tag or commit")
+            info = self._info(repo, revision)
+            if not stated.is_commit(info.sha):
+                raise ValueError(f"the commit {str(info.sha)[:80]!r}")
+            # What cannot be the name of a file here is not there.
+            files = [_remote(each) for each in info.siblings or () if stated.is_path(each.rfilename)]
+            return Listing(repo, str(info.sha), tuple(files))
+
+    def _info(self, repo: str, revision: str) -> ModelInfo:
+        """What the hub states of `repo`; ValueError where that is malformed."""
+        try:
+            return HfApi(self.endpoint, token=self.token).model_info(
                 repo, revision=revision, files_metadata=True, timeout=constants.HF_HUB_ETAG_TIMEOUT
             )
-            files = [
-                Remote(each.rfilename, each.size or 0, each.lfs.sha256 if each.lfs else each.blob_id or "")
-                for each in info.siblings or ()
-            ]
-            return Listing(repo, info.sha or revision, tuple(files))
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from error
 
     def search(self, words: str, limit: int) -> tuple[str, ...]:
         """Repositories with GGUF files whose names have these words, the most fetched first.
@@ -161,8 +179,10 @@ class Hub:
         """
         if constants.is_offline_mode() and (found := self.find(repo, choose, revision)) is not None:
             return found
+        sweep(self.cache.glob("models--*/blobs/*.edgespec-part"), _KEPT)
         listing = self.listing(repo, revision)
         wanted = choose(listing)
+        _require_digests(listing, wanted)
         total = sum(file.size for file in wanted)
         self._require_room(listing, wanted)
         tell = on_progress or (lambda _what, _done, _total: None)
@@ -192,8 +212,8 @@ class Hub:
             free = shutil.disk_usage(self.cache).free
         if needed and needed + _MARGIN > free:
             raise HubError(
-                f"{listing.repo} needs {needed / 1e9:.2f} GB more, and the disk of {self.cache} is full but for "
-                f"{free / 1e9:.2f}; make room, or move the cache with HF_HOME"
+                f"{listing.repo} needs {amount(needed)} more, and the disk of {self.cache} is full but for "
+                f"{amount(free)}; make room, or move the cache with HF_HOME"
             )
 
     def _fetch(self, listing: Listing, file: Remote, tell: Callable[[int], None]) -> None:
@@ -207,7 +227,8 @@ class Hub:
         lock.parent.mkdir(parents=True, exist_ok=True)
         # Not the lock that huggingface-hub takes for this file: it will take that while it links.
         with WeakFileLock(lock):
-            if not _has_size(blob, file.size):
+            # Another process may have had it meanwhile, and without links the content is where its name is.
+            if not _has_size(blob, file.size) and not _has_size(self._path(listing, file), file.size):
                 part = self._blob(listing, file, ".edgespec-part")
                 resumed = part.is_file() and part.stat().st_size > 0
                 # What an earlier run left may have been spoilt: then once more from the start.
@@ -241,22 +262,27 @@ class Hub:
         return not growing.discard
 
     def _link(self, listing: Listing, file: Remote, revision: str) -> None:
-        """Give the content its name in the commit, and note which commit `revision` is: by huggingface-hub itself,
-        which finds the content in its cache and so fetches nothing."""
-        given = hf_hub_download(
-            listing.repo,
-            file.name,
-            revision=revision,
-            cache_dir=self.cache,
-            endpoint=self.endpoint,
-            token=self.token,
-            tqdm_class=Silent,
-        )
-        path = self._path(listing, file)
-        if Path(given) != path:
-            raise HubError(f"{listing.repo} changed while it was fetched; try again")
-        if not path.is_symlink():  # where links are not allowed it is a copy, and one is enough
-            self._blob(listing, file).unlink(missing_ok=True)
+        """Give the content its name in the commit, and note which commit `revision` is.
+
+        Not by hf_hub_download: that asks the hub again, and makes a path of whatever digest it answers.
+        """
+        path, blob = self._path(listing, file), self._blob(listing, file)
+        if not _has_size(path, file.size):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                _symlink(path, blob)
+            except OSError:  # links are not allowed here: the content itself takes the name
+                with suppress(FileNotFoundError):  # another process was first
+                    blob.replace(path)
+        if revision != listing.commit:
+            self._note(self._folder(listing.repo) / "refs" / PurePosixPath(revision), listing.commit)
+
+    def _note(self, reference: Path, commit: str) -> None:
+        reference.parent.mkdir(parents=True, exist_ok=True)
+        if not reference.is_file() or reference.read_text("utf-8", "replace") != commit:
+            part = reference.with_name(f".{secrets.token_hex(8)}.edgespec-part")
+            part.write_text(commit, "utf-8")
+            part.replace(reference)
 
     def _pulled(self, listing: Listing, wanted: tuple[Remote, ...]) -> Pulled:
         return Pulled(listing.repo, listing.commit, tuple(self._path(listing, file) for file in wanted))
@@ -269,6 +295,35 @@ class Hub:
 
     def _blob(self, listing: Listing, file: Remote, suffix: str = "") -> Path:
         return self._folder(listing.repo) / "blobs" / f"{file.digest}{suffix}"
+
+
+def _remote(sibling: RepoSibling) -> Remote:
+    """A file as the hub states it; ValueError unless its size is one."""
+    size = sibling.size or 0
+    if not stated.is_size(size):
+        raise ValueError(f"{sibling.rfilename} of {str(size)[:80]!r} bytes")
+    return Remote(sibling.rfilename, size, sibling.lfs.sha256 if sibling.lfs else sibling.blob_id or "")
+
+
+def _require_digests(listing: Listing, wanted: Iterable[Remote]) -> None:
+    for file in wanted:
+        if not stated.is_digest(file.digest):
+            raise HubError(
+                f"{file.name} of {listing.repo} has the checksum {str(file.digest)[:80]!r} by what the hub states, "
+                "which is neither SHA-256 nor git's; check HF_ENDPOINT, or distrust the hub"
+            )
+
+
+def _symlink(path: Path, blob: Path) -> None:
+    """A relative link, as the other tools make them; OSError where there may be none."""
+    if getattr(constants, "HF_HUB_DISABLE_SYMLINKS", False):
+        raise OSError(errno.EPERM, "links are disabled", str(path))
+    link = path.with_name(f".{secrets.token_hex(8)}.edgespec-link")
+    try:
+        link.symlink_to(os.path.relpath(blob, path.parent))
+        link.replace(path)
+    finally:
+        link.unlink(missing_ok=True)
 
 
 def _has_size(path: Path, size: int) -> bool:

@@ -14,6 +14,8 @@ from urllib.parse import unquote, urlsplit
 
 from edgespec.errors import HubError, OptionError
 
+from .sizes import amount
+
 QUANTIZATION = "q4_k_m"  #: taken where none is asked for, as llama.cpp does
 #: Taken in its stead, the largest that fits: finer ones bring nothing, coarser ones spoil too much.
 _SENSIBLE = (
@@ -24,8 +26,8 @@ _SPLIT = re.compile(r"-(\d{5})-of-(\d{5})$")
 _HOSTS = ("huggingface.co", "hf.co")
 # One slash is left of two where this was taken for a path.
 _PAGE = re.compile(
-    r"https?:/{1,2}(?P<host>[^/]+)/(?P<repo>[\w.-]+/[\w.-]+)(?:/(?:tree|blob|resolve)/(?P<revision>[^/?#]+)"
-    r"(?:/(?P<file>[^?#]+\.gguf))?)?/?(?:[?#].*)?"
+    r"(?P<scheme>https?:/{1,2})?(?P<host>[^/]+)/(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<quantization>[\w.-]+))?"
+    r"(?:/(?:tree|blob|resolve)/(?P<revision>[^/?#]+)(?:/(?P<file>[^?#]+\.gguf))?)?/?(?:[?#].*)?"
 )
 _BESIDE = ("*.json", "*.jinja", "*.model", "merges.txt", "vocab.txt", "README.md", "LICENSE*")
 
@@ -117,8 +119,8 @@ def _largest(listing: Listing, found: Sequence[Remote], usual: Remote | None, ro
     if not fitting:
         least = min(known, key=total)
         raise HubError(
-            f"nothing of {listing.repo} fits into {(room or 0) / 1e9:.2f} GB of memory: {least[0].name} has "
-            f"{total(least) / 1e9:.2f}; take a model of fewer parameters, or name a quantization, as :q4_k_m"
+            f"nothing of {listing.repo} fits into {amount(room or 0)} of memory: {least[0].name} has "
+            f"{amount(total(least))}; take a model of fewer parameters, or name a quantization, as :q4_k_m"
         )
     return max(fitting, key=total)
 
@@ -175,14 +177,20 @@ def split_name(text: str) -> tuple[str, str] | None:
 
 
 class Page(NamedTuple):
-    """What a page of a hub is about: a repository, or a GGUF file of it."""
+    """What a page of a hub is about: a repository, or a GGUF file of it; and the quantization where one was added."""
 
     repo: str
     file: str
+    quantization: str = ""
+
+    @property
+    def name(self) -> str:
+        """The repository as `split_name` takes it."""
+        return f"{self.repo}:{self.quantization}" if self.quantization else self.repo
 
 
 def split_page(text: str) -> Page | None:
-    """The address of a page, as a browser has it; None where `text` is none.
+    """The address of a page, as a browser has it or without https:// before it; None where `text` is none.
 
     Raises:
         OptionError: it is not the hub's, or of another revision than the main one.
@@ -191,13 +199,16 @@ def split_page(text: str) -> Page | None:
     if found is None:
         return None
     repo, revision = found["repo"], found["revision"] or "main"
-    if found["host"] not in (own := {*_HOSTS, urlsplit(os.environ.get("HF_ENDPOINT", "")).netloc}):
+    own = {*_HOSTS, urlsplit(os.environ.get("HF_ENDPOINT", "")).netloc}
+    if found["host"] not in own and not found["scheme"]:
+        return None  # a path
+    if found["host"] not in own:
         raise OptionError(f"{found['host']} is not the hub, which is {' or '.join(sorted(own - {''}))}; give org/name")
     if revision != "main":
         raise OptionError(
             f"that page is of the revision {revision}; `edgespec models pull {repo} --revision {revision}` has it"
         )
-    return Page(repo, unquote(found["file"] or ""))
+    return Page(repo, unquote(found["file"] or ""), found["quantization"] or "")
 
 
 def require_repo(text: str) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from platformdirs import user_config_path
 
 from edgespec.errors import OptionError
 from edgespec.values import shown, whole
+from edgespec.regular import regular
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -67,7 +68,7 @@ def entries() -> dict[str, Entry]:
 
 def _read(path: Path) -> dict[str, Entry]:
     try:
-        tables = tomllib.loads(path.read_text("utf-8"))
+        tables = tomllib.loads(regular(path).read_text("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:

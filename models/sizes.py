@@ -45,6 +45,14 @@ class Sizes:
         return self.buffers + 2 * _ROWS * context
 
 
+def amount(size: float) -> str:
+    """So many bytes, for a person."""
+    for unit, bytes_ in (("GB", 1e9), ("MB", 1e6)):
+        if size >= bytes_:
+            return f"{size / bytes_:.{2 if unit == 'GB' else 1}f} {unit}"
+    return f"{size / 1e3:.1f} kB"
+
+
 def size_of(path: Path) -> int:
     """Bytes of a model: of a GGUF with all its parts, of a folder all that is in it."""
     if path.is_dir():

@@ -32,10 +32,11 @@ _find_benchmarks()
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """EDGESPEC_CACHE for the whole session: a folder of its own."""
+    """EDGESPEC_CACHE for the whole session: a folder of its own. So is the place of what was typed without it."""
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGESPEC_CACHE", str(folder))
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield folder
 
 

@@ -43,6 +43,10 @@ class StandIn:
     on_list: Fault = field(default_factory=Fault)
     on_file: Fault = field(default_factory=Fault)
     on_search: Fault = field(default_factory=Fault)
+    #: Stated of every file in place of its digest and its name, and of the repository in place of its commit.
+    digest: str | None = None
+    names: dict[str, str] = field(default_factory=dict)
+    commit: object = COMMIT
 
     @property
     def searches(self) -> int:
@@ -58,7 +62,11 @@ def oid(content: bytes) -> str:
 
 
 def etag(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest() if len(content) > LARGE else oid(content)
+    return _sha256(content) if len(content) > LARGE else oid(content)
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -102,10 +110,12 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         siblings = []
         for name, content in self.hub.repos[repo].items():
-            lfs = {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 130}
-            own: dict[str, object] = {"rfilename": name, "size": len(content), "blobId": oid(content)}
+            sha256, blob = (self.hub.digest or of(content) for of in (_sha256, oid))
+            lfs = {"sha256": sha256, "size": len(content), "pointerSize": 130}
+            name = self.hub.names.get(name, name)  # noqa: PLW2901
+            own: dict[str, object] = {"rfilename": name, "size": len(content), "blobId": blob}
             siblings.append({**own, "lfs": lfs} if len(content) > LARGE else own)
-        return json.dumps({"id": repo, "modelId": repo, "sha": COMMIT, "siblings": siblings}).encode()
+        return json.dumps({"id": repo, "modelId": repo, "sha": self.hub.commit, "siblings": siblings}).encode()
 
     def _answer(self, fault: Fault, body: bytes | None) -> None:
         if fault.hang:
@@ -123,7 +133,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
             return
         fault = self.hub.on_file
-        headers = {"ETag": f'"{etag(content)}"', "X-Repo-Commit": COMMIT, "X-Linked-Size": str(len(content))}
+        digest = self.hub.digest or etag(content)
+        commit = str(self.hub.commit)
+        headers = {"ETag": f'"{digest}"', "X-Repo-Commit": commit, "X-Linked-Size": str(len(content))}
         if self.command == "GET" and (fault.status or fault.hang):
             self._answer(fault, None)
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -156,3 +157,13 @@ def test_what_cannot_be_forgotten_is_said(own_cache: Path) -> None:
     for forget in (shelf().forget, lambda: forget_kind("kind")):
         with pytest.raises(EdgespecError, match=r"\.json cannot be deleted: .*; delete it yourself"):
             forget()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes need a Unix")
+def test_a_pipe_in_place_of_a_file_holds_nothing(own_cache: Path) -> None:
+    """It was waited for."""
+    shelf().path.parent.mkdir(parents=True)
+    os.mkfifo(shelf().path)
+    assert shelf().read() == {}
+    shelf().write(KEPT)
+    assert shelf().read() == KEPT

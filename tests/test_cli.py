@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,109 @@ def test_a_pipe_is_a_prompt() -> None:
     assert done.returncode == 0
     assert done.stdout.strip()
     assert "demo pair" in done.stderr
+
+
+def prompt_of(*arguments: str | Path, stdin: str | bytes | None = None) -> int:
+    """Tokens of the prompt that these make."""
+    command = [EDGESPEC, "chat", *map(str, arguments), "--temp", "0", "--max-tokens", "1", "--json"]
+    given = stdin.encode() if isinstance(stdin, str) else stdin
+    done = subprocess.run(command, input=given or b"", capture_output=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return int(json.loads(done.stdout.splitlines()[0])["prompt"])
+
+
+def test_standard_input_and_files_come_before_the_prompt(tmp_path: Path) -> None:
+    """`echo CONTEXT | edgespec chat -p QUESTION` dropped the context."""
+    one, two = tmp_path / "one.txt", tmp_path / "two.txt"
+    one.write_bytes("\ufeffThe inn has ten rooms.\n".encode())
+    two.write_text("It is in Oakland.\n")
+    whole = prompt_of("-p", "The inn has ten rooms.\n\nIt is in Oakland.\n\nThe cook is Ann.\n\nHow many rooms?")
+    assert prompt_of("-f", one, "-f", two, "-p", "How many rooms?", stdin="The cook is Ann.\n") == whole
+    assert whole > prompt_of("-p", "How many rooms?") + 12
+    assert prompt_of("-p", "How many rooms?", stdin="\n") == prompt_of("-p", "How many rooms?")
+    assert prompt_of("-f", one) == prompt_of("-p", "The inn has ten rooms.\n")
+
+
+@unix
+def test_a_closed_standard_input_is_no_context() -> None:
+    line = f"{EDGESPEC} chat -p '{PROMPT}' --temp 0 --max-tokens 8"
+    without, closed = (
+        subprocess.run(["sh", "-c", f"{line} {end}"], capture_output=True, text=True, check=True, timeout=60).stdout
+        for end in ("</dev/null", "<&-")
+    )
+    assert without == closed != ""
+
+
+def test_files_that_are_no_text_are_one_line(tmp_path: Path) -> None:
+    binary, latin, large, empty = (tmp_path / name for name in ("binary", "latin", "large", "empty"))
+    binary.write_bytes(b"text\0and more")
+    latin.write_bytes("grün".encode("latin-1"))
+    large.write_bytes(b"x" * ((4 << 20) + 1))
+    empty.touch()
+    for path, says in (
+        (binary, "is binary, not text"),
+        (latin, "is not text in UTF-8 (byte 2)"),
+        (large, "has more than 4 MB"),
+        (tmp_path, "cannot be read"),
+        (tmp_path / "missing", "missing cannot be read: No such file"),
+    ):
+        assert says in refused(run("chat", "-f", path, "-p", "x"))
+        assert says in refused(run("chat", "--system-file", path, "-p", "x"))
+        if path.is_file():
+            with path.open("rb") as file:
+                done = subprocess.run(
+                    [EDGESPEC, "chat", "-p", "x"], stdin=file, capture_output=True, text=True, check=False, timeout=60
+                )
+            assert f"standard input {says}" in refused(done)
+    assert "nothing was asked" in refused(run("chat", "-f", empty))
+    assert "--system and --system-file" in refused(run("chat", "-p", "x", "--system", "a", "--system-file", empty))
+
+
+@unix
+def test_a_pipe_in_place_of_a_text_is_one_line(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for option in ("-f", "--system-file"):
+        for path in (tmp_path / "pipe", "/dev/zero"):
+            assert "it is a pipe or a device, not a file; give" in refused(run("chat", "-p", "x", option, path))
+    done = subprocess.run([EDGESPEC, "chat", "-p", b"\xff"], capture_output=True, text=True, check=False, timeout=60)
+    assert "-p is not text in UTF-8" in refused(done)
+
+
+def test_the_system_message_may_be_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "system.txt"
+    file.write_text("Be brief and kind.")
+    assert prompt_of("-p", "x", "--system-file", file) == prompt_of("-p", "x", "--system", "Be brief and kind.")
+
+
+def test_an_answer_ends_before_a_stop_text() -> None:
+    asked = ("-p", PROMPT, "--temp", "0", "--max-tokens", "30")
+    whole = run("chat", *asked).stdout
+    assert "time" in whole
+    cut = run("chat", *asked, "--stop", "nowhere in it", "--stop", "time")
+    assert cut.stdout == whole.partition("time")[0] + "\n"
+    said = events(*asked, "--stop", "time")
+    assert said[-1]["reason"] == "stop"
+    assert "".join(e.get("text", "") for e in said) == whole.partition("time")[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "status"),
+    [
+        (["chat", "--json", "-p", "x", "--k", "many"], "OptionError", 1),
+        (["chat", "missing.gguf", "--json", "-p", "x"], "ModelFileError", 1),
+        (["chat", "--json", "-p", PROMPT * 20, "--ctx", "64"], "ContextOverflow", 1),
+        (["chat", "--json"], "UsageError", 2),
+        (["chat", "--json", "-p", "x", "--nonsense"], "UsageError", 2),
+        (["tune", "missing.gguf", "--json"], "ModelFileError", 1),
+        (["convert", "--pair", "a", "b", "--out", "c", "--to", "pickle", "--json"], "OptionError", 1),
+    ],
+)
+def test_with_json_an_error_is_json_too(arguments: list[str], kind: str, status: int) -> None:
+    done = run(*arguments)
+    line = refused(done)
+    assert done.returncode == status
+    message = line.removeprefix("Error: ")
+    assert json.loads(done.stdout) == {"event": "error", "kind": kind, "message": message, "status": status}
 
 
 def test_show_drafts_without_colour() -> None:
@@ -189,6 +293,32 @@ def test_found_beside_the_model_a_draft_of_another_vocabulary_is_left_out_with_a
     assert THROUGH_TEXT not in done.stderr
 
 
+# --- files that are none
+
+
+@unix
+def test_a_pipe_or_device_in_place_of_a_file_is_one_line(tmp_path: Path) -> None:
+    """A pipe that nobody writes to was waited for, and /dev/zero read until there was no memory."""
+
+    def pipe(path: Path) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.mkfifo(path)
+        return path
+
+    says = "it is a pipe or a device, not a file"
+    suite = pipe(tmp_path / "suite.jsonl")
+    assert says in refused(run("check", "--prompts", "/dev/zero"))
+    assert says in refused(run("bench", "--suite", suite, "--out", tmp_path / "bench"))
+    assert says in refused(run("chat", pipe(tmp_path / "pair.json"), "-p", "x"))
+    assert says in refused(run("convert", pipe(tmp_path / "a" / "config.json").parent, "--out", tmp_path / "a.gguf"))
+    source = checkpoints.llama(tmp_path / "source")
+    (source / "tokenizer.json").unlink()
+    pipe(source / "tokenizer.json")
+    assert says in refused(run("convert", source, "--out", tmp_path / "b.gguf"))
+    own = pipe(tmp_path / "config" / "edgespec" / "models.toml")
+    assert says in refused(run("models", "list", env={"XDG_CONFIG_HOME": str(own.parents[1])}))
+
+
 # --- exactness, memory
 
 
@@ -247,6 +377,8 @@ def test_what_cannot_be_forgotten_is_one_line(own_cache: Path) -> None:
         (["--temp", "nan"], "temperature is nan"),
         (["--gpu-layers", "5"], "gpu_layers is 5") if not GPU else (["--gpu-layers", "-7"], "gpu_layers is -7"),
         (["--threads", "x"], "threads"),
+        (["--draft", str(DEMO.target)], f"--draft names the target itself, {DEMO.target}; name a smaller model"),
+        (["--provider", "cuda"], "--provider cuda is for ONNX models, and llama.cpp runs"),
         (["--exact", "3"], "exact is 3; it must be one of 0, 2, 4, 8"),
         (["--exact", "4", "--k", "-1"], "k is -1"),
         (["--max-tokens", "0"], "max_tokens is 0"),
@@ -481,8 +613,9 @@ def test_a_conversation_at_a_terminal(tmp_path: Path) -> None:
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 0
-    history = (tmp_path / "edgespec" / "chat_history").read_text()
-    assert PROMPT in history
+    history = Path(os.environ["EDGESPEC_CACHE"], "chat_history")
+    assert PROMPT in history.read_text()
+    assert history.stat().st_mode & 0o777 == 0o600
 
 
 @unix
@@ -526,7 +659,7 @@ def test_multi_line_input(tmp_path: Path) -> None:
     child.sendcontrol("d")
     child.expect(pexpect.EOF)
     child.close()
-    assert "for two." in (tmp_path / "edgespec" / "chat_history").read_text()
+    assert "for two." in Path(os.environ["EDGESPEC_CACHE"], "chat_history").read_text()
 
 
 @unix
@@ -537,3 +670,124 @@ def test_no_color_is_honoured(tmp_path: Path) -> None:
     shown = child.before or ""
     assert "\x1b[3" not in shown
     assert "[" in ANSI.sub("", shown)
+
+
+# --- the terminal
+
+#: A long answer.
+ANYTHING = ("--threads", "1", "--temp", "30", "--top-k", "0", "--top-p", "1", "--min-p", "0", "--seed", "1")
+
+
+@unix
+def test_what_is_typed_during_an_answer_is_kept_for_the_next_prompt(tmp_path: Path) -> None:
+    """It was echoed into the answer."""
+    child = spawn(tmp_path, "chat", *ANYTHING, "--max-tokens", "60")
+    child.expect(">\x08")
+    type_in(child, PROMPT)
+    child.expect(r"\w{3,} ")
+    child.send("zqzqz")
+    child.expect(">\x08")
+    assert "zqzqz" not in child.before
+    child.expect("zqzqz")  # at the next prompt
+    child.sendcontrol("c")
+    child.sendcontrol("d")
+    child.expect(pexpect.EOF)
+
+
+def shell(tmp_path: Path) -> Any:
+    """A shell with job control that leaves the terminal's modes alone, in which edgespec can be suspended."""
+    child = pexpect.spawn(
+        "sh",
+        ["-i", "-m"],
+        env={
+            **os.environ,
+            "HOME": str(tmp_path),
+            "TERM": "xterm-256color",
+            "PROMPT_TOOLKIT_NO_CPR": "1",
+            "PS1": "\\$:",
+        },
+        dimensions=(50, 200),
+        encoding="utf-8",
+        timeout=30,
+    )
+    child.expect("\\$:")
+    return child
+
+
+def modes(child: Any) -> set[str]:
+    child.sendline("stty -a; echo E''ND")
+    child.expect("END\r")
+    return set(child.before.split()) & {"echo", "-echo", "icanon", "-icanon", "isig", "-isig", "icrnl", "-icrnl"}
+
+
+@unix
+def test_ctrl_z_gives_the_terminal_back_and_goes_on(tmp_path: Path) -> None:
+    child = shell(tmp_path)
+    before = modes(child)
+    assert "echo" in before
+    child.sendline(f"{EDGESPEC} chat {' '.join(ANYTHING)} --max-tokens 80 --no-history")
+    child.expect(">\x08")
+    child.sendcontrol("z")  # at the prompt
+    child.expect("\\$:")
+    assert modes(child) == before
+    child.sendline("fg")
+    child.expect(">\x08")
+    child.send(PROMPT + "\r")
+    child.expect(r"\w{3,} ")
+    child.sendcontrol("z")  # during the answer
+    child.expect("\\$:")
+    assert modes(child) == before
+    child.sendline("fg")
+    child.expect(r"\w{3,} ")
+    child.send("zqzqz")
+    child.expect(">\x08")
+    assert "zqzqz" not in child.before, "what is typed is not echoed after it went on either"
+    child.expect("zqzqz")
+    child.sendcontrol("c")
+    child.sendcontrol("d")
+    child.expect("\\$:")
+    assert modes(child) == before
+    child.sendline("exit")
+    child.expect(pexpect.EOF)
+
+
+@unix
+def test_lines_break_between_words() -> None:
+    options = ("chat", "-p", PROMPT, "--temp", "0", "--max-tokens", "24", "--k", "0", "--threads", "1")
+    whole = run(*options).stdout
+    command = f"exec {EDGESPEC} {shlex.join(options)} 2>/dev/null"
+    child = pexpect.spawn("sh", ["-c", command], dimensions=(50, 20), encoding="utf-8", timeout=60)
+    child.expect(pexpect.EOF)
+    lines = child.before.replace("\r\n", "\n").splitlines()
+    assert " ".join(lines).split() == whole.split()
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 20
+
+
+@unix
+def test_no_history_keeps_nothing(tmp_path: Path, own_cache: Path) -> None:
+    child = spawn(tmp_path, "chat", "--no-history", EDGESPEC_CACHE=str(own_cache))
+    child.expect(">\x08")
+    assert "what you type" not in child.before
+    type_in(child, "/stats")
+    child.expect("no answer yet")
+    child.expect(">\x08")
+    child.sendcontrol("d")
+    child.expect(pexpect.EOF)
+    assert not list(own_cache.rglob("chat_history*"))
+    assert not list(tmp_path.rglob("chat_history*"))
+
+
+@unix
+def test_what_was_typed_is_told_and_forgotten(tmp_path: Path, own_cache: Path) -> None:
+    child = spawn(tmp_path, "chat", EDGESPEC_CACHE=str(own_cache))
+    child.expect("what you type is kept in .*chat_history until `edgespec forget`; --no-history keeps nothing")
+    child.expect(">\x08")
+    type_in(child, "/stats")
+    child.expect(">\x08")
+    child.sendcontrol("d")
+    child.expect(pexpect.EOF)
+    assert "/stats" in (own_cache / "chat_history").read_text()
+    assert run("forget").stderr == "1 file deleted\n"
+    assert not (own_cache / "chat_history").exists()
+    assert run("forget").stderr == "nothing was kept\n"

@@ -324,7 +324,7 @@ def test_layers_that_are_asked_for_are_honoured_or_refused() -> None:
     assert chosen(20) == (20, 0), "the target's come first then, and the draft has no room"
     assert chosen(None, 0) == (21, 0)
     assert chosen(10, 99) == (10, ALL)
-    with pytest.raises(OptionError, match=r"33 layers on the GPU take 8.\d\d GB, and 6.02 are free there; 21 fit"):
+    with pytest.raises(OptionError, match=r"33 layers on the GPU take 8.\d\d GB, and 6.02 GB are free there; 21 fit"):
         chosen(ALL)
     with pytest.raises(OptionError, match="give fewer --gpu-layers"):
         chosen(20, ALL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -63,7 +64,7 @@ def test_what_is_less_than_hoped_for_is_said(
     said = f"The context is {device.context} tokens, for memory has room for no more; --ctx N insists on N.\n"
     assert capsys.readouterr().err == said
     assert fitted(target, draft, Device(2048), anywhere=True).context == 2048
-    assert "The model does not fit: 0.00 GB of memory are lacking" in capsys.readouterr().err
+    assert "The model does not fit: 4.2 MB of memory are lacking" in capsys.readouterr().err
     having(1000 * MB, [400 * MB + 45 * MB])
     device = fitted(target, draft, Device(), anywhere=True)
     assert device.draft_gpu_layers == -1
@@ -108,17 +109,17 @@ def test_plans_in_words(demo: dict[str, Path], having: Callable[..., None]) -> N
         return "\n".join(planned(target, draft, fit.Asked(context)))
 
     having(1000 * MB)
-    assert words().endswith("= 0.07 GB; free are 1.05: it fits")
+    assert words().endswith("= 66.5 MB; free are 1.05 GB: it fits")
     having(200 * MB + 50_000_000)
-    assert "it does not fit\nto do: 0.0" in words()
+    assert re.search(r"it does not fit\nto do: \d+\.\d [kM]B are", words())
     assert "memory: it does not fit: a context of 1000000 tokens takes" in words(1_000_000)
     having(200 * MB + 62_000_000)
     assert "context: 1" in words()
     having(1000 * MB, [445 * MB])
-    assert "and 0.47 on GPUs: it fits\nGPU: 1 of 5 layers of the target, all layers of the draft" in words()
+    assert "and 466.6 MB on GPUs: it fits\nGPU: 1 of 5 layers of the target, all layers of the draft" in words()
     target = replace(target, sizes=replace(target.sizes, cache=None, layers=()))
-    said = "memory: weights 0.02 GB, and a cache for 2048 tokens, not known yet; free are 1.05, and 0.47 on GPUs: "
-    assert words() == f"{said}its weights fit"
+    said = "memory: weights 18.3 MB, and a cache for 2048 tokens, not known yet; free are 1.05 GB, and 466.6 MB on GPUs"
+    assert words() == f"{said}: its weights fit"
 
 
 def test_what_a_pair_promises() -> None:
@@ -147,6 +148,8 @@ def test_what_memory_cannot_hold_is_told_before_it_is_fetched(
     room = 800 * MB
     target, draft = Source("a/b", "t.gguf", "", room - 5), Source("a/c", "d.gguf", "", 5)
     assert pulling.fetched(target, draft) == (tmp_path / "t.gguf", tmp_path / "d.gguf")
-    assert capsys.readouterr().err == "Not here yet, so it is fetched, 0.84 GB: a/b t.gguf and a/c d.gguf\n"
+    assert capsys.readouterr().err == (
+        f"Not here yet, so it is fetched into {tmp_path}, 838.9 MB: a/b t.gguf and a/c d.gguf\n"
+    )
     pulling.fetched(target, replace(draft, size=6))
-    assert "Its 0.84 GB are more than the 0.84 GB of memory that are free" in capsys.readouterr().err
+    assert "Its 838.9 MB are more than the 838.9 MB of memory that are free" in capsys.readouterr().err

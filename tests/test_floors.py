@@ -16,7 +16,7 @@ HOUSE = Path(edgespec.__file__).parent
 
 #: From the ground up. Modules of one floor do not import each other.
 FLOORS = [
-    {"errors", "types", "automaton", "amx"},
+    {"errors", "types", "automaton", "amx", "leftovers", "regular"},
     {"values"},
     {"baseline", "sampling", "llamacpp", "cache", "branches", "machine", "pairfile", "header", "tokens"},
     {"verify", "backends", "text", "stats", "sandbox"},
@@ -33,7 +33,7 @@ FLOORS = [
     {"check", "worth"},
 ]
 #: Neighbours: the runtime imports none of them.
-NEIGHBOURS = {"bench", "cli", "converters", "models", "terminal"}
+NEIGHBOURS = {"__main__", "bench", "cli", "converters", "models", "terminal"}
 ENGINES = ["llama_cpp", "onnxruntime", "gguf", "tokenizers", "sentencepiece", "huggingface_hub", "torch"]
 
 

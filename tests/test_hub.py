@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -380,3 +381,165 @@ def test_names_of_repositories() -> None:
     assert split_name("org/name-1.5:Q8_0") == ("org/name-1.5", "Q8_0")
     for other in ("name", "org/model.gguf", "a/b/c", "/org/name", "./name", "~/x", "org/", ""):
         assert split_name(other) is None
+
+
+# --- what a hostile hub states
+
+LONG = "a" * 300
+CASES = [
+    "../../../../outside",
+    "../../outside",
+    "{outside}",
+    "C:outside",
+    "..\\..\\outside",
+    "nul",
+    "x\0y",
+    LONG,
+    "0" * 39,
+    "0" * 63 + "g",
+    "A" * 64,
+    "0" * 40 + "\n",
+    "",
+]
+
+
+def everything_in(folder: Path) -> dict[str, bytes | None]:
+    """All that lies below, and its content."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
+        if ".locks" not in path.parts
+    }
+
+
+def links(monkeypatch: pytest.MonkeyPatch, *, allowed: bool) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_SYMLINKS", not allowed, raising=False)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+@pytest.mark.parametrize("text", CASES)
+def test_a_digest_that_is_none_is_no_path(
+    hub: Hub, stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, allowed: bool
+) -> None:
+    """A file outside the cache was overwritten; where there are no links, deleted."""
+    links(monkeypatch, allowed=allowed)
+    victims = [tmp_path / "outside", hub.cache / "outside"]
+    hub.cache.mkdir()
+    for victim in victims:
+        victim.write_bytes(MODEL[: len(MODEL) // 2])
+    before = everything_in(tmp_path)
+    stand_in.digest = text.format(outside=tmp_path / "outside") or "."
+    for name in (NAME, "README.md"):
+        with pytest.raises(HubError, match="neither SHA-256 nor git's; check HF_ENDPOINT") as raised:
+            hub.pull(REPO, named(name))
+        assert str(raised.value).isprintable()
+    assert everything_in(tmp_path) == before
+    assert stand_in.gets(NAME) == []
+
+
+@pytest.mark.parametrize("text", [*CASES, None, 7, COMMIT[:12], COMMIT + "/../../x", COMMIT.upper()])
+def test_a_commit_that_is_none_is_no_path(hub: Hub, stand_in: StandIn, tmp_path: Path, text: object) -> None:
+    stand_in.commit = text.format(outside=tmp_path / "outside") if isinstance(text, str) else text
+    before = everything_in(tmp_path)
+    with pytest.raises(HubError, match=r"answered for org/small-GGUF what no hub says .the commit") as raised:
+        hub.pull(REPO, gguf())
+    assert str(raised.value).isprintable()
+    assert everything_in(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../outside-Q4_K_M.gguf",
+        "x/../../outside-Q4_K_M.gguf",
+        "/outside-Q4_K_M.gguf",
+        "//outside-Q4_K_M.gguf",
+        "./outside-Q4_K_M.gguf",
+        "x//outside-Q4_K_M.gguf",
+        "C:outside-Q4_K_M.gguf",
+        "C:/outside-Q4_K_M.gguf",
+        "..\\outside-Q4_K_M.gguf",
+        "x\0-Q4_K_M.gguf",
+        "\x1b]0;title\x07-Q4_K_M.gguf",
+        "\u202e-Q4_K_M.gguf",
+        "\ud800-Q4_K_M.gguf",
+        "x/aux.Q4_K_M.gguf",
+        "con/x-Q4_K_M.gguf",
+        ".. /x-Q4_K_M.gguf",
+        LONG + "-Q4_K_M.gguf",
+        "x/" * 600 + "x-Q4_K_M.gguf",
+        "é" * 150 + "-Q4_K_M.gguf",
+    ],
+)
+def test_a_name_that_is_no_path_in_a_repository_is_not_there(
+    hub: Hub, stand_in: StandIn, tmp_path: Path, name: str
+) -> None:
+    stand_in.names = {NAME: name}
+    before = everything_in(tmp_path)
+    assert sorted(file.name for file in hub.listing(REPO).files) == sorted(set(FILES) - {NAME})
+    for choose in (gguf("q4_k_m"), named(name)):
+        with pytest.raises(HubError, match="has no "):
+            hub.pull(REPO, choose)
+    assert everything_in(tmp_path).keys() - before.keys() <= {"hub"}
+
+
+def test_names_that_are_odd_and_harmless_are_kept(hub: Hub, stand_in: StandIn) -> None:
+    stand_in.repos[REPO] = {"sub/.hidden/größe 1+2-Q4_K_M.gguf": MODEL, "auxiliary.json": b"{}", "a..b": b"x"}
+    for name, content in stand_in.repos[REPO].items():
+        if name != "sub/.hidden/größe 1+2-Q4_K_M.gguf":
+            assert hub.pull(REPO, named(name)).paths[0].read_bytes() == content
+    assert {file.name for file in hub.listing(REPO).files} == set(stand_in.repos[REPO])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[]",
+        b"1",
+        b"{}",
+        b'{"id": "o/r", "sha": "%s", "siblings": [{}]}' % COMMIT.encode(),
+        b'{"id": "o/r", "sha": "%s", "siblings": 5}' % COMMIT.encode(),
+        b'{"id": "o/r", "sha": "%s", "siblings": [{"rfilename": "x", "size": "big"}]}' % COMMIT.encode(),
+        b'{"id": "o/r", "sha": "%s", "siblings": [{"rfilename": "x", "size": -1}]}' % COMMIT.encode(),
+        b'{"id": "o/r", "sha": "%s", "siblings": [{"rfilename": "x", "lfs": {"size": 1}}]}' % COMMIT.encode(),
+        b'{"id": "o/r", "sha": "%s", "siblings": [{"rfilename": "x", "lfs": 5}]}' % COMMIT.encode(),
+    ],
+)
+def test_a_listing_that_is_malformed_is_one_line(hub: Hub, stand_in: StandIn, body: bytes) -> None:
+    stand_in.on_list = Fault(body=body)
+    with pytest.raises(HubError, match="what no hub says"):
+        hub.pull(REPO, gguf())
+
+
+@pytest.mark.parametrize("revision", ["../../x", "/x", "a\0b", "", ".", "x/../y"])
+def test_a_revision_that_is_no_name_is_not_asked_for(hub: Hub, stand_in: StandIn, revision: str) -> None:
+    with pytest.raises(HubError, match="is no branch, tag or commit"):
+        hub.pull(REPO, gguf(), revision=revision)
+    assert stand_in.asked == []
+
+
+def test_where_links_are_not_allowed_the_content_has_the_name(
+    hub: Hub, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    links(monkeypatch, allowed=False)
+    (path,) = hub.pull(REPO, gguf()).paths
+    assert path.read_bytes() == MODEL
+    assert not path.is_symlink()
+    assert leftovers(hub) == []
+    assert hub.pull(REPO, gguf()).paths == (path,)
+    assert hub.find(REPO, gguf()) is not None
+    assert stand_in.gets(NAME) == [""]
+    assert [name for name in everything_in(hub.cache) if "edgespec-" in name] == []
+
+
+def test_what_an_interrupted_pull_left_is_swept_after_a_month(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    blobs = hub.cache / "models--org--other" / "blobs"
+    blobs.mkdir(parents=True)
+    for name in ("a" * 64 + ".edgespec-part", "b" * 64):
+        (blobs / name).write_bytes(b"x")
+    now = time.time
+    for days, left in ((29, 2), (31, 1)):
+        monkeypatch.setattr(time, "time", lambda days=days: now() + days * 86400)
+        hub.pull(REPO, gguf())
+        assert len(list(blobs.iterdir())) == left
+    assert (blobs / ("b" * 64)).exists()

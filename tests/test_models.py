@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -164,6 +165,14 @@ def test_the_address_of_a_page_names_its_repository_or_file(start: str, monkeypa
     for kind in ("blob", "resolve"):
         found = finding.named(f"{start}some/repo/{kind}/main/part%201/x-q8_0.gguf?download=true")
         assert found == finding.Named(finding.Source("some/repo", "part 1/x-q8_0.gguf"))
+    for text in (f"{start}some/repo:q8_0", "hf.co/some/repo:q8_0", "huggingface.co/some/repo:q8_0"):
+        assert finding.named(text) == finding.Named(finding.Source("some/repo", quantization="q8_0"))
+    for text in ("hf.co/some/repo", "127.0.0.1:8000/some/repo/", "huggingface.co/some/repo/tree/main"):
+        assert finding.named(text) == finding.Named(finding.Source("some/repo"))
+    found = finding.named("hf.co/some/repo/blob/main/x-q8_0.gguf")
+    assert found == finding.Named(finding.Source("some/repo", "x-q8_0.gguf"))
+    for path in ("models/some/repo", "git.example/some/repo", "hf.co/some"):
+        assert finding.named(path) in (None, finding.Named(finding.Source("hf.co/some"))), path
     entry = registry.entries()["qwen3-14b"]
     assert getattr(finding.named(start + entry.target.repo), "entry", None) == entry
     with pytest.raises(OptionError, match="of the revision v2; `edgespec models pull some/repo --revision v2` has it"):
@@ -208,18 +217,54 @@ def test_a_name_is_fetched_and_chatted_with(env: dict[str, str], stand_in: Stand
     asked = ("chat", "tiny", "-p", "I need a train.", "--temp", "0", "--max-tokens", "8", "--k", "2", "--json")
     first = run(env, *asked)
     assert first.returncode == 0, first.stderr
-    assert "Not here yet, so it is fetched, 0.02 GB: org/tiny-GGUF tiny-Q8_0.gguf and org/tinier-GGUF" in first.stderr
+    assert (
+        f"Not here yet, so it is fetched into {env['HF_HOME']}/hub, 19.6 MB: org/tiny-GGUF tiny-Q8_0.gguf"
+        in first.stderr
+    )
     assert '"model"' in first.stdout, "the draft of the registry drafts"
     before = len(stand_in.asked)
     again = run({**env, "HF_HUB_OFFLINE": "1"}, *asked)
     assert (again.returncode, again.stderr) == (0, "")
     assert len(stand_in.asked) == before, "what is here asks nobody"
     listed = run(env, "models", "list").stdout
-    assert next(line for line in listed.splitlines() if line.startswith("tiny ")).split()[2] == "yes"
+    assert next(line for line in listed.splitlines() if line.startswith("tiny ")).split()[1:4] == [
+        "19.6",
+        "MB",
+        "yes",
+    ]
     shown = run(env, "models", "show", "tiny", "--ctx", "2048").stdout
     assert "licence mit" in shown
     assert "for 2048 tokens" in shown
     assert "it fits" in shown
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals need a Unix")
+def test_on_a_terminal_it_is_asked_before_anything_is_fetched(env: dict[str, str], stand_in: StandIn) -> None:
+    pexpect = pytest.importorskip("pexpect")
+
+    def asked(answer: str, *arguments: str) -> tuple[str, int]:
+        child = pexpect.spawn(EDGESPEC, list(arguments), env=env, dimensions=(50, 300), encoding="utf-8", timeout=60)
+        if answer:
+            child.expect(r"Fetch it\? \[Y/n\]: ")
+            child.send(f"{answer}\r")
+        child.expect(pexpect.EOF)
+        child.close()
+        return child.before, child.exitstatus
+
+    hub = Path(env["HF_HOME"], "hub")
+    before = len(stand_in.gets("tiny-Q8_0.gguf"))
+    said, status = asked("n", "chat", "tiny", "-p", "x")
+    assert status == 1
+    assert "Error: nothing was fetched; name a model that is here" in said
+    assert not list(hub.rglob("*.gguf"))
+    source = "org/model"
+    stand_in.repos[source] = {"config.json": b"{}", "model.safetensors": b"x" * 2000}
+    assert "nothing was fetched" in asked("n", "convert", source, "--out", str(hub.parent / "a.gguf"))[0]
+    assert len(stand_in.gets("tiny-Q8_0.gguf")) == before
+    wanted = ("chat", "org/tinier-GGUF", "--draft", "none", "-p", "x", "--k", "0", "--max-tokens", "1")
+    assert asked("", *wanted, "--yes")[1] == 0
+    assert [path.name for path in hub.rglob("*.gguf")] == ["tinier-Q8_0.gguf"]
+    assert asked("", *wanted)[1] == 0, "what is here is not asked for"
 
 
 def test_half_a_file_is_never_opened(env: dict[str, str], tmp_path: Path) -> None:
@@ -246,8 +291,9 @@ def test_half_a_file_is_never_opened(env: dict[str, str], tmp_path: Path) -> Non
 def test_what_is_not_here_is_listed_and_shown(env: dict[str, str]) -> None:
     listed = run(env, "models", "list")
     assert listed.returncode == 0, listed.stderr
-    assert next(line for line in listed.stdout.splitlines() if line.startswith("qwen3-8b ")).split()[1:3] == [
+    assert next(line for line in listed.stdout.splitlines() if line.startswith("qwen3-8b ")).split()[1:4] == [
         "5.67",
+        "GB",
         "-",
     ]
     assert "models.toml" in listed.stdout
@@ -263,7 +309,7 @@ def test_a_draft_that_is_not_to_be_had_is_left_out(env: dict[str, str]) -> None:
     assert chat.returncode == 0, chat.stderr
     assert "The draft model is left out: org/gone-GGUF is not at http" in chat.stderr
     listed = run(env, "models", "list").stdout
-    assert next(line for line in listed.splitlines() if line.startswith("tiny ")).split()[2:4] == ["in", "part"]
+    assert next(line for line in listed.splitlines() if line.startswith("tiny ")).split()[3:5] == ["in", "part"]
 
 
 def test_a_repository_brings_a_draft_of_its_family(env: dict[str, str], stand_in: StandIn, tmp_path: Path) -> None:
@@ -272,8 +318,8 @@ def test_a_repository_brings_a_draft_of_its_family(env: dict[str, str], stand_in
         env |= {"HF_ENDPOINT": hub.endpoint}
         shown = run(env, "models", "show", "a/Talk-7B-GGUF", "--ctx", "1000")
         assert shown.returncode == 0, shown.stderr
-        assert "target  a/Talk-7B-GGUF t-Q4_K_M.gguf  0.03 GB  not here" in shown.stdout
-        assert "weights 0.03 + cache 0.00 for 1000 tokens + buffers" in shown.stdout
+        assert "target  a/Talk-7B-GGUF t-Q4_K_M.gguf  25.7 MB  not here" in shown.stdout
+        assert re.search(r"weights 25\.7 MB \+ cache \d+\.\d MB for 1000 tokens \+ buffers \d+\.\d MB = ", shown.stdout)
         assert "to fetch it: edgespec models pull a/Talk-7B-GGUF" in shown.stdout
         paired = run(env, "models", "pair", "a/Talk-7B-GGUF")
         assert "draft   a/Talk-0.5B-GGUF d-Q4_K_M.gguf" in paired.stdout, paired.stderr
@@ -303,7 +349,7 @@ def test_a_repository_brings_a_draft_of_its_family(env: dict[str, str], stand_in
         assert first.returncode == 0, first.stderr
         lines = first.stderr.splitlines()
         assert "The draft model is a/Talk-0.5B-GGUF, of the family talk, found on the hub; --draft none" in lines[0]
-        assert lines[1].startswith("Not here yet, so it is fetched, 0.03 GB: a/Talk-7B-GGUF t-Q4_K_M.gguf and a/Talk-0")
+        assert lines[1].endswith(", 28.3 MB: a/Talk-7B-GGUF t-Q4_K_M.gguf and a/Talk-0.5B-GGUF d-Q4_K_M.gguf")
         assert '"model"' in first.stdout
         assert hub.searches == searches + 2, "one of them in vain"
         before = len(hub.asked)
@@ -312,8 +358,8 @@ def test_a_repository_brings_a_draft_of_its_family(env: dict[str, str], stand_in
         assert '"model"' in again.stdout, "what was found once is found here"
         assert len(hub.asked) == before
         listed = run(env, "models", "list").stdout
-        assert "  0.03 GB  a/Talk-7B-GGUF  t-Q4_K_M.gguf" in listed
-        assert "  0.00 GB  a/Talk-0.5B-GGUF  d-Q4_K_M.gguf" in listed
+        assert "   25.7 MB  a/Talk-7B-GGUF  t-Q4_K_M.gguf" in listed
+        assert "    2.5 MB  a/Talk-0.5B-GGUF  d-Q4_K_M.gguf" in listed
 
 
 def test_pull_takes_a_quantization_and_a_revision(env: dict[str, str], stand_in: StandIn) -> None:

@@ -59,6 +59,36 @@ def test_the_editable_install_finds_all_four_names() -> None:
     assert run(code).strip().endswith("cli.py")
 
 
+@pytest.mark.parametrize("folder", ["a clone", "anywhere"])
+def test_python_finds_all_four_names_in_a_clone_too(folder: str, tmp_path: Path) -> None:
+    """Started in a clone it finds the clone's `edgespec` first, which has no `models` in it; the finder of an
+    editable install is taken away, for it hid that."""
+    code = "import edgespec.cli, edgespec.converters, edgespec.models; from edgespec import cli, converters, models; "
+    code += "print(cli.__file__, converters.__file__, models.__file__, models.demo().target, sep='\\n')"
+    within = folder == "a clone"
+    if within and not (ROOT / "cli.py").exists():
+        pytest.skip("these tests lie beside an install")
+    finder = "import sys; sys.meta_path = [each for each in sys.meta_path if 'editable' not in repr(each).lower()]; "
+    done = subprocess.run(
+        [sys.executable, "-c", finder * within + code],
+        cwd=ROOT if within else tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = [Path(line) for line in done.stdout.splitlines()]
+    assert all(path.is_file() for path in found)
+    assert not within or all(path.is_relative_to(ROOT) for path in found)
+
+
+def test_python_dash_m_is_the_command(tmp_path: Path) -> None:
+    for folder in (tmp_path, ROOT):
+        done = subprocess.run(
+            [sys.executable, "-m", "edgespec", "--version"], cwd=folder, capture_output=True, text=True, check=True
+        )
+        assert metadata.version("edgespec") in done.stdout
+
+
 def test_data_files_are_found_where_the_package_is() -> None:
     assert (resources.files("edgespec") / "check_prompts.jsonl").is_file()
     assert (resources.files("edgespec.models") / "demo" / "target.gguf").is_file()

@@ -24,6 +24,7 @@ from edgespec.converters import again, convert, pair, quantize
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.likeness import Likeness
 from edgespec.errors import ConversionError, Interrupted, ModelFileError, OptionError
+from edgespec.models.sizes import amount
 from edgespec.terminal import options, pairing
 from edgespec.terminal.findings import Findings, Made
 from edgespec.terminal.options import Pairing
@@ -298,7 +299,7 @@ def make(source: Path, tmp_path: Path, prompts: Path) -> Callable[..., bool]:
     def made(
         *, target: Path = source, draft: Path = source, fmt: str = "gguf", force: bool = False, **given: Any
     ) -> bool:
-        asked = Pairing((target, draft), given.get("draft_quant"), given.get("prompts", prompts), 12, True)
+        asked = Pairing((target, draft), given.get("draft_quant"), given.get("prompts", prompts), 12, True, False)
         return pairing.make(asked, given.get("out", tmp_path / "pair"), fmt, given.get("quant"), force=force)
 
     return made
@@ -324,11 +325,11 @@ def test_a_pair_is_made_and_opens(
     assert "template: the same" in told
     assert any(re.fullmatch(r"vocabulary: the same \d+ tokens", line) for line in told)
     assert any("the draft has 100% of the target's; a tenth pays most" in line for line in told)
-    assert said[0] == f"target  {out / files[0]}  {size / 1e6:.1f} MB  {quantization}"
+    assert said[0] == f"target  {out / files[0]}  {amount(size)}  {quantization}"
     assert said[2].startswith("acceptance by depth: 100%")
     assert said[3].startswith("speedup expected at the prices of this machine: ")
     assert said[4] == "check: 2 of 2 prompts: 2 identical, 0 near ties, 0 different"
-    assert re.fullmatch(r"memory: \d\.\d\d GB.* with a context of 512 tokens; it fits", said[5])
+    assert re.fullmatch(r"memory: \d+\.\d+ [MG]B.* with a context of 512 tokens; it fits", said[5])
     assert said[-1] == f"edgespec chat {out}"
     kept = json.loads((out / "pair.json").read_text())
     assert [kept["target"], kept["draft"]] == files
@@ -454,6 +455,7 @@ def test_another_conversion_at_work_is_refused(make: Callable[..., bool], tmp_pa
 import sys
 from pathlib import Path
 from edgespec.converters import pair
+from edgespec.models.sizes import amount
 with pair.held(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -157,7 +157,7 @@ def test_without_the_usual_the_largest_sensible_one_and_none_too_large() -> None
     listing = Listing("o/x", "c", (Remote("x-F16.gguf", 160), Remote("x-Q8_0.gguf", 80), Remote("x-Q6_K.gguf", 60)))
     assert gguf()(listing)[0].name == "x-Q8_0.gguf"
     assert gguf(room=70)(listing)[0].name == "x-Q6_K.gguf"
-    with pytest.raises(HubError, match=r"nothing of o/x fits into 0\.00 GB of memory: x-Q6_K.gguf has"):
+    with pytest.raises(HubError, match=r"nothing of o/x fits into 0\.1 kB of memory: x-Q6_K.gguf has"):
         gguf(room=59)(listing)
     assert gguf("f16", room=1)(listing)[0].name == "x-F16.gguf", "what is named is honoured"
     odd = Listing("o/x", "c", (Remote("x-TQ1.gguf", 9), Remote("x-TQ2.gguf", 8)))

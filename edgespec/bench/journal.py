@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import EdgespecError, OptionError
+from ..regular import regular
 from ..values import shown
 from .records import Answer
 
@@ -35,7 +36,7 @@ class Journal:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             # Without a buffer: what could not be written must not be tried again when the file is closed.
-            self._file: IO[bytes] = path.open("r+b" if held else "wb", buffering=0)
+            self._file: IO[bytes] = regular(path).open("r+b" if held else "wb", buffering=0)
             self._file.truncate(held)
             self._file.seek(held)
             if not held:

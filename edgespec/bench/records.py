@@ -143,13 +143,13 @@ _depths = _rows(Depth, _count, _count)
 _FORM: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("question", "category", "contender", "text", "digest"), _text),
     **dict.fromkeys(("turn", "prompt", "tokens"), _count),
-    **dict.fromkeys(("seconds", "prompt_seconds"), _number),
+    "seconds": _number,
     "replayed": lambda value: instance("replayed", value, bool),
     "bursts": _rows(Burst, _number, _count),
     "passes": _rows(Pass, _count, _count, _count, _number),
     "depths": lambda found: {_text(name): _depths(rows) for name, rows in found.items()},
     "strip": _rows(Stretch, _text, _text),
-    "joules": lambda value: None if value is None else _number(value),
+    **dict.fromkeys(("prompt_seconds", "joules"), lambda value: None if value is None else _number(value)),
 }
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OptionError
+from ..regular import regular
 from .records import Problem
 
 #: Spec-Bench counts the eight categories of MT-bench as one.
@@ -111,7 +112,7 @@ def _folder() -> Any:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text("utf-8")
+        return regular(path).read_text("utf-8")
     except FileNotFoundError:
         known = ", ".join(bundled())
         raise OptionError(f"no suite {path}; give a file in the form of Spec-Bench, or one of {known}") from None

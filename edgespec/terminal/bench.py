@@ -93,7 +93,7 @@ class Bench:
         return path
 
     def _workshop(self, tell: Tell) -> own.Workshop:
-        target, draft = files(self.machine.model, self.machine.draft, self.machine.ctx)
+        target, draft = files(self.machine.model, self.machine.draft, self.machine.ctx, yes=self.machine.yes)
         device = self.machine.fitted(target, draft)
         device = replace(device, threads=device.threads or physical_cores())
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +18,10 @@ from ..stats import Stats
 from ..template import Message
 from . import background
 from .explain import explained
-from .show import Drafts, Plain, figures
+from .history import opened
+from .keyboard import unechoed
+from .show import Drafts, Plain, figures, printable
+from .wrapping import Wrapping
 
 _HELP = """\
 /help           this list
@@ -26,7 +30,8 @@ _HELP = """\
 /stats          the figures of the last answer; /stats on or off shows them after every one
 /drafts         mark accepted and rejected draft tokens, or stop doing so; on or off
 /exit           leave (Ctrl-D does too)
-Enter sends; Alt-Enter begins a new line. Ctrl-C stops the answer and keeps the conversation."""
+Enter sends; Alt-Enter begins a new line. Ctrl-C stops the answer and keeps the conversation. Ctrl-Z puts the chat
+aside until `fg`. What is typed during an answer shows up at the next prompt."""
 _COMMAND = re.compile(r"/[A-Za-z]+")
 COMMANDS = ("/help", "/reset", "/system", "/stats", "/drafts", "/exit")
 
@@ -39,9 +44,11 @@ class Chat:
     sampling: Sampling
     max_tokens: int | None = None
     system: str = ""
+    stop: Sequence[str] = ()
     drafts: bool = False
     stats: bool = False
     colour: bool = True
+    columns: Callable[[], int] = lambda: 0  #: of the terminal; 0 where answers go elsewhere
     out: Callable[[str], None] = lambda text: click.echo(text, nl=False)
     note: Callable[[str], None] = lambda text: click.echo(click.style(text, dim=True), err=True)
     turns: list[Message] = field(default_factory=list)
@@ -66,23 +73,33 @@ class Chat:
         show = Drafts(self.runtime, colour=self.colour) if self.drafts else Plain()
         said: list[str] = []
         left_out = 0
-        events = self.runtime.chat(messages, self.sampling, max_tokens=self.max_tokens)
-        for event in background.stream(events, self.runtime.cancel):
-            match event:
-                case Started(dropped=left_out) if left_out:
-                    self.note(f"(the context is full: the oldest {left_out} messages were left out)")
-                case Text():
-                    said.append(event.text)
-                    self.out(show(event))
-                case Finished():
-                    finished = event
-        self.out("\n")
+        events = self.runtime.chat(messages, self.sampling, max_tokens=self.max_tokens, stop=self.stop)
+        with unechoed(), self._wrapped() as out:
+            for event in background.stream(events, self.runtime.cancel):
+                match event:
+                    case Started(dropped=left_out) if left_out:
+                        self.note(f"(the context is full: the oldest {left_out} messages were left out)")
+                    case Text():
+                        said.append(event.text)
+                        out(show(event))
+                    case Finished():
+                        finished = event
+            out("\n")
         del self.turns[:left_out]  # the context will not hold them again
         if said:  # stopped before the first word, it was never asked
             self.turns += [{"role": "user", "content": text}, {"role": "assistant", "content": "".join(said)}]
         self.last = finished.stats
         self._remark(finished)
         return finished
+
+    @contextmanager
+    def _wrapped(self) -> Iterator[Wrapping]:
+        """Where the answer goes; nothing of it is held back any more when the block ends."""
+        out = Wrapping(self.out, self.columns)
+        try:
+            yield out
+        finally:
+            out.flush()
 
     def _preamble(self) -> list[Message]:
         return [{"role": "system", "content": self.system}] if self.system else []
@@ -105,7 +122,7 @@ class Chat:
         try:
             self.answer(text)
         except EdgespecError as error:
-            self.note(f"Error: {error}")
+            self.note(f"Error: {printable(str(error))}")
 
     def _obey(self, command: str, rest: str) -> None:
         match command:
@@ -132,7 +149,8 @@ class Chat:
 
 
 def converse(chat: Chat, history: Path | None) -> None:
-    """Read lines from the terminal until the user leaves; what they type is remembered in `history`."""
+    """Read lines from the terminal until the user leaves; what they type is kept in the file `history`, if there is
+    one."""
     for line in _lines(history):
         if not chat.enter(line):
             return
@@ -141,7 +159,6 @@ def converse(chat: Chat, history: Path | None) -> None:
 def _lines(history: Path | None) -> Iterable[str]:
     from prompt_toolkit import PromptSession  # noqa: PLC0415 - a tenth of a second that only this needs
     from prompt_toolkit.completion import WordCompleter  # noqa: PLC0415
-    from prompt_toolkit.history import FileHistory, InMemoryHistory  # noqa: PLC0415
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent  # noqa: PLC0415
 
     keys = KeyBindings()
@@ -151,9 +168,10 @@ def _lines(history: Path | None) -> Iterable[str]:
         event.current_buffer.insert_text("\n")
 
     session: PromptSession[str] = PromptSession(
-        history=FileHistory(str(history)) if history else InMemoryHistory(),
+        history=opened(history),
         completer=WordCompleter(list(COMMANDS), sentence=True),
         complete_while_typing=False,
+        enable_suspend=True,
         key_bindings=keys,
         prompt_continuation="  ",
     )

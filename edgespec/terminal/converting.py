@@ -13,6 +13,7 @@ from edgespec.converters.again import Again
 
 from ..cache import cache_folder
 from ..errors import ConversionError
+from ..leftovers import sweep
 from .progress import progress
 
 
@@ -52,6 +53,7 @@ def of_checkpoint(folder: Path) -> Path:
         )
         try:
             output.parent.mkdir(parents=True, exist_ok=True)
+            sweep(output.parent.glob("*.*-????????.part"))  # of other checkpoints, too: the folder is ours
         except OSError as error:
             raise ConversionError(
                 f"{output.parent} cannot be written: {error.strerror}; EDGESPEC_CACHE moves it"

@@ -11,6 +11,7 @@ from typing import Any
 
 from edgespec.converters.likeness import Likeness
 from edgespec.models import fit
+from edgespec.models.sizes import amount
 
 from ..tuning import plausible
 from ..worth import ENOUGH, Worth
@@ -73,7 +74,7 @@ class Findings:
     def lines(self) -> Iterator[str]:
         """What was made and measured, and what to do better."""
         for each in self.made:
-            yield f"{each.role:6}  {each.output}  {size(each.output) / 1e6:.1f} MB  {each.quantization}"
+            yield f"{each.role:6}  {each.output}  {amount(size(each.output))}  {each.quantization}"
         yield f"acceptance by depth: {self._acceptance()}"
         yield self._speedup()
         yield f"check: {self.report.text().splitlines()[-1]}"
@@ -188,7 +189,7 @@ class Findings:
             return "memory: unknown"
         but = "" if plan.cache is not None else " and a cache of unknown size"
         verdict = "it fits" if plan.fits else "more than is free now: take a coarser quantization or smaller models"
-        return f"memory: {plan.needed / 1e9:.2f} GB{but} with a context of {plan.context} tokens; {verdict}"
+        return f"memory: {amount(plan.needed)}{but} with a context of {plan.context} tokens; {verdict}"
 
 
 def _texts(tokens: frozenset[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..backends import Device
-from ..errors import ModelError
+from ..errors import ModelError, OptionError
 
 if TYPE_CHECKING:
     from edgespec.models.fit import Plan
@@ -31,10 +31,22 @@ def fitted(target: Path, draft: Path | None, device: Device, *, anywhere: bool) 
     Raises:
         OptionError: what was asked for does not fit.
     """
+    _require_onnx(device.provider, [path for path in (target, draft) if path is not None])
     chosen, lines = _chosen(target, draft, device, anywhere=anywhere)
     for line in lines:
         click.echo(line, err=True)
     return chosen
+
+
+def _require_onnx(provider: str, paths: Sequence[Path]) -> None:
+    """OptionError where a provider of ONNX Runtime is asked for, and it runs none of the models."""
+    from edgespec.models.sizes import is_onnx  # noqa: PLC0415
+
+    if provider != Device().provider and not any(map(is_onnx, paths)):
+        raise OptionError(
+            f"--provider {provider} is for ONNX models, and llama.cpp runs {paths[0]}; --gpu-layers puts layers of a "
+            "GGUF file on a GPU"
+        )
 
 
 def _chosen(target: Path, draft: Path | None, device: Device, *, anywhere: bool) -> tuple[Device, list[str]]:
@@ -53,6 +65,8 @@ def _chosen(target: Path, draft: Path | None, device: Device, *, anywhere: bool)
 
 def _notices(plan: Plan, *, freely: bool, shortened: bool) -> Iterator[str]:
     """What a user should know of a plan before the model is slow, or forgets; what he asked for himself he knows."""
+    from edgespec.models.sizes import amount  # noqa: PLC0415
+
     if shortened:
         yield f"The context is {plan.context} tokens, for memory has room for no more; --ctx N insists on N."
     if freely and plan.gpu_layers >= 0:
@@ -60,6 +74,6 @@ def _notices(plan: Plan, *, freely: bool, shortened: bool) -> Iterator[str]:
         yield f"{count} on the GPU; the CPU runs the rest."
     if plan.lacking:
         yield (
-            f"The model does not fit: {plan.lacking / 1e9:.2f} GB of memory are lacking, so it may be very slow; one "
-            f"of {plan.largest / 1e9:.2f} GB would fit."
+            f"The model does not fit: {amount(plan.lacking)} of memory are lacking, so it may be very slow; one "
+            f"of {amount(plan.largest)} would fit."
         )

@@ -11,7 +11,7 @@ from edgespec.models.facts import Facts
 from edgespec.models.finding import TENTH
 from edgespec.models.hub import Hub
 from edgespec.models.memory import memory
-from edgespec.models.sizes import size_of
+from edgespec.models.sizes import amount, size_of
 
 from ..backends import Device, require_same_tokens
 from ..errors import HubError, OptionError, VocabularyMismatch
@@ -24,13 +24,13 @@ def listed() -> Iterator[str]:
     """The pairs that are known, whether they are here, and what else is."""
     known = registry.entries()
     width = max(map(len, known))
-    yield f"{'name':{width}}  {'GB':>6}  here     licence     needs"
+    yield f"{'name':{width}}  {'size':>8}  here     licence     needs"
     for name, entry in known.items():
         sources = [finding.Source.of(file) for file in (entry.target, entry.draft) if file is not None]
         here = [source.here() is not None for source in sources]
         state = "yes" if all(here) else "in part" if any(here) else "-"
-        yield f"{name:{width}}  {entry.size / 1e9:6.2f}  {state:7}  {entry.licence:10}  {entry.needs}"
-    if installed := [f"{size_of(path) / 1e9:6.2f} GB  {repo}  {path.name}" for repo, path in Hub().models()]:
+        yield f"{name:{width}}  {amount(entry.size):>8}  {state:7}  {entry.licence:10}  {entry.needs}"
+    if installed := [f"{amount(size_of(path)):>10}  {repo}  {path.name}" for repo, path in Hub().models()]:
         yield f"GGUF files in {Hub().cache}:"
         yield from installed
     demo = models.demo()
@@ -50,7 +50,7 @@ def shown(name: str, context: int) -> Iterator[str]:
     for what, each in (("target", target), ("draft", draft)):
         if each is not None:
             here = f"  {_where(each)}" if known is not None else ""
-            yield f"{what:6}  {each.name}  {each.size / 1e9:.2f} GB{here}"
+            yield f"{what:6}  {each.name}  {amount(each.size)}{here}"
     if known is None:
         yield from _measured(Path(name))
     elif known.entry:
@@ -84,16 +84,16 @@ def planned(target: Facts, draft: Facts | None, asked: fit.Asked) -> Iterator[st
         yield f"memory: it does not fit: {error}"
         return
     known = plan.cache is not None
-    rest = f"cache {(plan.cache or 0) / 1e9:.2f} for {plan.context} tokens + buffers {plan.buffers / 1e9:.2f}"
-    total = f" = {plan.needed / 1e9:.2f} GB" if known else f" GB, and a cache for {plan.context} tokens, not known yet"
-    gpus = f", and {sum(gpu.free for gpu in free.gpus) / 1e9:.2f} on GPUs" if free.gpus else ""
+    rest = f"cache {amount(plan.cache or 0)} for {plan.context} tokens + buffers {amount(plan.buffers)}"
+    total = f" = {amount(plan.needed)}" if known else f", and a cache for {plan.context} tokens, not known yet"
+    gpus = f", and {amount(sum(gpu.free for gpu in free.gpus))} on GPUs" if free.gpus else ""
     verdict = "it does not fit" if not plan.fits else "it fits" if known else "its weights fit"
-    weights = f"weights {plan.weights / 1e9:.2f}" + (f" + {rest}" if known else "")
-    yield f"memory: {weights}{total}; free are {free.free / 1e9:.2f}{gpus}: {verdict}"
+    weights = f"weights {amount(plan.weights)}" + (f" + {rest}" if known else "")
+    yield f"memory: {weights}{total}; free are {amount(free.free)}{gpus}: {verdict}"
     if not plan.fits:
         yield (
-            f"to do: {plan.lacking / 1e9:.2f} GB are lacking, so it would be very slow; close other programs, or take "
-            f"models of {plan.largest / 1e9:.2f} GB together: a coarser quantization, or fewer parameters"
+            f"to do: {amount(plan.lacking)} are lacking, so it would be very slow; close other programs, or take "
+            f"models of {amount(plan.largest)} together: a coarser quantization, or fewer parameters"
         )
     if plan.layers and free.gpus:
         yield f"GPU: {_layers(plan.gpu_layers, plan.layers)} of the target" + (
@@ -126,8 +126,8 @@ def paired(name: str, draft_name: str | None) -> Iterator[str]:
             f"no draft model for {name} is known, found here or on the hub; name one: edgespec models pair TARGET DRAFT"
         )
     for what, each in (("target", target), ("draft", draft)):
-        tokens = f"{each.tokens.size} tokens" if each.tokens is not None else "its head could not be read"
-        yield f"{what:6}  {each.name}  {each.size / 1e9:.2f} GB  {tokens}  {_where(each)}"
+        tokens = f"vocabulary of {each.tokens.size} tokens" if each.tokens is not None else "its head could not be read"
+        yield f"{what:6}  {each.name}  {amount(each.size)}  {tokens}  {_where(each)}"
     if why:
         yield f"found: {why}"
     same, text = _vocabularies(target, draft)
@@ -220,4 +220,4 @@ def _sizes(target: int, draft: int) -> str:
     text = f"size: the draft has {share:.0%} of the target's bytes"
     if share <= 1 / TENTH:
         return f"{text}; good"
-    return f"{text}; a tenth pays most: one of at most {target / TENTH / 1e9:.2f} GB, by fewer parameters or fewer bits"
+    return f"{text}; a tenth pays most: one of at most {amount(target / TENTH)}, by fewer parameters or fewer bits"

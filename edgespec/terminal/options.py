@@ -37,6 +37,7 @@ class Loading:
     provider: str
     backend: str
     remember: bool
+    yes: bool
 
     def open(self) -> Runtime:
         """Load, with a progress bar for what is measured once."""
@@ -48,7 +49,7 @@ class Loading:
         from . import background  # noqa: PLC0415
         from .fitting import fitted  # noqa: PLC0415
 
-        target, draft = files(self.model, self.draft, self.ctx)
+        target, draft = files(self.model, self.draft, self.ctx, yes=self.yes)
         names = tuple(name.strip() for name in self.drafter.split(",")) if self.drafter is not None else None
         named = self.draft != "auto" or (self.model is not None and at(self.model) is not None)
         speculation = Speculation(names, self._k(), self.verifier, named, self.remember)
@@ -99,6 +100,7 @@ class Pairing:
     prompts: Path | None
     max_tokens: int | None
     as_json: bool
+    yes: bool
 
     @property
     def asked(self) -> str:
@@ -124,6 +126,7 @@ class Machine:
     draft_gpu_layers: int | None
     provider: str
     backend: str
+    yes: bool
 
     def fitted(self, target: Path, draft: Path | None) -> Device:
         """Where they run, as far as it was asked for, and else what fits."""
@@ -178,21 +181,22 @@ def _device(given: Loading | Machine, exact: int = 0) -> Device:
     return Device(given.ctx, given.threads, layers, exact, given.provider, given.backend, own)
 
 
-def files(model: Path | None, draft: str, context: int = 0) -> tuple[Path, Path | None]:
+def files(model: Path | None, draft: str, context: int = 0, *, yes: bool = False) -> tuple[Path, Path | None]:
     """The target and the draft model that the options name: the demo pair without a model.
 
-    What is named and not here is fetched, and said first. A draft is looked for by its name beside the target, in the
-    registry, among the files that are here, and on the hub for a model that comes from there.
+    What is named and not here is fetched, announced and, unless `yes`, asked for first. A draft is looked for by its
+    name beside the target, in the registry, among the files that are here, and on the hub for a model that comes from
+    there.
     """
     from edgespec import models  # noqa: PLC0415
     from edgespec.models import finding  # noqa: PLC0415
 
-    from .pulling import fetched  # noqa: PLC0415
+    from .pulling import Fetching, fetched  # noqa: PLC0415
 
     known = finding.named(model.as_posix()) if model is not None else None
     wanted = (draft == "auto" and known and known.draft) or None
     if known is not None:
-        target, second = fetched(known.target, wanted, context=context, look=draft == "auto")
+        target, second = fetched(known.target, wanted, Fetching(context, draft == "auto", yes))
         found = models.Pair(target, second)
     else:
         found = models.demo() if model is None else models.with_draft(converted(model))
@@ -200,10 +204,24 @@ def files(model: Path | None, draft: str, context: int = 0) -> tuple[Path, Path 
         return found.target, None
     if draft != "auto":
         named = finding.named(draft)
-        return found.target, fetched(named.target)[0] if named is not None else converted(Path(draft))
+        second = fetched(named.target, how=Fetching(yes=yes))[0] if named is not None else converted(Path(draft))
+        _require_other(found.target, second)
+        return found.target, second
     if found.draft is None and model is not None:
         found = models.Pair(found.target, finding.local_draft(found.target))
     return found
+
+
+def _require_other(target: Path, draft: Path) -> None:
+    """OptionError where the draft model is the target: each of its guesses would cost a plain step."""
+    from ..errors import OptionError  # noqa: PLC0415
+
+    try:
+        same = target.samefile(draft)
+    except OSError:  # what is wrong with a path is told when it is opened
+        return
+    if same:
+        raise OptionError(f"--draft names the target itself, {draft}; name a smaller model of its family, or none")
 
 
 def converted(path: Path) -> Path:
@@ -260,6 +278,7 @@ _provider = click.option(
 _backend = click.option(
     "--backend", default="auto", metavar="NAME", help="Engine: llama or onnx [default: auto, by the file]"
 )
+_yes = click.option("-y", "--yes", is_flag=True, help="Fetch what is not here without asking")
 machine = gathered(
     Machine,
     "machine",
@@ -276,6 +295,7 @@ machine = gathered(
     _draft_gpu_layers,
     _provider,
     _backend,
+    _yes,
 )
 loading = gathered(
     Loading,
@@ -300,6 +320,7 @@ loading = gathered(
     click.option(
         "--remember", is_flag=True, help="Keep what is said and look it up in later chats; `edgespec forget` deletes it"
     ),
+    _yes,
 )
 pairing = gathered(
     Pairing,
@@ -311,6 +332,7 @@ pairing = gathered(
     ),
     click.option("--max-tokens", type=int, metavar="N", help="With --pair: tokens of each answer [default: 64]"),
     click.option("--json", "as_json", is_flag=True, help="With --pair: the figures as one JSON object"),
+    _yes,
 )
 choosing = gathered(
     Choosing,

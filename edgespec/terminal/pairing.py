@@ -30,7 +30,7 @@ from .findings import Findings, Made
 from .fitting import fitted
 from .options import Choosing, Pairing
 from .progress import progress
-from .pulling import checkpoint
+from .pulling import Fetching, checkpoint
 from .report import Report, parsed, read_prompts
 
 _TOKENS = 64  # of each answer
@@ -61,7 +61,7 @@ def make(pairing: Pairing, folder: Path, fmt: str, quant: str | None, *, force: 
     pair.check_folder(folder, force)
     order = _Order(folder, fmt, pairing.prompts, tokens, force)
     given = pairing.pair or ()
-    sources = [checkpoint(source) for source in given]
+    sources = [checkpoint(source, Fetching(yes=pairing.yes)) for source in given]
     likeness = Likeness.of(*map(Checkpoint.open, sources))
     made = [
         Made(role, str(source), here.name if here != source else "", pair.output(folder, role, fmt), name)

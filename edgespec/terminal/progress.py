@@ -16,6 +16,14 @@ def has_colour(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
+def columns() -> int:
+    """The width of the terminal that standard output goes to; 0 where it goes elsewhere."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout is not None else 0
+    except (OSError, ValueError):
+        return 0
+
+
 @contextmanager
 def progress(title: str) -> Iterator[Tell]:
     """Yields what to tell: what is being done, how much is done, of how much. Drawn at the first word, gone after."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,24 +17,43 @@ if TYPE_CHECKING:
     from edgespec.models.hub import Pulled
 
 
-def fetched(
-    target: Source, draft: Source | None = None, *, context: int = 0, look: bool = False
-) -> tuple[Path, Path | None]:
-    """The files of a target and its draft; what is not here is announced with its size, then fetched.
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    """How models are fetched.
 
-    Of a repository the file is chosen that fits into memory with so many tokens of context. With `look` a draft for
-    what is not here is looked for. A draft that cannot be fetched is left out, and that is said. HubError if the target
-    cannot.
+    Args:
+        context: tokens of context that must fit into memory beside a file that is chosen here; 0 for the default.
+        look: look on the hub for a draft for what is not here.
+        yes: fetch without asking.
+    """
+
+    context: int = 0
+    look: bool = False
+    yes: bool = False
+
+
+_ASKING = Fetching()
+
+
+def fetched(target: Source, draft: Source | None = None, how: Fetching = _ASKING) -> tuple[Path, Path | None]:
+    """The files of a target and its draft; what is not here is announced with its size, asked for on a terminal, and
+    fetched.
+
+    A draft that cannot be fetched is left out, and that is said.
+
+    Raises:
+        HubError: the target cannot be fetched.
+        OptionError: the user does not want it.
     """
     if not target.file and target.here() is None:
-        target, draft = _scouted(target, draft, context, look=look)
+        target, draft = _scouted(target, draft, how)
     here = {source: source.here() for source in (target, draft) if source is not None}
     lacking = [source for source, path in here.items() if path is None]
     if lacking:
-        size = sum(source.size for source in lacking)
-        about = f", {size / 1e9:.2f} GB" if all(source.size for source in lacking) else ""
-        click.echo(f"Not here yet, so it is fetched{about}: {' and '.join(map(str, lacking))}", err=True)
+        size = sum(source.size for source in lacking) if all(source.size for source in lacking) else 0
+        _announce(" and ".join(map(str, lacking)), size)
         _warn(sum(source.size for source in here if source is not None))
+        _require_consent(how)
     path = here[target] or pulled(target).paths[0]
     if draft is None:
         return path, None
@@ -44,29 +64,47 @@ def fetched(
         return path, None
 
 
+def _announce(what: str, size: int) -> None:
+    """Say what is not here, how large it is, 0 where that is not known, and where it goes."""
+    from edgespec.models.hub import Hub  # noqa: PLC0415
+    from edgespec.models.sizes import amount  # noqa: PLC0415
+
+    about = f", {amount(size)}" if size else ""
+    click.echo(f"Not here yet, so it is fetched into {Hub().cache}{about}: {what}", err=True)
+
+
+def _require_consent(how: Fetching) -> None:
+    """Ask on a terminal whether to go on. Programs and pipes are not asked: they could not answer."""
+    if how.yes or not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr)):
+        return
+    if not click.confirm("Fetch it?", default=True, err=True):
+        raise OptionError("nothing was fetched; name a model that is here, or leave out the draft with --draft none")
+
+
 def _warn(size: int) -> None:
     """Say it before gigabytes come that there is no memory for."""
     from edgespec.models import fit, memory  # noqa: PLC0415
+    from edgespec.models.sizes import amount  # noqa: PLC0415
 
     room = fit.room(memory.memory())
     if size > room:
         click.echo(
-            f"Its {size / 1e9:.2f} GB are more than the {room / 1e9:.2f} GB of memory that are free, so it may be very "
+            f"Its {amount(size)} are more than the {amount(room)} of memory that are free, so it may be very "
             "slow. Ctrl-C ends the fetching.",
             err=True,
         )
 
 
-def _scouted(target: Source, draft: Source | None, context: int, *, look: bool) -> tuple[Source, Source | None]:
+def _scouted(target: Source, draft: Source | None, how: Fetching) -> tuple[Source, Source | None]:
     """Which file of a repository, by what the hub holds, and a draft for it where none is given."""
     from edgespec.models import finding, scouting  # noqa: PLC0415
 
     quiet()
-    seen = scouting.seen(target, context)
+    seen = scouting.seen(target, how.context)
     if seen.instead_of:
         click.echo(f"{seen.instead_of} does not fit into memory, so it is {seen.source.file}.", err=True)
     limit = seen.source.size // finding.TENTH
-    if draft is not None or not look or seen.head is None or finding.draft_here(seen.head.vocabulary, limit):
+    if draft is not None or not how.look or seen.head is None or finding.draft_here(seen.head.vocabulary, limit):
         return seen.source, draft
     try:
         match = scouting.draft_for(seen.source.repo, seen.head.vocabulary, seen.source.size)
@@ -114,21 +152,26 @@ def _settled(source: Source, revision: str) -> Source:
     return scouting.seen(source).source
 
 
-def checkpoint(source: Path) -> Path:
+def checkpoint(source: Path, how: Fetching = _ASKING) -> Path:
     """The folder of a checkpoint: `source` itself, or fetched where it is none and written org/name, or as a page of
-    the hub."""
+    the hub. Raises as `fetched`."""
     from edgespec.models import listing  # noqa: PLC0415
 
+    if _exists(source):
+        return source
     page = listing.split_page(source.as_posix())
-    if page is None and (source.is_absolute() or len(source.parts) != 2 or _exists(source) or _exists(source.parent)):
+    if page is None and (source.is_absolute() or len(source.parts) != 2 or _exists(source.parent)):
         return source
     from edgespec.models import hub  # noqa: PLC0415
 
     repo = page.repo if page else listing.require_repo(source.as_posix())[0]
     quiet()
     client = hub.Hub()
+    if client.find(repo, listing.checkpoint) is None:
+        found = client.listing(repo)
+        _announce(f"the checkpoint {repo}", client.missing(found, listing.checkpoint(found)))
+        _require_consent(how)
     with progress(f"fetching {repo}") as tell:
-        click.echo(f"{source} is no folder here, so {repo} is fetched", err=True)
         return client.pull(repo, listing.checkpoint, on_progress=tell).folder
 
 

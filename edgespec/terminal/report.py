@@ -11,6 +11,7 @@ from typing import Any
 
 from ..check import Verdict
 from ..errors import OptionError, TemplateError
+from ..regular import regular
 from ..runtime import Runtime
 from ..template import Message, checked
 
@@ -83,7 +84,7 @@ def parsed(file: Path | None) -> list[tuple[str, dict[str, Any]]]:
     """The prompts of the same as they stand there, each with its place. Raises as `read_prompts`."""
     name = str(file) if file else "the bundled prompts"
     try:
-        text = file.read_text("utf-8") if file else _bundled()
+        text = regular(file).read_text("utf-8") if file else _bundled()
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(f"cannot read the prompts in {name}: {error}") from error
     lines = [(f"{name}, line {number}", line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]

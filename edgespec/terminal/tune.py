@@ -44,7 +44,7 @@ _MARK = "~"  # before what was not timed
 
 def measured(machine: Machine, budget: float) -> Iterator[Measured]:
     """Measure with a progress bar; on Ctrl-C raises Interrupted once all is closed."""
-    target, draft = files(machine.model, machine.draft, machine.ctx)
+    target, draft = files(machine.model, machine.draft, machine.ctx, yes=machine.yes)
     device = machine.fitted(target, draft)
     threads = [machine.threads] if machine.threads else thread_counts(physical_cores())
     with progress("measuring this machine") as tell:

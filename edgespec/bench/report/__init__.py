@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
 from ...errors import OptionError
+from ...leftovers import sweep, temporary
 from ..records import Run
 from . import html, markdown
 
@@ -55,7 +55,8 @@ def _texts(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _put(path: Path, text: str) -> None:
-    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    sweep(path.parent.glob(f"{path.name}.*-????????.part"))
+    part = temporary(path)
     try:
         part.write_bytes(text.encode("utf-8", "replace"))  # a model may say half a character
         part.replace(path)

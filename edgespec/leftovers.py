@@ -1,0 +1,51 @@
+"""Temporary names, and what killed processes left under them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+
+_NAME = re.compile(r".*\.(?P<process>[0-9a-f]{1,8})-\w{8}\.\w+")
+_FORGOTTEN = 3600.0  # seconds
+
+
+def marked() -> str:
+    """What a temporary name has in it, so that `sweep` knows whose it is."""
+    return f".{os.getpid():x}-"
+
+
+def temporary(path: Path, suffix: str = "part") -> Path:
+    """A name of its own beside `path`, so that several may write at once, and the last step is a rename."""
+    return path.with_name(f"{path.name}{marked()}{token_hex(4)}.{suffix}")
+
+
+def sweep(candidates: Iterable[Path], age: float = _FORGOTTEN) -> None:
+    """Delete those of `candidates`, temporary files and folders, that are surely abandoned.
+
+    That is, nothing in them has changed for `age` seconds, and the process that made them, where the name tells it, is
+    not alive. What cannot be deleted is left.
+    """
+    for path in candidates:
+        with suppress(OSError):
+            if not path.is_symlink() and _abandoned(path, age):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _abandoned(path: Path, age: float) -> bool:
+    states = [each.lstat() for each in (path, *path.rglob("*"))]
+    if max(max(state.st_mtime, state.st_ctime) for state in states) > time.time() - age:
+        return False
+    found = _NAME.fullmatch(path.name)
+    return found is None or not _lives(int(found["process"], 16))
+
+
+def _lives(process: int) -> bool:
+    import psutil  # noqa: PLC0415 - seldom needed
+
+    return bool(psutil.pid_exists(process))

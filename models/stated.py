@@ -1,0 +1,48 @@
+"""What a hub states, checked before any of it becomes part of a path: commits, digests and the names of files.
+
+A hub, or who answers in its place, may state anything: `../../.ssh/x` as a digest, or a drive letter in a name.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")  # git's object id, or SHA-256
+#: Names of devices on Windows, whatever their suffix.
+_DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+_LONGEST = 255  # bytes of a name, on most file systems
+_DEEPEST = 1024  # characters of a path in a repository
+
+
+def is_commit(text: Any) -> bool:
+    """Whether this is the full hexadecimal id of a commit."""
+    return isinstance(text, str) and _COMMIT.fullmatch(text) is not None
+
+
+def is_digest(text: Any) -> bool:
+    """Whether this is a SHA-1 or SHA-256 in hexadecimal."""
+    return isinstance(text, str) and _DIGEST.fullmatch(text) is not None
+
+
+def is_path(text: Any) -> bool:
+    """Whether this is a relative path with forward slashes that stays in its folder, on every system."""
+    return isinstance(text, str) and len(text) <= _DEEPEST and all(map(_is_name, text.split("/")))
+
+
+def is_size(number: Any) -> bool:
+    """Whether this is a number of bytes."""
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 0
+
+
+def _is_name(part: str) -> bool:
+    """Whether this names one file or folder. Not printable are NUL and other control characters, and surrogates."""
+    return (
+        bool(part)
+        and part.isprintable()
+        and len(part.encode()) <= _LONGEST
+        and part == part.rstrip(". ")  # "." and ".." among them; Windows leaves out the others
+        and not set(part) & set('\\:*?"<>|')
+        and _DEVICE.fullmatch(part) is None
+    )
