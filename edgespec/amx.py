@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 _CPU = 0  # enum ggml_backend_dev_type
@@ -36,6 +37,14 @@ def disable_amx(low: Any) -> None:
     if sys.platform == "linux" and has_amx is not None and has_amx():
         with _small_signal_stack(), _silent_stderr():
             _list_buffer_types(library)
+
+
+def processor_has_amx() -> bool:
+    """Whether the kernel lists AMX among the processor's features; False where there is no such list."""
+    try:
+        return "amx_int8" in Path("/proc/cpuinfo").read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def _list_buffer_types(library: Any) -> None:
