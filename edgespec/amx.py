@@ -62,7 +62,10 @@ def _small_signal_stack() -> Iterator[None]:
     libc = ctypes.CDLL(None)
     memory = ctypes.create_string_buffer(_SMALL)
     before = _SignalStack()
-    libc.sigaltstack(ctypes.byref(_SignalStack(ctypes.addressof(memory), 0, _SMALL)), ctypes.byref(before))
+    small = _SignalStack(ctypes.addressof(memory), 0, _SMALL)
+    if libc.sigaltstack(ctypes.byref(small), ctypes.byref(before)):  # too late: this process has the registers
+        yield
+        return
     try:
         yield
     finally:

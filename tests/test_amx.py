@@ -75,7 +75,7 @@ def test_ggml_lists_no_amx_buffers() -> None:
     address = library.ggml_backend_reg_get_proc_address(registry, b"ggml_backend_dev_get_extra_bufts")
     types = ctypes.CFUNCTYPE(ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)(address)(device)
     library.ggml_backend_buft_name.restype = ctypes.c_char_p
-    names = []
+    names: list[Any] = []
     while types and types[len(names)]:
         names.append(library.ggml_backend_buft_name(ctypes.c_void_p(types[len(names)])))
     assert b"AMX" not in names
