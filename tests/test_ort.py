@@ -448,6 +448,7 @@ def test_a_pass_is_cancelled_in_the_middle(onnx_folders: Folders, tree: Sequence
     for each in (session, other):
         each.prefill([5, 6, 7])
     right = other.decode([8, 9, 10], tree).copy()
+    assert session._passes is not None
     graph = session._passes._graph
     object.__setattr__(graph, "session", Setting(graph.session, interrupt))
     with pytest.raises(Interrupted):

@@ -219,6 +219,9 @@ class Model(Protocol):
     description: str
     #: The model's own default sampling, as far as its file states one: `Sampling` fields by name.
     sampling: dict[str, float]
+    #: What the model's text depends on, so that two fine-tunes differ and one model is the same with other threads, on
+    #: another device or with a newer engine. Empty where that is not known: then nothing is kept of its drafters.
+    weights: str
 
     @property
     def notices(self) -> Sequence[str]:

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ..checksum import sampled
 from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError
 from ..llamacpp import bindings, captured_errors
 from ..machine import physical_cores
@@ -127,6 +128,7 @@ class LlamaModel:
         params.n_gpu_layers = _gpu_layers(low, device)
         self._model = _load(low, path, params, interrupt)
         self._identity = _identity(low, path, params.n_gpu_layers)
+        self.weights = sampled(path)
         self.vocabulary = LlamaVocabulary(low, self._model)
         self.trained_context = int(low.llama_model_n_ctx_train(self._model))
         self.description = f"{self.metadata('general.name') or path.stem} ({self._size()})"
