@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
+from edgespec.checksum import digest
 from edgespec.converters import Note, Progress, card, companions, decoder
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.folder import check_folder, whole_folder
@@ -19,6 +20,7 @@ from edgespec.converters.onnx_graph import DATA, Graph, Scheme
 from edgespec.converters.packing import FLOAT, HALF, Blockwise, Plain, Turned
 from edgespec.converters.pool import Pool
 from edgespec.errors import ConversionError, OptionError
+from edgespec.machine import physical_cores
 
 DEFAULT = "int8"  # quantization
 MODEL = "model.onnx"
@@ -77,10 +79,9 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
     yield Progress("the plan", 0, total)
     scheme = _SCHEMES[quantization]
     made = Graph(checkpoint, graph, scheme)
-    model = made.model(_metadata(checkpoint, graph, made, quantization)).SerializeToString()
-    size = made.layout.size + len(model) + sum(len(data) for data in files.values())
+    about = {**_metadata(checkpoint, graph, made, quantization), "edgespec.digest": 64 * "0"}  # not known yet
+    size = made.layout.size + len(made.model(about).SerializeToString()) + sum(len(data) for data in files.values())
     with whole_folder(output, size, force) as folder:
-        (folder / MODEL).write_bytes(model)
         for name, data in files.items():
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes(data)
@@ -88,6 +89,9 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
             file.truncate(made.layout.size)
             _write_tables(file, graph.context, made)
             yield from _write_matrices(file, made, total)
+        yield Progress("the checksum", total, total)
+        about = {**about, "edgespec.digest": digest(folder / DATA, physical_cores())}
+        (folder / MODEL).write_bytes(made.model(about).SerializeToString())
         yield Progress("done", total, total)
         check_output(output, force)
 

@@ -17,7 +17,7 @@ HOUSE = Path(edgespec.__file__).parent
 #: From the ground up. Modules of one floor do not import each other.
 FLOORS = [
     {"errors", "types", "automaton", "amx"},
-    {"sampling", "llamacpp", "cache", "branches", "machine", "pairfile"},
+    {"sampling", "llamacpp", "cache", "branches", "machine", "pairfile", "checksum", "files"},
     {"verify", "backends", "text", "stats"},
     {"spelling"},
     {"prices", "calibration", "template", "drafters"},

@@ -21,6 +21,7 @@ class Described:
     Args:
         weights: a hash of the names, shapes and types of its weights: what the price of a pass depends on.
         data_bytes: how large the file of its weights is.
+        digest: the checksum of that file (checksum.py); empty where an older edgespec wrote none.
     """
 
     path: Path
@@ -35,6 +36,12 @@ class Described:
     parameters: int
     weights: str
     data_bytes: int
+    digest: str
+
+    @property
+    def data(self) -> Path:
+        """The file of its weights."""
+        return self.path.with_name(f"{self.path.name}.data")
 
     @property
     def half(self) -> bool:
@@ -106,13 +113,14 @@ def _described(path: Path, props: dict[str, str]) -> Described:
             number("parameters"),
             props["edgespec.weights"],
             number("data_bytes"),
+            props.get("edgespec.digest", ""),
         )
     except (KeyError, ValueError) as error:
         raise ModelFileError(f"{path} does not say what it holds ({error}); convert the checkpoint again") from error
 
 
 def _check_weights(described: Described) -> None:
-    data = described.path.with_name(f"{described.path.name}.data")
+    data = described.data
     try:
         size = data.stat().st_size
     except OSError as error:

@@ -1,0 +1,25 @@
+"""Small files that may be there or not."""
+
+from __future__ import annotations
+
+import errno
+import stat
+from pathlib import Path
+
+
+def contents(path: Path) -> bytes | None:
+    """What is in a file; None where there is nothing of this name.
+
+    Raises:
+        OSError: it cannot be read, is a link to nothing, or is no regular file: reading a pipe or a device may never
+            end.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        if path.is_symlink():
+            raise OSError(errno.ENOENT, "it is a link to nothing", str(path)) from None
+        return None
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return path.read_bytes()
