@@ -23,3 +23,14 @@ def contents(path: Path) -> bytes | None:
     if not stat.S_ISREG(mode):
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return path.read_bytes()
+
+
+def text(path: Path) -> str | None:
+    """What is in a file of UTF-8, with every end of a line as "\\n"; None where there is nothing of this name.
+
+    Raises:
+        OSError: as `contents` does.
+        UnicodeDecodeError: it is no UTF-8.
+    """
+    data = contents(path)
+    return None if data is None else data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")

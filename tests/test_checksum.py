@@ -54,7 +54,7 @@ def test_a_sample_tells_files_apart(tmp_path: Path) -> None:
     """Where they differ at an end, in length, or in one stretch of 3%."""
     data = bytearray(np.random.default_rng(0).bytes(3_000_000))
 
-    def found(content: bytes) -> str:
+    def found(content: bytes | bytearray) -> str:
         (tmp_path / "file").write_bytes(content)
         return sampled(tmp_path / "file")
 
@@ -136,7 +136,7 @@ def weights(path: Path, threads: int = 1) -> str:
 
 @pytest.mark.parametrize("fmt", ["onnx", "gguf"])
 def test_two_tunes_of_one_shape_differ(tmp_path: Path, fmt: str, own_cache: Path) -> None:
-    found = {}
+    found: dict[str, str] = {}
     for name, seed in (("one", 1), ("another", 2), ("one", 1)):
         source = tmp_path / name
         if not source.exists():

@@ -16,8 +16,8 @@ HOUSE = Path(edgespec.__file__).parent
 
 #: From the ground up. Modules of one floor do not import each other.
 FLOORS = [
-    {"errors", "types", "automaton", "amx"},
-    {"sampling", "llamacpp", "cache", "branches", "machine", "pairfile", "checksum", "files"},
+    {"errors", "types", "automaton", "amx", "files"},
+    {"sampling", "llamacpp", "cache", "branches", "machine", "pairfile", "checksum"},
     {"verify", "backends", "text", "stats"},
     {"spelling"},
     {"prices", "calibration", "template", "drafters"},

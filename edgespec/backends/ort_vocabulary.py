@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ClosedError, EdgespecError, MissingPackage, ModelFileError
-from ..files import contents
+from ..files import contents, text
 
 Json = dict[str, Any]
 
@@ -51,21 +51,23 @@ class TokenizerFiles:
         self.generation = self._json("generation_config.json")
 
     def _json(self, name: str) -> Json:
-        path, data = self.folder / name, self._bytes(name)
-        try:
+        path = self.folder / name
+        with self._readable(name):
+            data = contents(path)
             read = json.loads(data) if data is not None else {}
-        except (ValueError, RecursionError) as error:
-            raise ModelFileError(f"{path} cannot be read: {error}; copy it from the checkpoint again") from error
         if not isinstance(read, dict):
             raise ModelFileError(f"{path} is no JSON object; copy it from the checkpoint again")
         return read
 
-    def _bytes(self, name: str) -> bytes | None:
-        path = self.folder / name
+    @contextmanager
+    def _readable(self, name: str) -> Iterator[None]:
         try:
-            return contents(path)
-        except OSError as error:
-            raise ModelFileError(f"{path} cannot be read: {error.strerror}; copy it from the checkpoint") from error
+            yield
+        except (OSError, ValueError, RecursionError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise ModelFileError(
+                f"{self.folder / name} cannot be read: {reason}; copy it from the checkpoint again"
+            ) from error
 
     @property
     def guarded(self) -> str:
@@ -81,17 +83,12 @@ class TokenizerFiles:
     @property
     def template(self) -> str | None:
         """The chat template: newer checkpoints have it in a file of its own, and that counts."""
-        name = "chat_template.jinja"
-        try:
-            text = (self._bytes(name) or b"").decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise ModelFileError(
-                f"{self.folder / name} cannot be read: {error}; copy it from the checkpoint again"
-            ) from error
+        with self._readable("chat_template.jinja"):
+            own = text(self.folder / "chat_template.jinja")
         given = self.settings.get("chat_template")
         named = given if isinstance(given, list) else [{"name": "default", "template": given}]
         other = (entry.get("template") for entry in named if isinstance(entry, dict) and entry.get("name") == "default")
-        return text or next((template for template in other if isinstance(template, str) and template), None)
+        return own or next((template for template in other if isinstance(template, str) and template), None)
 
     @property
     def sampling(self) -> dict[str, float]:
