@@ -101,10 +101,14 @@ class Engine:
         Raises:
             ContextOverflow: the prompt leaves no room for an answer; before any work.
         """
-        if len(request.prompt) >= self._target.context:
+        size, context = len(request.prompt), self._target.context
+        if size >= context:
+            known = (
+                f"{size}" if size <= 2 * context else f"more than {2 * context}"
+            )  # a long text is not read to its end
             raise ContextOverflow(
-                f"the prompt has {len(request.prompt)} tokens, but the context holds {self._target.context} with the "
-                "answer; shorten it, or give a larger context (--ctx)"
+                f"the prompt has {known} tokens, but the context holds {context} with the answer; shorten it, or give "
+                "a larger context (--ctx)"
             )
         return self._generate(request)
 

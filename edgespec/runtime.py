@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Generator, Iterator, Sequence
 from types import TracebackType
 
-from .backends import Session, Vocabulary
+from .backends import Session, Vocabulary, tokens_up_to
 from .calibration import Share
 from .engine import Engine, Event, Finished, Request
 from .errors import BusyError, ClosedError, OptionError
@@ -113,7 +113,7 @@ class Runtime:
         """
         self._check_open()
         vocabulary = self.vocabulary
-        tokens = vocabulary.tokenize(prompt, start=True) if isinstance(prompt, str) else list(prompt)
+        tokens = tokens_up_to(vocabulary, prompt, self._most, start=True) if isinstance(prompt, str) else list(prompt)
         if strange := [token for token in tokens if not 0 <= token < vocabulary.size]:
             raise OptionError(f"no token {strange[0]}: the vocabulary has tokens 0 to {vocabulary.size - 1}")
         request = Request(tokens, sampling or Sampling(), max_tokens, _stops(stop))
@@ -152,9 +152,7 @@ class Runtime:
         Raises:
             TemplateError: the model has no chat template, or it refuses these messages.
         """
-        if self._template is None:
-            self._template = ChatTemplate(self.vocabulary)
-        return self._template.tokens(messages)
+        return self._chat_template().tokens(messages)
 
     def cancel(self) -> None:
         """End the answer under way, inside a pass where the engine allows it; it finishes as `cancelled`. So does one
@@ -185,6 +183,16 @@ class Runtime:
     ) -> None:
         self.close()
 
+    def _chat_template(self) -> ChatTemplate:
+        if self._template is None:
+            self._template = ChatTemplate(self.vocabulary)
+        return self._template
+
+    @property
+    def _most(self) -> int:
+        """Tokens of a prompt after which it need not be tokenized to its end: it does not fit by far."""
+        return 2 * self.context + 1024
+
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("this runtime is closed; load it again")
@@ -200,7 +208,7 @@ class Runtime:
         pairs = (len(messages) - first - 1) // 2
 
         def without(dropped: int) -> list[int]:
-            return self.prompt([*messages[:first], *messages[first + 2 * dropped :]])
+            return self._chat_template().tokens([*messages[:first], *messages[first + 2 * dropped :]], self._most)
 
         tokens = without(0)
         if len(tokens) <= room or not pairs:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from .backends import Vocabulary
+from .backends import Vocabulary, tokens_up_to
 from .errors import OptionError, TemplateError
 
 Message = Mapping[str, str]
@@ -50,8 +50,8 @@ class ChatTemplate:
             reason = " ".join(str(error).split())
             raise TemplateError(f"the model's chat template is not valid: {reason}") from error
 
-    def tokens(self, messages: Sequence[Message]) -> list[int]:
-        """The prompt that makes the model answer the last of `messages`.
+    def tokens(self, messages: Sequence[Message], most: int | None = None) -> list[int]:
+        """The prompt that makes the model answer the last of `messages`; see `tokens_up_to` for `most`.
 
         Raises:
             OptionError: a message without role or content.
@@ -59,7 +59,10 @@ class ChatTemplate:
         """
         tokens: list[int] = []
         for part in self.render([checked(message) for message in messages]).split(_BREAK):
-            tokens += self._vocabulary.tokenize(part, special=True)
+            if most is None:
+                tokens += self._vocabulary.tokenize(part, special=True)
+            elif len(tokens) <= most:
+                tokens += tokens_up_to(self._vocabulary, part, most, special=True)
         bos = self._vocabulary.bos
         starts = self._vocabulary.tokenize("", start=True)  # the bos, of a model that asks for one
         return [*starts, *tokens] if starts and tokens[:1] != [bos] else tokens

@@ -247,6 +247,8 @@ _SUFFIXES = {".gguf": "llama", ".onnx": "onnx"}
 _DEFAULT_CONTEXT = 4096
 _PADDING = 1024  # unused tokens by which members of one family differ in size; Qwen2's differ by 384
 
+_CHARACTERS = 16  # more than tokens of most texts have on the average
+
 _WAYS_OUT = (
     "use a draft model of the target's own family, or name this one with --draft to let it draft through text, "
     "or take --draft none"
@@ -310,6 +312,24 @@ def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
     if list(left[:length]) == list(right[:length]):
         return length
     return next(i for i in range(length) if left[i] != right[i])
+
+
+def tokens_up_to(
+    vocabulary: Vocabulary, text: str, most: int, *, special: bool = False, start: bool = False
+) -> list[int]:
+    """The tokens of `text`, or only those of its beginning where these are more than `most` already.
+
+    Tokenizing takes up to 300 bytes of memory for each character, so that what does not fit the context by far must
+    not be tokenized whole. A beginning may have a few more tokens than the whole text begins with, since a word may be
+    cut: leave a margin in `most`.
+    """
+    length = _CHARACTERS * most
+    while length < len(text):
+        tokens = vocabulary.tokenize(text[:length], special=special, start=start)
+        if len(tokens) > most:
+            return tokens
+        length *= 4
+    return vocabulary.tokenize(text, special=special, start=start)
 
 
 def fingerprint(vocabulary: Vocabulary) -> str:
