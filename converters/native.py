@@ -97,6 +97,28 @@ class Tokenizer:
         return bool(self._lib.llama_vocab_is_eog(self._vocab, token))
 
 
+def check_loads(path: Path) -> None:
+    """ConversionError unless llama.cpp takes the model at `path`, and plans a context for it.
+
+    Its head decides that. The tensors need only have their room in the file: they are neither read nor allocated.
+    """
+    lib = bindings()
+    params = lib.llama_model_default_params()
+    params.n_gpu_layers, params.use_extra_bufts = 0, False
+    params.no_alloc, params.load_mode = True, lib.LLAMA_LOAD_MODE_NONE
+    context: Any = None
+    with captured_errors() as errors:
+        model = lib.llama_model_load_from_file(str(path).encode(), params)
+        if model:
+            context = lib.llama_init_from_model(model, lib.llama_context_default_params())
+    if context:
+        lib.llama_free(context)
+    if model:
+        lib.llama_model_free(model)
+    if not context:
+        raise ConversionError(f"llama.cpp does not run a model of these shapes: {_sentence(errors)}; try onnx")
+
+
 def quantize_file(source: Path, output: Path, file_type: int, threads: int = 1) -> None:
     """llama.cpp's own quantization of a whole GGUF. ConversionError with its words if it fails."""
     lib = bindings()
