@@ -42,7 +42,8 @@ def read(checkpoint: Checkpoint, size: int) -> dict[str, bytes]:
 
 
 def _json(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
+    # Half a character, which UTF-8 cannot write, stays the escape that JSON spells it with.
+    return json.dumps(value, indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def _settings(checkpoint: Checkpoint, words: Vocabulary) -> dict[str, Any]:

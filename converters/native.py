@@ -15,7 +15,8 @@ import numpy.typing as npt
 from edgespec.errors import ConversionError, MissingPackage
 from edgespec.llamacpp import bindings, captured_errors
 
-_FLOAT16, _FLOAT16_END = 1, 65520.0  # enum ggml_type in ggml.h; from there on numbers round to infinity
+_WIDE = (0, 30)  # enum ggml_type in ggml.h: F32 and BF16. The scales of all others are float16
+_FLOAT16_END = 65520.0  # from there on numbers round to infinity
 
 
 @cache
@@ -144,7 +145,7 @@ def quantize_rows(kind: int, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.ui
     rows = np.ascontiguousarray(rows)
     n, columns = rows.shape
     # ggml finds these, too, but complains on stderr. A NaN fails every comparison.
-    if not max(rows.max(initial=0), -rows.min(initial=0)) < (_FLOAT16_END if kind == _FLOAT16 else np.inf):
+    if not max(rows.max(initial=0), -rows.min(initial=0)) < (np.inf if kind in _WIDE else _FLOAT16_END):
         raise ValueError("not finite")
     packed = np.empty(n * row_bytes(kind, columns), np.uint8)
     lib.ggml_quantize_chunk(kind, rows.ctypes.data, packed.ctypes.data, 0, n, columns, None)

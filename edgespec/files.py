@@ -7,6 +7,15 @@ import stat
 from pathlib import Path
 
 
+def is_text(value: object) -> bool:
+    """Whether this is a text that UTF-8 can write: JSON may spell half a character (a lone surrogate), which it
+    cannot."""
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
 def contents(path: Path) -> bytes | None:
     """What is in a file; None where there is nothing of this name.
 

@@ -662,7 +662,12 @@ def no_file(path: Path, kind: str) -> None:
     """A link to nothing, a folder or a pipe."""
     if kind == "pipe" and not hasattr(os, "mkfifo"):
         pytest.skip("no pipes with names here")
-    {"link": lambda: path.symlink_to("nowhere"), "folder": path.mkdir, "pipe": lambda: os.mkfifo(path)}[kind]()
+    if kind == "link":
+        path.symlink_to("nowhere")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
 
 
 @pytest.mark.parametrize(
@@ -696,6 +701,7 @@ def test_settings_of_odd_types_are_no_settings(copied: Path, name: str, content:
 
 def test_added_tokens_of_odd_types(copied: Path) -> None:
     description = json.loads((copied / "tokenizer.json").read_text())
-    for added in (5, [5], [{"content": []}]):
+    odd: tuple[Any, ...] = (5, [5], [{"content": []}])
+    for added in odd:
         (copied / "tokenizer.json").write_text(json.dumps({**description, "added_tokens": added}))
         refused(copied, "not a sound tokenizer")

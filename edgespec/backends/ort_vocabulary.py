@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ClosedError, EdgespecError, MissingPackage, ModelFileError
-from ..files import contents, text
+from ..files import contents, is_text, text
 
 Json = dict[str, Any]
 
@@ -126,15 +126,6 @@ class TokenizerFiles:
 def _is_number(value: object) -> bool:
     """Whether this may be a setting of sampling."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e9
-
-
-def is_text(text: str) -> bool:
-    """Whether it can be written as UTF-8: JSON may spell half a character (a lone surrogate), which cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 class OrtVocabulary:
