@@ -206,13 +206,17 @@ def test_multipliers_that_half_precision_cannot_hold(tmp_path: Path, quantizatio
 # --- numbers
 
 
-@pytest.mark.parametrize("bits", [b"\x01\x00\x80\x7f", b"\x00\x00\x80\x7f", b"\x00\x00\xc0\xff"])
+@pytest.mark.parametrize(
+    "bits",
+    [b"\x01\x00\x80\x7f", b"\x00\x00\x80\x7f", b"\x00\x00\xc0\xff", np.random.default_rng(0).bytes(1 << 16)],
+    ids=["signalling", "infinite", "quiet", "random"],
+)
 @pytest.mark.parametrize(
     ("fmt", "quantization"),
     [*(("onnx", name) for name in ("int8", "int4", "fp16", "r8", "fp32")), ("gguf", "q8_0"), ("gguf", "q4_k_m")],
 )
 def test_numbers_that_are_not_finite(source: Path, bits: bytes, fmt: str, quantization: str) -> None:
-    """A signalling NaN, infinity, a quiet NaN; without a warning of NumPy's, which is an error here."""
+    """Without a warning of NumPy's before the error: it is an error here."""
     fill(source / "model.safetensors", bits)
     refused(source, "not finite", fmts=(fmt,), quantization=quantization)
 
@@ -228,7 +232,7 @@ def test_numbers_without_a_scale(source: Path, quantization: str, capfd: pytest.
 def fill(path: Path, bits: bytes) -> None:
     data = path.read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
-    path.write_bytes(data[:start] + bits * math.ceil((len(data) - start) / len(bits)))
+    path.write_bytes((data[:start] + bits * math.ceil((len(data) - start) / len(bits)))[: len(data)])
 
 
 @pytest.mark.parametrize("exact", [0, 4])
