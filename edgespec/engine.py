@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .backends import Interrupt, Pieces, Session, common_prefix
+from .backends import Interrupt, Pieces, Session, common_prefix, require_numbers
 from .control import Controller
 from .errors import ContextOverflow, Interrupted, OptionError
 from .prices import Prices
@@ -170,6 +170,7 @@ class Engine:
         tree = None if draft.is_chain else (-1, *(parent + 1 for parent in draft.parents))
         rows = self._target.decode((drawing.context[-1], *draft.tokens), tree)
         seconds = time.perf_counter() - started
+        require_numbers(rows, "target")
         acceptance = self._verifier.accept(draft, rows, drawing.sampling, drawing.context)
         if len(acceptance.path) < len(draft):
             self._target.rollback(held, (0, *(node + 1 for node in acceptance.path)))

@@ -15,7 +15,7 @@ from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter
 from edgespec.engine import Engine, Event, Finished, Request, Started, Text
-from edgespec.errors import ContextOverflow, OptionError
+from edgespec.errors import ContextOverflow, EngineError, OptionError
 from edgespec.prices import Prices
 from edgespec.sampling import Sampling
 from edgespec.stats import Tally
@@ -407,3 +407,17 @@ def test_without_rounds_the_figures_are_nothing_and_not_an_error() -> None:
     assert (stats.tokens_per_second, stats.mean_accepted_length, stats.acceptance_rate) == (0, 0, 0)
     assert stats.speedup is None
     assert Tally(3, 0).stats(0.5).speedup is None
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_logits_that_are_no_numbers_are_an_error(value: float, temperature: float) -> None:
+    """Of damaged weights: greedy text went on with the first token, all else ended in NumPy."""
+    session = ToySession(lambda _context: np.full(Bytes.size, value, np.float32), Bytes.size)
+    engine = Engine(session, Bytes(), Fixed([], 0), verifier("match"), Interrupt())
+    with pytest.raises(EngineError, match="the target model computes no numbers"):
+        list(engine.generate(Request([1, 2], Sampling(temperature, seed=1))))
+    drafter = ModelDrafter(session, Bytes.size)
+    drafter.begin(Drawing(verifier("match"), Sampling(temperature, seed=1), [1, 2], Bytes().ends))
+    with pytest.raises(EngineError, match="the draft model computes no numbers"):
+        drafter.guess((), 1)

@@ -15,7 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from ..errors import ModelFileError, OptionError, VocabularyMismatch
+import numpy as np
+
+from ..errors import EngineError, ModelFileError, OptionError, VocabularyMismatch
 from ..types import Floats
 
 _EXACT = (0, 2, *range(4, 33, 4))
@@ -330,6 +332,20 @@ def tokens_up_to(
             return tokens
         length *= 4
     return vocabulary.tokenize(text, special=special, start=start)
+
+
+def require_numbers(rows: Floats, whose: str) -> Floats:
+    """`rows` of logits, unless what was computed is no number: that spreads to all tokens, so one column shows it.
+
+    Raises:
+        EngineError: logits are NaN or infinite.
+    """
+    if not bool((rows[:, 0] < np.inf).all()):  # -inf is a token that cannot be
+        raise EngineError(
+            f"the {whose} model computes no numbers: its weights are damaged, or too large for their quantization; "
+            "fetch or convert it again"
+        )
+    return rows
 
 
 def fingerprint(vocabulary: Vocabulary) -> str:
