@@ -69,7 +69,7 @@ def read(checkpoint: Checkpoint, description: Json, size: int) -> Claim:
     """What tokenizer.json claims. ConversionError for what llama.cpp cannot do, even on prepared text."""
     path = checkpoint.folder / "tokenizer.json"
     for step in steps(description.get("normalizer")):
-        if step.get("type") not in _NORMALIZERS:
+        if str(step.get("type")) not in _NORMALIZERS:
             raise ConversionError(
                 f"{path}: the normalizer {step.get('type')} is not supported in byte-level BPE; only NFC is"
             )

@@ -8,6 +8,7 @@ from typing import Any
 
 from edgespec.converters.checkpoint import Checkpoint, read_text
 from edgespec.errors import ConversionError
+from edgespec.files import is_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,11 @@ def templates(checkpoint: Checkpoint) -> dict[str, str]:
     main = checkpoint.text("chat_template.jinja")
     if main:
         found["default"] = main
+    if strange := [name for name, template in found.items() if not is_text(name) or not is_text(template)]:
+        raise ConversionError(
+            f"{checkpoint.folder / 'tokenizer_config.json'}: the chat template {strange[0]!a:.80} is no text; fetch "
+            "the file again"
+        )
     return {re.sub(r"[^A-Za-z0-9]", "_", name): text for name, text in found.items() if text}
 
 

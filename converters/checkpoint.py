@@ -7,7 +7,8 @@ https://github.com/huggingface/safetensors#format.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 from edgespec.converters import experts
 from edgespec.converters.stored import Stored
 from edgespec.errors import ConversionError
+from edgespec.files import contents, text
 from edgespec.regular import regular
 
 Json = dict[str, Any]
@@ -71,18 +73,30 @@ class Checkpoint:
 
 def read_text(path: Path) -> str | None:
     """A UTF-8 file, or None where there is none. ConversionError if it cannot be read or decoded."""
+    with _readable(path):
+        return text(path)
+
+
+def read_bytes(path: Path) -> bytes | None:
+    """A file, or None where there is none. ConversionError if it cannot be read, or is a link to nothing or a pipe."""
+    with _readable(path):
+        return contents(path)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
     try:
-        return regular(path).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConversionError(f"{path} cannot be read as UTF-8 text: {error}") from error
+        yield
+    except OSError as error:
+        raise ConversionError(f"{path} cannot be read: {error.strerror or error}; fetch it again") from error
+    except UnicodeDecodeError as error:
+        raise ConversionError(f"{path} cannot be read as UTF-8 text: {error}; fetch it again") from error
 
 
 def read_json(path: Path) -> Json | None:
     """The JSON object in a file, or None where there is none. ConversionError if it is anything else."""
-    text = read_text(path)
-    return None if text is None else _object(text, path)
+    found = read_text(path)
+    return None if found is None else _object(found, path)
 
 
 def _object(text: str | bytes, path: Path) -> Json:

@@ -7,14 +7,11 @@ and which are added to one.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from edgespec.converters import card, fast, proof, vocabulary
-from edgespec.converters.checkpoint import Checkpoint
+from edgespec.converters.checkpoint import Checkpoint, read_bytes
 from edgespec.converters.vocabulary import Claim, Vocabulary
-from edgespec.errors import ConversionError
-from edgespec.regular import regular
 
 _TOKENIZER, _SETTINGS, _GENERATION = "tokenizer.json", "tokenizer_config.json", "generation_config.json"
 _TEMPLATE, _TEMPLATES = "chat_template.jinja", "additional_chat_templates"
@@ -31,7 +28,8 @@ def read(checkpoint: Checkpoint, size: int) -> dict[str, bytes]:
     ConversionError for a tokenizer that is not supported, or that cannot be written as tokenizer.json.
     """
     claim = vocabulary.read(checkpoint, size)
-    found = {name: data for name in (_TOKENIZER, *_COPIED) if (data := _bytes(checkpoint.folder / name)) is not None}
+    present = {name: read_bytes(checkpoint.folder / name) for name in (_TOKENIZER, *_COPIED)}
+    found = {name: data for name, data in present.items() if data is not None}
     words = claim.candidates[0]
     if _TOKENIZER not in found:
         words = proof.proven(claim, fast.opened, "the tokenizers package")
@@ -43,17 +41,9 @@ def read(checkpoint: Checkpoint, size: int) -> dict[str, bytes]:
     return found
 
 
-def _bytes(path: Path) -> bytes | None:
-    try:
-        return regular(path).read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise ConversionError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
 def _json(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
+    # Half a character, which UTF-8 cannot write, stays the escape that JSON spells it with.
+    return json.dumps(value, indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def _settings(checkpoint: Checkpoint, words: Vocabulary) -> dict[str, Any]:

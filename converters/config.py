@@ -30,6 +30,7 @@ PLAIN: Mapping[str, Any] = {
     "scale_attn_by_inverse_layer_idx": False,
     "add_cross_attention": False,
 }
+SHORTEST = 8  # tokens of a context that is any use
 _SLIDING, _FULL = "sliding_attention", "full_attention"
 _ACTIVATIONS = {
     "silu": "silu",
@@ -65,8 +66,8 @@ class Config:
     def number(self, key: str, default: float, within: Mapping[str, Any] | None = None) -> float:
         value = within.get(key) if within is not None else self.get(key)
         value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e12:
-            raise ConversionError(f"{self.path}: {key} is {value!r}; expected a positive number")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 1e-30 < value < 1e12:
+            raise ConversionError(f"{self.path}: {key} is {value!r:.80}; expected a positive number")
         return float(value)
 
     def _family(self) -> Family:
@@ -112,6 +113,14 @@ class Config:
 
     def context(self) -> int:
         """The longest context that is exact, but for layers that see only a window."""
+        longest = self._longest()
+        if longest < SHORTEST:
+            raise ConversionError(
+                f"{self.path}: a context of {longest} tokens holds no prompt; expected {SHORTEST} or more"
+            )
+        return longest
+
+    def _longest(self) -> int:
         longest = self.count("max_position_embeddings", 2048)
         scaling = self._scaling(False)
         if "longrope" in self.family.own and scaling.get("rope_type", scaling.get("type")) in ("longrope", "su"):
@@ -193,7 +202,7 @@ class Config:
 
     def _original(self, values: Json) -> int:
         found = values.get("original_max_position_embeddings", self.get("original_max_position_embeddings"))
-        if type(found) is not int or found < 1:
+        if type(found) is not int or not 0 < found < 1 << 31:
             raise ConversionError(f"{self.path}: this rope scaling needs original_max_position_embeddings")
         return found
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgespec.converters.checkpoint import Checkpoint
-from edgespec.converters.config import Config
+from edgespec.converters.config import SHORTEST, Config
 from edgespec.converters.experts import Experts
 from edgespec.converters.families import Family
 from edgespec.converters.rope import Rope
@@ -183,6 +183,11 @@ def read(checkpoint: Checkpoint) -> Decoder:
     windowed = config.windowed(layers)
     if "sliding_window" not in family.own:  # no layer of this graph can mask what lies before its window
         context, window = min(context, window or context), 0
+        if context < SHORTEST:
+            raise ConversionError(
+                f"{config.path}: sliding_window is {context}, and this family's graph sees no further; expected "
+                f"{SHORTEST} or more"
+            )
     decoder = Decoder(
         family=family,
         root=_root(checkpoint, family),

@@ -58,6 +58,9 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
     plan = _Plan.make(checkpoint, graph, words, quantization)
     with whole(output, plan.size(), force) as file:
         file.write(plan.header)
+        file.truncate(plan.size())
+        file.flush()
+        native.check_loads(Path(file.name))
         yield from plan.write(file, total)
 
 

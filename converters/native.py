@@ -15,7 +15,8 @@ import numpy.typing as npt
 from edgespec.errors import ConversionError, MissingPackage
 from edgespec.llamacpp import bindings, captured_errors
 
-_FLOAT16, _FLOAT16_END = 1, 65520.0  # enum ggml_type in ggml.h; from there on numbers round to infinity
+_WIDE = (0, 30)  # enum ggml_type in ggml.h: F32 and BF16. The scales of all others are float16
+_FLOAT16_END = 65520.0  # from there on numbers round to infinity
 
 
 @cache
@@ -97,6 +98,28 @@ class Tokenizer:
         return bool(self._lib.llama_vocab_is_eog(self._vocab, token))
 
 
+def check_loads(path: Path) -> None:
+    """ConversionError unless llama.cpp takes the model at `path`, and plans a context for it.
+
+    Its head decides that. The tensors need only have their room in the file: they are neither read nor allocated.
+    """
+    lib = bindings()
+    params = lib.llama_model_default_params()
+    params.n_gpu_layers, params.use_extra_bufts = 0, False
+    params.no_alloc, params.load_mode = True, lib.LLAMA_LOAD_MODE_NONE
+    context: Any = None
+    with captured_errors() as errors:
+        model = lib.llama_model_load_from_file(str(path).encode(), params)
+        if model:
+            context = lib.llama_init_from_model(model, lib.llama_context_default_params())
+    if context:
+        lib.llama_free(context)
+    if model:
+        lib.llama_model_free(model)
+    if not context:
+        raise ConversionError(f"llama.cpp does not run a model of these shapes: {_sentence(errors)}; try onnx")
+
+
 def quantize_file(source: Path, output: Path, file_type: int, threads: int = 1) -> None:
     """llama.cpp's own quantization of a whole GGUF. ConversionError with its words if it fails."""
     lib = bindings()
@@ -122,7 +145,7 @@ def quantize_rows(kind: int, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.ui
     rows = np.ascontiguousarray(rows)
     n, columns = rows.shape
     # ggml finds these, too, but complains on stderr. A NaN fails every comparison.
-    if not max(rows.max(initial=0), -rows.min(initial=0)) < (_FLOAT16_END if kind == _FLOAT16 else np.inf):
+    if not max(rows.max(initial=0), -rows.min(initial=0)) < (np.inf if kind in _WIDE else _FLOAT16_END):
         raise ValueError("not finite")
     packed = np.empty(n * row_bytes(kind, columns), np.uint8)
     lib.ggml_quantize_chunk(kind, rows.ctypes.data, packed.ctypes.data, 0, n, columns, None)

@@ -12,13 +12,15 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
+from edgespec.checksum import digest
 from edgespec.converters import Note, Progress, card, companions, decoder
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.folder import check_folder, whole_folder
 from edgespec.converters.onnx_graph import DATA, Graph, Scheme
-from edgespec.converters.packing import FLOAT, HALF, Blockwise, Plain, Turned
+from edgespec.converters.packing import FLOAT, HALF, Blockwise, Plain, Turned, number
 from edgespec.converters.pool import Pool
 from edgespec.errors import ConversionError, OptionError
+from edgespec.machine import physical_cores
 
 DEFAULT = "int8"  # quantization
 MODEL = "model.onnx"
@@ -77,17 +79,19 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
     yield Progress("the plan", 0, total)
     scheme = _SCHEMES[quantization]
     made = Graph(checkpoint, graph, scheme)
-    model = made.model(_metadata(checkpoint, graph, made, quantization)).SerializeToString()
-    size = made.layout.size + len(model) + sum(len(data) for data in files.values())
+    about = {**_metadata(checkpoint, graph, made, quantization), "edgespec.digest": 64 * "0"}  # not known yet
+    size = made.layout.size + len(made.model(about).SerializeToString()) + sum(len(data) for data in files.values())
     with whole_folder(output, size, force) as folder:
-        (folder / MODEL).write_bytes(model)
         for name, data in files.items():
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes(data)
         with (folder / DATA).open("xb") as file:
             file.truncate(made.layout.size)
-            _write_tables(file, graph.context, made)
+            _write_tables(file, checkpoint, graph.context, made)
             yield from _write_matrices(file, made, total)
+        yield Progress("the checksum", total, total)
+        about = {**about, "edgespec.digest": digest(folder / DATA, physical_cores())}
+        (folder / MODEL).write_bytes(made.model(about).SerializeToString())
         yield Progress("done", total, total)
         check_output(output, force)
 
@@ -121,14 +125,23 @@ def _check_graph(checkpoint: Checkpoint, graph: decoder.Decoder) -> None:
         )
 
 
-def _write_tables(file: BinaryIO, context: int, made: Graph) -> None:
+def _write_tables(file: BinaryIO, checkpoint: Checkpoint, context: int, made: Graph) -> None:
     """cos and sin of position times frequency, a thousand positions at a time."""
+    try:
+        _write_rotations(file, context, made)
+    except ValueError as error:
+        raise ConversionError(
+            f"{checkpoint.folder}: the scaling of its rotations is too large for this quantization; try fp32"
+        ) from error
+
+
+def _write_rotations(file: BinaryIO, context: int, made: Graph) -> None:
     for place, rope, function in made.tables:
         frequencies, magnitude = rope.frequencies(), rope.scaling.magnitude
         for start in range(0, context, 1024):
             positions = np.arange(start, min(start + 1024, context))
             angles = np.outer(positions, frequencies)
-            place.write(file, start, (magnitude * function(angles)).astype(place.part.dtype))
+            place.write(file, start, number(magnitude * function(angles), place.part.dtype))
 
 
 def _write_matrices(file: BinaryIO, made: Graph, total: int) -> Iterator[Progress]:

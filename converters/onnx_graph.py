@@ -23,8 +23,9 @@ from onnx import TensorProto, helper, numpy_helper
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.decoder import Decoder
 from edgespec.converters.layout import Layout, Matrix, Place
-from edgespec.converters.packing import FLOAT, HALF, Blockwise, Packing, Part, Plain
+from edgespec.converters.packing import FLOAT, HALF, Blockwise, Packing, Part, Plain, number
 from edgespec.converters.rope import Rope
+from edgespec.errors import ConversionError
 
 DATA = "model.onnx.data"
 _MS = "com.microsoft"
@@ -114,7 +115,14 @@ class Graph:
     def _scaled(self, x: str, by: float) -> str:
         if by == 1:
             return x
-        return self._node("Mul", (x, self._constant(f"{by}", self._scheme.plain.dtype.type(by))), f"{x}.times")
+        try:
+            factor = number(np.array(by), self._scheme.plain.dtype)[()]
+        except ValueError as error:
+            raise ConversionError(
+                f"{self._checkpoint.folder}: config.json multiplies by {by}, which is too large for this quantization; "
+                "try fp32"
+            ) from error
+        return self._node("Mul", (x, self._constant(f"{by}", factor)), f"{x}.times")
 
     def _placed(self, x: str) -> str:
         """Learned positions added."""

@@ -135,7 +135,8 @@ class Turned:
         return (Part("codes", SIGNED, (columns, rows), turned=True), Part("scales", FLOAT, (rows,)))
 
     def pack(self, rows: Floats) -> tuple[npt.NDArray[Any], ...]:
-        scales = number(np.maximum(rows.max(1), -rows.min(1)) / np.float32(127), FLOAT)
+        with np.errstate(invalid="ignore"):  # `number` says so of a signalling NaN, too
+            scales = number(np.maximum(rows.max(1), -rows.min(1)) / np.float32(127), FLOAT)
         scales[scales == 0] = 1
         codes = rows / scales[:, None]
         return np.ascontiguousarray(np.rint(codes, out=codes).astype(np.int8).T), scales

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Protocol
 
 from edgespec.converters.checkpoint import Checkpoint, Json
 from edgespec.errors import ConversionError, MissingPackage
+from edgespec.files import is_text
 
 # Token types of GGUF (enum llama_token_type in llama.h).
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -157,16 +159,45 @@ def added_tokens(checkpoint: Checkpoint, description: Json | None, size: int) ->
     Special ones of tokenizer.json outside the vocabulary are left out: they are another model's, whose file this was.
     (That of Gemma 3's text models knows the token of an image.)
     """
-    found: dict[int, Json] = {}
-    for text, token in (checkpoint.json("added_tokens.json") or {}).items():
-        found[token] = {"id": token, "content": text, "special": True}
-    decoder = (checkpoint.json("tokenizer_config.json") or {}).get("added_tokens_decoder")
-    for key, entry in (decoder if isinstance(decoder, dict) else {}).items():
-        found[int(key)] = {**entry, "id": int(key)}
     if description is not None:  # what the original tokenizer itself reads has the last word, and is all there is
-        entries = description.get("added_tokens") or []
-        found = {entry["id"]: entry for entry in entries if entry["id"] < size or not entry.get("special")}
+        entries = _entries(checkpoint.folder / "tokenizer.json", description.get("added_tokens") or [])
+        kept = [entry for entry in entries if entry["id"] < size or not entry.get("special")]
+    else:
+        kept = [*_listed(checkpoint), *_decoded(checkpoint)]
+    found = {entry["id"]: entry for entry in kept}
     return [found[token] for token in sorted(found)]
+
+
+def _listed(checkpoint: Checkpoint) -> list[Json]:
+    """The added tokens of added_tokens.json."""
+    given = checkpoint.json("added_tokens.json") or {}
+    entries = [{"id": token, "content": text, "special": True} for text, token in given.items()]
+    return _entries(checkpoint.folder / "added_tokens.json", entries)
+
+
+def _decoded(checkpoint: Checkpoint) -> list[Json]:
+    """The added tokens of tokenizer_config.json."""
+    given = (checkpoint.json("tokenizer_config.json") or {}).get("added_tokens_decoder")
+    pairs = given.items() if isinstance(given, dict) else ()
+    entries = [
+        {**entry, "id": int(key) if len(key) < 10 and key.isdecimal() else key}
+        for key, entry in pairs
+        if isinstance(entry, dict)
+    ]
+    if len(entries) < len(pairs):
+        entries.append({})
+    return _entries(checkpoint.folder / "tokenizer_config.json", entries)
+
+
+def _entries(path: Path, given: Any) -> list[Json]:
+    """`given`, if it is a list of added tokens. ConversionError if not."""
+    for entry in given if isinstance(given, list) else [given]:
+        if not isinstance(entry, dict) or type(entry.get("id")) is not int or not is_text(entry.get("content")):
+            raise ConversionError(
+                f"{path} has an added token {entry!a:.80}; expected objects with a number as id and a text as content: "
+                "fetch it again"
+            )
+    return list(given)
 
 
 def special_texts(entries: Iterable[Json]) -> list[tuple[int, str]]:
@@ -205,6 +236,11 @@ class Specials:
         text = self._settings.get(f"{name}_token")
         if isinstance(text, dict):
             text = text.get("content")
+        if isinstance(text, str) and not is_text(text):
+            raise ConversionError(
+                f"{self._checkpoint.folder}: {name}_token is {text!a:.80}, which is no text; fetch the files of the "
+                "tokenizer again"
+            )
         if isinstance(text, str) and (token := self._find(text)) is not None:
             return token
         numbers = self._numbers(self._checkpoint.config, name) or self._numbers(self._checkpoint.generation, name)
@@ -264,7 +300,8 @@ class TokenizersReference:
         except BaseException as error:
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
-            raise ConversionError(f"{self._path} is not a sound tokenizer: {error}; fetch it again") from error
+            reason = " ".join(str(error).split())
+            raise ConversionError(f"{self._path} is not a sound tokenizer: {reason}; fetch it again") from error
 
 
 def package(name: str) -> Any:

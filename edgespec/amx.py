@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 _CPU = 0  # enum ggml_backend_dev_type
@@ -38,6 +39,14 @@ def disable_amx(low: Any) -> None:
             _list_buffer_types(library)
 
 
+def processor_has_amx() -> bool:
+    """Whether the kernel lists AMX among the processor's features; False where there is no such list."""
+    try:
+        return "amx_int8" in Path("/proc/cpuinfo").read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
 def _list_buffer_types(library: Any) -> None:
     for name in ("ggml_backend_dev_by_type", "ggml_backend_dev_backend_reg", "ggml_backend_reg_get_proc_address"):
         getattr(library, name).restype = ctypes.c_void_p
@@ -53,7 +62,10 @@ def _small_signal_stack() -> Iterator[None]:
     libc = ctypes.CDLL(None)
     memory = ctypes.create_string_buffer(_SMALL)
     before = _SignalStack()
-    libc.sigaltstack(ctypes.byref(_SignalStack(ctypes.addressof(memory), 0, _SMALL)), ctypes.byref(before))
+    small = _SignalStack(ctypes.addressof(memory), 0, _SMALL)
+    if libc.sigaltstack(ctypes.byref(small), ctypes.byref(before)):  # too late: this process has the registers
+        yield
+        return
     try:
         yield
     finally:

@@ -27,6 +27,7 @@ from .types import Draft, Floats, Round
 from .verify import Drawing
 
 _WIDTHS = (2, 3, 4, 6, 8, 12, 16)
+_LATELY = 8  # tokens that are computed in wider passes, to see what that does to the next
 _BRANCHES = (1, 2, 3, 5, 7)  # of a tree, that are dropped
 _LENGTHS = (1, 3, 7)  # tokens of the drafts that are forced, where none was asked for
 TEXT, WRONG = "text", "wrong"  #: who guesses what is expected, and what is not
@@ -206,7 +207,8 @@ def _diverge(
 
 
 def _several_ways(runtime: Runtime, prompt: Sequence[int], said: Sequence[int]) -> list[Floats]:
-    """The logits after `prompt` and `said`: computed token by token, all at once, in wider passes, and behind trees."""
+    """The logits after `prompt` and `said`: computed token by token, all at once, in wider passes, behind tokens that
+    were in wider passes, and behind trees."""
     session = runtime.session
     session.rollback(0)
     session.prefill(prompt[:-1])
@@ -216,13 +218,27 @@ def _several_ways(runtime: Runtime, prompt: Sequence[int], said: Sequence[int]) 
     context = [*prompt, *said]
     session.rollback(0)
     session.prefill(context[:-1])
-    for width in (1, *_WIDTHS):
-        if len(context) + width > session.context:
-            break
+    widths = [width for width in _WIDTHS if width <= min(session.widest, session.context - len(context))]
+    for width in (1, *widths):
         rows.append(session.decode([context[-1]] * width)[0].copy())
         session.rollback(len(context) - 1)
+    rows += [_behind_passes(session, context, len(prompt) - 1, width) for width in widths]
     most = min(session.leaves - 1, session.context - len(context)) if session.can_tree else 0
     return [*rows, *(_behind_trees(session, prompt, said, branches) for branches in _BRANCHES if branches <= most)]
+
+
+def _behind_passes(session: Session, context: Sequence[int], least: int, width: int) -> Floats:
+    """The logits after `context`, whose last tokens, but none of the first `least`, come in a pass of `width` each: the
+    first of it, whose others are dropped as drafts are that were wrong."""
+    start = max(least, len(context) - _LATELY)
+    session.rollback(0)
+    session.prefill(context[:start])
+    for token in context[start:-1]:
+        held = len(session.tokens)
+        session.decode([token] * width)
+        session.rollback(held, (0,))
+    row: Floats = session.decode([context[-1]])[0].copy()
+    return row
 
 
 def _behind_trees(session: Session, prompt: Sequence[int], said: Sequence[int], branches: int) -> Floats:

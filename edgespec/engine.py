@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .backends import Interrupt, Pieces, Session, common_prefix
+from .backends import Interrupt, Pieces, Session, common_prefix, require_numbers
 from .control import Controller
 from .errors import ContextOverflow, Interrupted, OptionError
 from .prices import Prices
@@ -112,10 +112,14 @@ class Engine:
             OptionError: the logit bias names a token that is not there, or bans all.
         """
         request.sampling.check(self._target.vocab)
-        if len(request.prompt) >= self._target.context:
+        size, context = len(request.prompt), self._target.context
+        if size >= context:
+            known = (
+                f"{size}" if size <= 2 * context else f"more than {2 * context}"
+            )  # a long text is not read to its end
             raise ContextOverflow(
-                f"the prompt has {len(request.prompt)} tokens, but the context holds {self._target.context} with the "
-                "answer; shorten it, or give a larger context (--ctx)"
+                f"the prompt has {known} tokens, but the context holds {context} with the answer; shorten it, or give "
+                "a larger context (--ctx)"
             )
         return self._generate(request)
 
@@ -180,6 +184,7 @@ class Engine:
         tree = None if draft.is_chain else (-1, *(parent + 1 for parent in draft.parents))
         rows = self._target.decode((drawing.context[-1], *draft.tokens), tree)
         seconds = time.perf_counter() - started
+        require_numbers(rows, "target")
         acceptance = self._verifier.accept(draft, rows, drawing.sampling, drawing.context)
         if len(acceptance.path) < len(draft):
             self._target.rollback(held, (0, *(node + 1 for node in acceptance.path)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from .backends import Model
 from .cache import Shelf
 from .calibration import Calibration
 
@@ -22,6 +24,12 @@ class Learned:
         self._calibrations: dict[str, Calibration] = {}
         #: By verifier, what there is no need to write.
         self._known: dict[str, Any] = {}
+
+    @classmethod
+    def of(cls, models: Sequence[Model]) -> Learned:
+        """That of a target and what drafts for it, by the weights of each, for they decide how often they agree."""
+        weights = [model.weights for model in models]
+        return cls("|".join(weights) if all(weights) else None)
 
     def calibration(self, verifier: str) -> Calibration:
         """What is known so far; from earlier runs, when it is asked for first."""

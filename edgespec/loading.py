@@ -142,26 +142,27 @@ def assemble(
     if draft is not None and not speculation.through_text:
         require_same_tokens(target.vocabulary, draft.vocabulary)
     context = context_length(device, target)
-    with ExitStack() as opened:
+    sessions = ExitStack()
+    with ExitStack() as refused:
+        refused.callback(sessions.close)
         session = _opened(target, context)
-        opened.callback(session.close)
+        sessions.callback(session.close)
         prices = _priced(session, "target", on_progress)
-        opened.callback(_keep_learned, session, prices)
+        sessions.callback(_keep_learned, session, prices)
         kept = Memory(fingerprint(target.vocabulary), target.vocabulary.size) if speculation.remember else None
         drafters: list[Drafter] = [Lookup(earlier=kept.texts() if kept else ())]
-        identity = session.identity
         if draft is not None:
             drafting = _opened(draft, context)
-            opened.callback(drafting.close)
+            sessions.callback(drafting.close)
             drafters.append(_drafter(drafting, target, draft, _priced(drafting, "draft", on_progress).plain()))
-            identity += f"|{drafting.identity}"
-        learned = learned or Learned(identity)
-        opened.callback(learned.keep)
         models = (target, draft) if draft is not None else (target,)
-        close = opened.pop_all().close
-    failsafe = tuple(map(Failsafe, drafters))
-    pair = Pair(models, session, failsafe, prices, learned, interrupt or Interrupt(), close, kept)
-    return Runtime(pair, speculation)
+        learned = learned or Learned.of(models)
+        sessions.callback(learned.keep)
+        failsafe = tuple(map(Failsafe, drafters))
+        pair = Pair(models, session, failsafe, prices, learned, interrupt or Interrupt(), sessions.close, kept)
+        runtime = Runtime(pair, speculation)
+        refused.pop_all()
+    return runtime
 
 
 def _settings(device: Device | None, speculation: Speculation | None) -> tuple[Device, Speculation]:

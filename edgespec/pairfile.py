@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ModelFileError
-from .regular import regular
+from .files import contents
 from .values import shown
 
 NAME = "pair.json"  #: in a folder that stands for its pair
@@ -77,9 +77,10 @@ def read(path: Path) -> PairFile:
         ModelFileError: it is missing or broken, has a key that means nothing, or names a model that is not there.
     """
     try:
-        given = json.loads(regular(path).read_text("utf-8-sig"))  # as some editors begin a file
-    except FileNotFoundError as error:
-        raise ModelFileError(f"no pair file at {path}; `edgespec convert --pair` writes one") from error
+        data = contents(path)
+        if data is None:
+            raise ModelFileError(f"no pair file at {path}; `edgespec convert --pair` writes one")
+        given = json.loads(data.decode("utf-8-sig"))  # as some editors begin a file
     except OSError as error:
         raise ModelFileError(f"{path} cannot be read: {error.strerror}; give a pair file that can") from error
     except (ValueError, RecursionError) as error:

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Sequence
 from types import TracebackType
 
-from .backends import Session, Vocabulary
+from .backends import Session, Vocabulary, tokens_up_to
 from .calibration import Share
 from .control import Controller
 from .drafters import Drafter
@@ -147,7 +147,7 @@ class Runtime:
         """
         self._check_open()
         era, vocabulary = self._era, self.vocabulary
-        given = vocabulary.tokenize(prompt, start=True) if isinstance(prompt, str) else prompt
+        given = tokens_up_to(vocabulary, prompt, self._most, start=True) if isinstance(prompt, str) else prompt
         tokens = checked_tokens(given, vocabulary.size)
         request = Request(tokens, Sampling() if sampling is None else sampling, max_tokens, _stops(stop))
         return self._generate(request, speculation, era, controlled)
@@ -233,6 +233,16 @@ class Runtime:
     ) -> None:
         self.close()
 
+    def _chat_template(self) -> ChatTemplate:
+        if self._template is None:
+            self._template = ChatTemplate(self.vocabulary)
+        return self._template
+
+    @property
+    def _most(self) -> int:
+        """Tokens of a prompt after which it need not be tokenized to its end: it does not fit by far."""
+        return 2 * self.context + 1024
+
     def _check_open(self) -> None:
         self._check_process()
         if self._closed:
@@ -268,7 +278,7 @@ class Runtime:
 
         def without(dropped: int) -> list[int]:
             kept = [*messages[:first], *messages[starts[dropped] :]]
-            return template.tokens(kept, lambda: self._closed or self._era is not era)
+            return template.tokens(kept, lambda: self._closed or self._era is not era, self._most)
 
         tokens = without(0)
         if len(tokens) <= room or not turns:

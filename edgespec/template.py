@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .backends import Vocabulary
+from .backends import Vocabulary, tokens_up_to
 from .errors import Interrupted, OptionError, TemplateError
 from .sandbox import Budget, Sandbox
 
@@ -43,8 +43,10 @@ class ChatTemplate:
         self._sandbox = Sandbox()
         self._template = _compiled(self._sandbox, vocabulary.template)
 
-    def tokens(self, messages: Sequence[Message], stop: Callable[[], bool] = lambda: False) -> list[int]:
-        """The prompt that makes the model answer the last of `messages`.
+    def tokens(
+        self, messages: Sequence[Message], stop: Callable[[], bool] = lambda: False, most: int | None = None
+    ) -> list[int]:
+        """The prompt that makes the model answer the last of `messages`; see `tokens_up_to` for `most`.
 
         Args:
             stop: asked now and then whether to give up.
@@ -59,7 +61,10 @@ class ChatTemplate:
         for part in text.split(_BREAK):
             if stop():
                 raise Interrupted
-            tokens += self._vocabulary.tokenize(part, special=True)
+            if most is None:
+                tokens += self._vocabulary.tokenize(part, special=True)
+            elif len(tokens) <= most:
+                tokens += tokens_up_to(self._vocabulary, part, most, special=True)
         starts = self._vocabulary.tokenize("", start=True)  # the bos, of a model that asks for one
         return tokens if self._begins(text) else [*starts, *tokens]
 

@@ -11,8 +11,8 @@ from typing import Any
 from platformdirs import user_config_path
 
 from edgespec.errors import OptionError
-from edgespec.values import shown, whole
 from edgespec.regular import regular
+from edgespec.values import shown, whole
 
 if sys.version_info >= (3, 11):
     import tomllib

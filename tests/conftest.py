@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from edgespec import llamacpp
 from edgespec.backends import Device, Interrupt, Model, open_model
 from edgespec.converters import convert
 from edgespec.machine import OtherPrograms
@@ -28,6 +29,8 @@ def _find_benchmarks() -> None:
 
 
 _find_benchmarks()
+# Some tests import onnxruntime by themselves, and on processors with AMX llama.cpp has to come before it (amx.py).
+llamacpp.bindings()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,6 +6,8 @@ import ctypes
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +28,20 @@ def test_a_machine_with_amx_decodes_a_quantized_model(demo: dict[str, Any]) -> N
         "print('decoded')\n"
     )
     run = [sys.executable, "-c", program, str(demo["target"])]
+    ended = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "decoded\n", "")
+
+
+def test_llama_cpp_decodes_beside_onnxruntime(demo: dict[str, Any], onnx_folders: Callable[[str], Path]) -> None:
+    """onnxruntime asks for AMX, for the whole process, when it is loaded."""
+    program = (
+        "import sys\nfrom pathlib import Path\n"
+        "from edgespec.backends import Device, Interrupt, open_model\n"
+        "for model in sys.argv[1:]:\n"
+        "    open_model(Path(model), Device(threads=1), Interrupt()).session(256).decode([1, 2, 3])\n"
+        "print('decoded')\n"
+    )
+    run = [sys.executable, "-c", program, str(onnx_folders("int8")), str(demo["target"])]
     ended = subprocess.run(run, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "decoded\n", "")
 
@@ -59,7 +75,7 @@ def test_ggml_lists_no_amx_buffers() -> None:
     address = library.ggml_backend_reg_get_proc_address(registry, b"ggml_backend_dev_get_extra_bufts")
     types = ctypes.CFUNCTYPE(ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)(address)(device)
     library.ggml_backend_buft_name.restype = ctypes.c_char_p
-    names = []
+    names: list[Any] = []
     while types and types[len(names)]:
         names.append(library.ggml_backend_buft_name(ctypes.c_void_p(types[len(names)])))
     assert b"AMX" not in names

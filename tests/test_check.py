@@ -9,7 +9,7 @@ import pytest
 
 from edgespec import Device, OptionError, Sampling, Speculation, assemble
 from edgespec.backends.toy import Bytes, Rule, ToyModel, ToySession, blend, ngram_rule
-from edgespec.check import Divergence, Verdict, check
+from edgespec.check import Divergence, Verdict, _several_ways, check
 from edgespec.errors import Interrupted
 from edgespec.prices import Prices
 from edgespec.sampling import pick
@@ -66,6 +66,32 @@ class Shuffled(Drifting):
         super().rollback(length, keep)
         if not length:
             self._gaps.clear()
+
+
+class Stained(Drifting):
+    """Logits that depend on the width of the pass in which the token before the last was: real engines keep what it
+    computed, rounded in its way, in the cache."""
+
+    def __init__(self, rule: Rule, vocab: int, context: int) -> None:
+        super().__init__(rule, vocab, context)
+        self._widths: list[int] = []
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        super().prefill(tokens)
+        self._widths += [1] * len(tokens)
+
+    def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
+        rows = ToySession.decode(self, tokens, tree)
+        for i, row in enumerate(rows):
+            if (len(tokens) if i else (self._widths or [1])[-1]) > 1:
+                row[::2] += self.drift
+        self._widths += [len(tokens)] * len(tokens)
+        return rows
+
+    def rollback(self, length: int, keep: Sequence[int] = ()) -> None:
+        width = self._widths[-1] if self._widths else 1
+        super().rollback(length, keep)
+        self._widths = [*self._widths[:length], *[width] * len(keep)]
 
 
 def verdicts(model: ToyModel, sampling: Sampling) -> list[tuple[bool, bool]]:
@@ -182,6 +208,35 @@ def test_a_length_that_was_asked_for_is_forced() -> None:
             before = len(passes)
             (verdict,) = check(runtime, [[1, 7, 3]], Sampling(), 40)
             assert (verdict.drafted > 0, max(passes[before:])) == (k > 0, widest)
+
+
+def test_rounding_behind_wide_passes_is_told_as_near_ties() -> None:
+    """From the second token on, where no tree fits before it."""
+    model = DriftingModel(drift=0.5, kind=Stained)
+    draft = ToyModel(blend(RULE, ngram_rule(VOCAB, seed=9), 0.2))
+    with assemble(model, draft, device=Device(context=512), speculation=Speculation(k=4)) as runtime:
+        found = [v.divergence for v in check(runtime, [[i, 7, 3] for i in range(20)], Sampling(), 40)]
+        parted = [divergence for divergence in found if divergence is not None]
+        assert parted, "the drift must show, or this tests nothing"
+        assert all(divergence.near_tie for divergence in parted)
+        rows = _several_ways(runtime, [1, 7, 3], [5])
+    assert max(np.abs(row - rows[0]).max() for row in rows) == pytest.approx(0.5)
+
+
+def test_an_exact_session_is_asked_for_no_wider_pass_than_it_takes() -> None:
+    """Its passes are of one width."""
+    with assemble(ToyModel(RULE), device=Device(context=64)) as runtime:
+        runtime.session.widest = 4
+        wide: list[int] = []
+        decode = runtime.session.decode
+
+        def noted(tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
+            wide.append(len(tokens) if tree is None else 0)
+            return decode(tokens, tree)
+
+        runtime.session.decode = noted  # type: ignore[method-assign]
+        _several_ways(runtime, [1, 7, 3], [5, 6])
+    assert max(wide) == 4
 
 
 def test_a_text_that_stops_short_is_no_near_tie() -> None:

@@ -15,7 +15,7 @@ from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter
 from edgespec.engine import Engine, Event, Finished, Request, Started, Text
-from edgespec.errors import ContextOverflow, OptionError
+from edgespec.errors import ContextOverflow, EngineError, OptionError
 from edgespec.prices import Prices
 from edgespec.sampling import Sampling
 from edgespec.types import Draft, Floats, Round
@@ -399,3 +399,17 @@ def test_prices_are_corrected_by_the_rounds(clock: Clock) -> None:
     assert prices.plain() == pytest.approx(2.0, rel=0.02)
     assert finished.stats.seconds == 100.0
     assert finished.stats.speedup == 1.0
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_logits_that_are_no_numbers_are_an_error(value: float, temperature: float) -> None:
+    """Of damaged weights: greedy text went on with the first token, all else ended in NumPy."""
+    session = ToySession(lambda _context: np.full(Bytes.size, value, np.float32), Bytes.size)
+    engine = Engine(session, Bytes(), Fixed([], 0), verifier("match"), Interrupt())
+    with pytest.raises(EngineError, match="the target model computes no numbers"):
+        list(engine.generate(Request([1, 2], Sampling(temperature, seed=1))))
+    drafter = ModelDrafter(session, Bytes.size)
+    drafter.begin(Drawing(verifier("match"), Sampling(temperature, seed=1), [1, 2], Bytes().ends))
+    with pytest.raises(EngineError, match="the draft model computes no numbers"):
+        drafter.guess((), 1)

@@ -16,9 +16,9 @@ HOUSE = Path(edgespec.__file__).parent
 
 #: From the ground up. Modules of one floor do not import each other.
 FLOORS = [
-    {"errors", "types", "automaton", "amx", "leftovers", "regular"},
+    {"errors", "types", "automaton", "amx", "leftovers", "regular", "files"},
     {"values"},
-    {"baseline", "sampling", "llamacpp", "cache", "branches", "machine", "pairfile", "header", "tokens"},
+    {"baseline", "sampling", "llamacpp", "cache", "branches", "machine", "pairfile", "header", "tokens", "checksum"},
     {"verify", "backends", "text", "stats", "sandbox"},
     {"spelling"},
     {"prices", "calibration", "template", "drafters"},

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edgespec import Sampling, Speculation, assemble
-from edgespec.backends.toy import Bytes, ToyModel, ToySession, blend, ngram_rule
+from edgespec.backends.toy import Bytes, Rule, ToyModel, ToySession, blend, ngram_rule
 from edgespec.cache import Shelf
 from edgespec.calibration import AGAINST, ALONE, Calibration
 from edgespec.learned import Learned
@@ -188,11 +188,16 @@ def test_a_cache_that_is_not_to_be_had_does_no_harm(tmp_path: Path, monkeypatch:
 
 
 class Named(ToyModel):
-    """A toy of its own identity."""
+    """A toy whose weights have a name; its sessions' prices have the number of threads in theirs."""
+
+    def __init__(self, rule: Rule, weights: str = "named", threads: int = 1) -> None:
+        super().__init__(rule)
+        self.weights = weights
+        self._threads = threads
 
     def session(self, context: int) -> ToySession:
         session = super().session(context)
-        session.identity = "named"
+        session.identity = f"shapes, {self._threads} threads"
         return session
 
 
@@ -221,3 +226,30 @@ def test_plain_decoding_learns_nothing(own_cache: Path) -> None:
         list(runtime.complete("abc" * 5, max_tokens=20))
     assert not (own_cache / "drafters").exists()
     assert Shelf("drafters", "named|match", 1).read() == {}
+
+
+def test_it_belongs_to_the_weights_and_not_to_the_machine(own_cache: Path) -> None:
+    """Prices are the same for two fine-tunes, and others with more threads; how often a draft is right is not."""
+
+    def acceptance(*weights: str, threads: int = 1, say: int = 0) -> set[str]:
+        draft = blend(RULE, ngram_rule(Bytes.size, seed=6), 0.4)
+        models = [Named(rule, name, threads) for rule, name in zip((RULE, draft), weights, strict=True)]
+        with assemble(*models) as runtime:
+            for seed in range(say):
+                list(runtime.complete("abc" * 5, Sampling(1.0, seed=seed), max_tokens=100))
+            return set(runtime.acceptance)
+
+    learned = acceptance("one", "draft", say=3)
+    assert learned
+    assert acceptance("one", "draft", threads=8) == learned
+    assert acceptance("another tune", "draft") == set()
+    assert acceptance("one", "another tune") == set()
+    acceptance("", "draft", say=3)
+    assert acceptance("", "draft") == set(), "without a name nothing is kept"
+
+
+def test_what_was_kept_by_prices_is_not_found(own_cache: Path) -> None:
+    """As it was before models named their weights."""
+    Shelf("drafters", "shapes, 1 threads|match", 1).write(taught(20).kept())
+    with assemble(Named(RULE)) as runtime:
+        assert runtime.acceptance == {}

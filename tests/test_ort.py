@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -447,6 +448,7 @@ def test_a_pass_is_cancelled_in_the_middle(onnx_folders: Folders, tree: Sequence
     for each in (session, other):
         each.prefill([5, 6, 7])
     right = other.decode([8, 9, 10], tree).copy()
+    assert session._passes is not None
     graph = session._passes._graph
     object.__setattr__(graph, "session", Setting(graph.session, interrupt))
     with pytest.raises(Interrupted):
@@ -604,3 +606,101 @@ def test_tune_takes_onnx_models(onnx_folders: Folders) -> None:
     done = edgespec("tune", onnx_folders("int4"), "--draft", onnx_folders("int4"), "--budget", "1", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["threads"]["best"] >= 1
+
+
+# --- what a model's files may not say
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("layers", "3", "2 layers and not 3"),
+        ("layers", "1", "2 layers and not 1"),
+        ("layers", "999999999999", "2 layers and not"),
+        ("kv_heads", "-2", "kv_heads is '-2', not a positive whole number"),
+        ("kv_heads", "4", "past.0.key is"),
+        ("head_dim", "0", "not a positive whole number"),
+        ("vocabulary", "-1", "not a positive whole number"),
+        ("vocabulary", "7", "logits is"),
+        ("hidden", "65", "hidden.1 is"),
+        ("context", "4096", "rope.cos has 2048 positions and not 4096"),
+        ("context", "9" * 5000, "not a positive whole number"),
+        ("parameters", "\u0663", "not a positive whole number"),
+        ("quantization", "int4-fp16", "numbers of 32 bits"),
+    ],
+)
+def test_metadata_that_the_graph_denies(copied: Path, key: str, value: str, words: str) -> None:
+    rewritten(copied, **{key: value})
+    refused(copied, words)
+
+
+def test_metadata_that_is_no_text(copied: Path) -> None:
+    file = copied / "model.onnx"
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(b"edgespec.layers", b"edgespec.layer\xff"))
+    refused(copied, "layers")
+    file.write_bytes(whole.replace(b"int4", b"in\xff\xfe"))
+    assert "in\ufffd\ufffd" in read(file).summary
+
+
+def test_a_name_obeys_no_terminal(copied: Path) -> None:
+    rewritten(copied, name="a\x1b]0;title\x07b\n")
+    assert read(copied / "model.onnx").name == "a]0;titleb"
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json"])
+@pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
+def test_a_file_that_is_no_file(copied: Path, name: str, kind: str) -> None:
+    """A link to nothing was taken for no file, and with it went the chat template; a pipe was waited for."""
+    (copied / name).unlink(missing_ok=True)
+    no_file(copied / name, kind)
+    refused(copied, name, "link to nothing" if kind == "link" else "not a regular file")
+
+
+def no_file(path: Path, kind: str) -> None:
+    """A link to nothing, a folder or a pipe."""
+    if kind == "pipe" and not hasattr(os, "mkfifo"):
+        pytest.skip("no pipes with names here")
+    if kind == "link":
+        path.symlink_to("nowhere")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("tokenizer_config.json", {"eos_token": "\ud800"}),
+        ("tokenizer_config.json", {"bos_token": {"content": "a\udfff"}}),
+    ],
+)
+def test_special_tokens_that_are_no_text(copied: Path, name: str, content: dict[str, Any]) -> None:
+    """JSON can spell half a character."""
+    (copied / name).write_text(json.dumps(content))
+    refused(copied, "which is no text")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", {"eos_token_id": [10**30, -5, "x"], "bos_token_id": -(10**30)}),
+        ("generation_config.json", {"eos_token_id": {}, "temperature": 10**400, "top_p": float("nan"), "top_k": True}),
+        ("tokenizer_config.json", {"added_tokens_decoder": [1], "chat_template": 5, "add_bos_token": "x"}),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"x": 1}, "chat_template": [1, {"name": 3}]}),
+    ],
+)
+def test_settings_of_odd_types_are_no_settings(copied: Path, name: str, content: dict[str, Any]) -> None:
+    (copied / name).write_text(json.dumps(content))
+    with load(copied, device=Device(threads=1, context=64)) as runtime:
+        assert runtime.sampling == {}
+        assert len(list(runtime.complete("one", max_tokens=2))) > 2
+
+
+def test_added_tokens_of_odd_types(copied: Path) -> None:
+    description = json.loads((copied / "tokenizer.json").read_text())
+    odd: tuple[Any, ...] = (5, [5], [{"content": []}])
+    for added in odd:
+        (copied / "tokenizer.json").write_text(json.dumps({**description, "added_tokens": added}))
+        refused(copied, "not a sound tokenizer")

@@ -67,6 +67,7 @@ def test_every_pass_is_a_multiple(onnx_folders: Folders, exact: int, monkeypatch
     model = opened(onnx_folders("int4"), exact)
     session = model.session(1200)
     passes = session._passes
+    assert passes is not None
     widths: list[int] = []
     run = passes._run
 

@@ -229,7 +229,7 @@ class Slow:
 def test_threads_do_not_disturb_each_other(tmp_path: Path) -> None:
     """The tokenizer's own switch for special tokens is one for all."""
     ours = written(tmp_path)
-    ours._tokenizer = Slow(ours._tokenizer)
+    ours._opened = Slow(ours._opened)
     wrong: list[bool] = []
 
     def ask(special: bool) -> None:

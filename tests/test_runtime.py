@@ -31,7 +31,7 @@ from edgespec import (
     assemble,
     models,
 )
-from edgespec.backends import fingerprint
+from edgespec.backends import fingerprint, tokens_up_to
 from edgespec.backends.toy import END, Bytes, Rule, ToyModel, ToySession, blend, ngram_rule, scripted
 from edgespec.errors import (
     BusyError,
@@ -1045,3 +1045,41 @@ def test_tokens_and_messages_that_are_none() -> None:
             runtime.chat(messages)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="pairs"):
         Sampling(logit_bias={5: 1.0})  # type: ignore[arg-type]
+
+
+def test_a_prompt_that_is_far_too_long_is_not_tokenized_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten megabytes took two gigabytes and a minute before they were refused."""
+    sizes: list[int] = []
+    tokenize = Bytes.tokenize
+
+    def noted(self: Bytes, text: str, **options: bool) -> list[int]:
+        sizes.append(len(text))
+        return tokenize(self, text, **options)
+
+    monkeypatch.setattr(Bytes, "tokenize", noted)
+    runtime, _ = opened(context=256)
+    long = "0123456789" * 4_000
+    history = [{"role": role, "content": long} for role in ("user", "assistant")] * 3
+    with runtime:
+        with pytest.raises(ContextOverflow, match="the prompt has more than 512 tokens, but the context holds 256"):
+            runtime.complete(long)
+        with pytest.raises(ContextOverflow, match="the prompt has more than 512 tokens"):
+            runtime.chat([*history, {"role": "user", "content": long}])
+        assert max(sizes) < 30_000
+        tokens, _ = read(runtime.chat([*history, USER], max_tokens=8))
+        assert len(tokens) == 8, "what does not fit is dropped as ever"
+        assert len(runtime.prompt([{"role": "user", "content": long}])) > len(long), "this is all of it"
+
+
+def test_a_text_of_long_tokens_is_tokenized_whole() -> None:
+    """Where a beginning has few tokens nothing is left out."""
+
+    class Words(Bytes):
+        def tokenize(self, text: str, *, special: bool = False, start: bool = False) -> list[int]:
+            return [len(word) for word in text.split(" ")]
+
+    text = " ".join(["x" * 200] * 300)
+    assert tokens_up_to(Words(), text, 400) == [200] * 300
+    found = tokens_up_to(Words(), text, 100)
+    assert 100 < len(found) < 300
+    assert tokens_up_to(Words(), "", 1) == [0]

@@ -15,7 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from ..errors import ModelFileError, OptionError, VocabularyMismatch
+import numpy as np
+
+from ..errors import EngineError, ModelFileError, OptionError, VocabularyMismatch
 from ..types import Floats
 from ..values import instance, shown, whole
 
@@ -224,6 +226,9 @@ class Model(Protocol):
     description: str
     #: The model's own default sampling, as far as its file states one: `Sampling` fields by name.
     sampling: dict[str, float]
+    #: What the model's text depends on, so that two fine-tunes differ and one model is the same with other threads, on
+    #: another device or with a newer engine. Empty where that is not known: then nothing is kept of its drafters.
+    weights: str
 
     @property
     def notices(self) -> Sequence[str]:
@@ -248,6 +253,8 @@ _MODULES = {"llama": "llama", "onnx": "ort"}
 _SUFFIXES = {".gguf": "llama", ".onnx": "onnx"}
 _DEFAULT_CONTEXT = 4096
 _PADDING = 1024  # unused tokens by which members of one family differ in size; Qwen2's differ by 384
+
+_CHARACTERS = 16  # more than tokens of most texts have on the average
 
 _WAYS_OUT = (
     "use a draft model of the target's own family, or name this one with --draft to let it draft through text, "
@@ -314,6 +321,38 @@ def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
     if list(left[:length]) == list(right[:length]):
         return length
     return next(i for i in range(length) if left[i] != right[i])
+
+
+def tokens_up_to(
+    vocabulary: Vocabulary, text: str, most: int, *, special: bool = False, start: bool = False
+) -> list[int]:
+    """The tokens of `text`, or only those of its beginning where these are more than `most` already.
+
+    Tokenizing takes up to 300 bytes of memory for each character, so that what does not fit the context by far must
+    not be tokenized whole. A beginning may have a few more tokens than the whole text begins with, since a word may be
+    cut: leave a margin in `most`.
+    """
+    length = _CHARACTERS * most
+    while length < len(text):
+        tokens = vocabulary.tokenize(text[:length], special=special, start=start)
+        if len(tokens) > most:
+            return tokens
+        length *= 4
+    return vocabulary.tokenize(text, special=special, start=start)
+
+
+def require_numbers(rows: Floats, whose: str) -> Floats:
+    """`rows` of logits, unless what was computed is no number: that spreads to all tokens, so one column shows it.
+
+    Raises:
+        EngineError: logits are NaN or infinite.
+    """
+    if not bool((rows[:, 0] < np.inf).all()):  # -inf is a token that cannot be
+        raise EngineError(
+            f"the {whose} model computes no numbers: its weights are damaged, or too large for their quantization; "
+            "fetch or convert it again"
+        )
+    return rows
 
 
 def fingerprint(vocabulary: Vocabulary) -> str:

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ..checksum import sampled
 from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError
 from ..llamacpp import bindings, captured_errors, require_no_fork
 from ..machine import physical_cores
@@ -138,6 +139,7 @@ class LlamaModel:
         params.n_gpu_layers = _gpu_layers(low, device)
         self._model = _load(low, path, params, interrupt)
         self._identity = _identity(low, path, params.n_gpu_layers)
+        self.weights = sampled(path)
         self.vocabulary = LlamaVocabulary(low, self._model)
         self.trained_context = int(low.llama_model_n_ctx_train(self._model))
         self.description = f"{self.metadata('general.name') or path.stem} ({self._size()})"
@@ -186,7 +188,7 @@ class LlamaModel:
             raise OptionError(
                 f"exact is {self._exact}, but this model's recurrent state cannot go back over padding; leave exact out"
             )
-        opened = self._open_context(context)
+        opened = self._open_context(min(context, self._positions))
         return LlamaSession(
             opened,
             self._interrupt,
@@ -233,6 +235,13 @@ class LlamaModel:
         params.kv_unified = leaves > 0
         with captured_errors() as errors:
             return self._low.llama_init_from_model(self._model, params), errors
+
+    @property
+    def _positions(self) -> int:
+        """How far a text may go. Rotations go on for ever; of learned positions (GPT-2's) there is a table, and behind
+        its end ggml ends the process."""
+        learned = int(self._low.llama_model_rope_type(self._model)) == self._low.LLAMA_ROPE_TYPE_NONE
+        return max(1, self.trained_context - max(0, self._exact - 1)) if learned else 1 << 31
 
     @property
     def _recurs(self) -> bool:

@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from ..checksum import sampled
 from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError
 from ..machine import physical_cores
 from . import Device, Interrupt, Session
+from .ort_checked import check_weights
 from .ort_file import Described, read
 from .ort_package import CPU, CUDA, bindings, chosen, load_cuda, providers
 from .ort_passes import Graph
@@ -39,6 +41,7 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> OrtModel:
     """
     bindings()
     described = read(path)
+    check_weights(described, interrupt)
     files = TokenizerFiles(described.path.parent)
     return OrtModel(described, files, device, interrupt)
 
@@ -54,6 +57,7 @@ class OrtModel:
         self.trained_context = described.context - max(0, device.exact - 1)  # padding wants positions too
         self.description = described.summary
         self.sampling = files.sampling
+        self.weights = f"{described.digest or sampled(described.data)}|{described.weights}|{described.quantization}"
         self.vocabulary = OrtVocabulary(files, described.vocabulary)
         on_cpu = device.provider == "auto" and (device.exact or not device.gpu_layers)
         asked = chosen(CPU if on_cpu else device.provider, half=described.half)
@@ -107,6 +111,7 @@ class OrtModel:
 
     def close(self) -> None:
         self._graph = None
+        self.vocabulary.close()
 
     def _keep_exact(self, session: OrtSession) -> None:
         """Where bits change with the width all the same, every decode has but one."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
 from ..errors import ModelFileError
+from ..files import contents
 
 _FORMAT = "1"
 _LARGEST = 64_000_000  # bytes of a graph, whose weights lie beside it; ours are thousands
 _AGAIN = "convert it again, or copy it again"
+_FLOAT16 = 10  # enum TensorProto.DataType of onnx.proto
+_TABLES = ("rope.cos", "rope.local.cos", "position_embd.weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,7 @@ class Described:
     Args:
         weights: a hash of the names, shapes and types of its weights: what the price of a pass depends on.
         data_bytes: how large the file of its weights is.
+        digest: the checksum of that file (checksum.py); empty where an older edgespec wrote none.
     """
 
     path: Path
@@ -35,6 +41,12 @@ class Described:
     parameters: int
     weights: str
     data_bytes: int
+    digest: str
+
+    @property
+    def data(self) -> Path:
+        """The file of its weights."""
+        return self.path.with_name(f"{self.path.name}.data")
 
     @property
     def half(self) -> bool:
@@ -61,7 +73,7 @@ def read(path: Path) -> Described:
             missing or not whole.
     """
     try:
-        props = _metadata(path)
+        model = _model(path)
     except FileNotFoundError as error:
         raise ModelFileError(
             f"{path.parent} holds no {path.name}; give the folder of an ONNX model or a .gguf file, and convert a "
@@ -70,8 +82,11 @@ def read(path: Path) -> Described:
     except OSError as error:
         raise ModelFileError(f"{path} cannot be opened: {error.strerror}; give a file that can be read") from error
     except (DecodeError, ValueError) as error:
-        raise ModelFileError(f"{path} is not an ONNX model, or it is truncated ({error}); {_AGAIN}") from error
-    described = _described(path, props)
+        reason = " ".join(str(error).split())
+        raise ModelFileError(f"{path} is not an ONNX model, or it is truncated ({reason}); {_AGAIN}") from error
+    described = _described(path, _metadata(model) if model else {})
+    if wrong := next(_wrong(described, model.graph), None):
+        raise ModelFileError(f"{path} does not hold what it says: {wrong}; {_AGAIN}")
     _check_weights(described)
     return described
 
@@ -90,13 +105,16 @@ def _described(path: Path, props: dict[str, str]) -> Described:
         )
 
     def number(key: str) -> int:
-        return int(props[f"edgespec.{key}"])
+        text = props[f"edgespec.{key}"]
+        if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text)):
+            raise ValueError(f"{key} is {text[:30]!a}, not a positive whole number")
+        return int(text)
 
     try:
         return Described(
             path,
-            props["edgespec.name"],
-            props["edgespec.quantization"],
+            _shown(props["edgespec.name"]),
+            _shown(props["edgespec.quantization"]),
             number("layers"),
             number("kv_heads"),
             number("head_dim"),
@@ -106,13 +124,19 @@ def _described(path: Path, props: dict[str, str]) -> Described:
             number("parameters"),
             props["edgespec.weights"],
             number("data_bytes"),
+            props.get("edgespec.digest", ""),
         )
     except (KeyError, ValueError) as error:
         raise ModelFileError(f"{path} does not say what it holds ({error}); convert the checkpoint again") from error
 
 
+def _shown(text: str) -> str:
+    """Without what a terminal would obey."""
+    return "".join(character for character in text if character.isprintable())
+
+
 def _check_weights(described: Described) -> None:
-    data = described.path.with_name(f"{described.path.name}.data")
+    data = described.data
     try:
         size = data.stat().st_size
     except OSError as error:
@@ -125,14 +149,51 @@ def _check_weights(described: Described) -> None:
         )
 
 
-def _metadata(path: Path) -> dict[str, str]:
-    """The `metadata_props` of the model at `path`; none of a file larger than ours ever are.
+def _model(path: Path) -> Any:
+    """The model at `path`; None for a file larger than ours ever are.
 
     Raises:
         DecodeError, ValueError: it is no ONNX model.
     """
     if path.stat().st_size > _LARGEST:
-        return {}
+        return None
     import onnx  # noqa: PLC0415 - with the first ONNX model
 
-    return {entry.key: entry.value for entry in onnx.load_model(path, load_external_data=False).metadata_props}
+    return onnx.load_model_from_string(contents(path) or b"")
+
+
+def _metadata(model: Any) -> dict[str, str]:
+    return {_text(entry.key): _text(entry.value) for entry in model.metadata_props}
+
+
+def _text(field: str | bytes) -> str:
+    """A text of the model's file: protobuf gives what is no UTF-8 as bytes."""
+    return field if isinstance(field, str) else field.decode("utf-8", "replace")
+
+
+def _wrong(described: Described, graph: Any) -> Iterator[str]:
+    """Where the graph is not of the size that the metadata says: sessions make their buffers by that."""
+    inputs, outputs = _shapes(graph.input), _shapes(graph.output)
+    caches = {name: shape for name, (_, shape) in inputs.items() if name.startswith("past.")}
+    if len(caches) != 2 * described.layers:
+        yield f"{len(caches) // 2} layers and not {described.layers}"
+        return
+    cache = [1, described.kv_heads, 0, described.head_dim]
+    for layer in range(described.layers):
+        for name in (f"past.{layer}.key", f"past.{layer}.value"):
+            if caches.get(name) != cache:
+                yield f"{name} is {caches.get(name)} and not {cache}"
+    if (half := inputs["past.0.key"][0] == _FLOAT16) != described.half:
+        yield f"numbers of {16 if half else 32} bits, and the quantization {described.quantization}"
+    for name, width in (("logits", described.vocabulary), (f"hidden.{described.layers - 1}", described.hidden)):
+        if name in outputs and outputs[name][1][-1:] != [width]:
+            yield f"{name} is {outputs[name][1]} and not {width} wide"
+    for table in graph.initializer:
+        if table.name in _TABLES and [*table.dims, 0][0] < described.context:
+            yield f"{table.name} has {[*table.dims, 0][0]} positions and not {described.context}"
+
+
+def _shapes(values: Any) -> dict[str, tuple[int, list[int]]]:
+    """By name, the type and the shape, in which 0 is any length."""
+    kinds = {_text(value.name): value.type.tensor_type for value in values}
+    return {name: (kind.elem_type, [axis.dim_value for axis in kind.shape.dim]) for name, kind in kinds.items()}

@@ -44,7 +44,7 @@ class Passes:
 
     def __init__(self, graph: Graph, cache: Cache, interrupt: Interrupt, hidden: Sequence[int] = ()) -> None:
         self._graph = graph
-        self._cache = cache
+        self.cache = cache
         self._interrupt = interrupt
         self._layers = tuple(hidden)
         self._options = bindings().RunOptions()
@@ -102,11 +102,6 @@ class Passes:
         """Of the last pass with logits, the residual stream [n, hidden] behind each layer asked for; not copied."""
         return {layer: rows[:n] for layer, rows in self._hidden.items()}
 
-    def close(self) -> None:
-        """Let go of all memory."""
-        self._bound.clear()
-        self._hidden.clear()
-
     def _run(self, n: int, total: int, bias: npt.NDArray[Any], rows: int) -> None:
         self._last[0], self._total[0] = total - 1, total
         binding = self._binding(n, max(rows, self._graph.model.least_rows))
@@ -133,7 +128,7 @@ class Passes:
         """Buffers by name. On other devices it copies what the buffers hold now, so there it is made anew each time."""
         value = bindings().OrtValue.ortvalue_from_numpy
         binding = self._graph.session.io_binding()
-        self._cache.bind(binding)
+        self.cache.bind(binding)
         for name, array in (
             ("input_ids", self._ids[:n].reshape(1, n)),
             ("position_ids", self._positions[:n].reshape(1, n)),

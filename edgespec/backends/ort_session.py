@@ -36,12 +36,13 @@ class OrtSession:
         self._longest = model.context
         self._exact = exact
         # Room for padding; for a token before a tree that begins the text, else.
-        self._cache: Cache | None = Cache(model, self.context + max(1, exact - 1), graph.dtype, graph.provider)
-        self.can_tree = self._cache.movable and not exact
+        cache = Cache(model, self.context + max(1, exact - 1), graph.dtype, graph.provider)
+        self.can_tree = cache.movable and not exact
         self.leaves = WIDEST if self.can_tree else 0
         self._lowest = np.finfo(graph.dtype).min
         self._dtype = graph.dtype
-        self._passes = Passes(graph, self._cache, interrupt, hidden)
+        #: None once closed: it refers to the weights and to the cache.
+        self._passes: Passes | None = Passes(graph, cache, interrupt, hidden)
         self._held: list[int] = []
         self._last = 0  # where the last decode began
         self._decoded = 0  # tokens of it, if it was the last call
@@ -55,17 +56,17 @@ class OrtSession:
     def hidden(self) -> Mapping[int, Floats]:
         """Of the last decode, by layer the residual stream behind it, [n, hidden], float16 or float32, valid until the
         next call. Of the layers asked for when the session was opened."""
-        return self._passes.hidden(self._decoded) if self._decoded else {}
+        return self._passes.hidden(self._decoded) if self._passes is not None and self._decoded else {}
 
     def prefill(self, tokens: Sequence[int]) -> None:
-        self._check(tokens)
+        passes = self._check(tokens)
         self._settle()
         self._decoded = 0
         start = len(self._held)
         try:
             while left := tokens[len(self._held) - start :]:
-                chunk = self._passes.widest(len(self._held))
-                self._append(left[: chunk // (self._exact or 1) * (self._exact or 1)], logits=False)
+                chunk = passes.widest(len(self._held))
+                self._append(passes, left[: chunk // (self._exact or 1) * (self._exact or 1)], logits=False)
         except (EngineError, Interrupted):
             del self._held[start:]
             raise
@@ -74,34 +75,33 @@ class OrtSession:
     def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
         if len(tokens) > self.widest:
             raise EngineError(f"one decode takes at most {self.widest} tokens, not {len(tokens)}; prefill the rest")
-        self._check(tokens)
+        passes = self._check(tokens)
         self._settle()
         self._last = len(self._held)
         if tree is None or (is_chain(tree) and len(tree) == len(tokens)):
-            self._append(tokens, logits=True)
+            self._append(passes, tokens, logits=True)
         else:
-            self._branch(tokens, tree)
+            self._branch(passes, tokens, tree)
         self._decoded = len(tokens)
-        return self._passes.logits(len(tokens))
+        return passes.logits(len(tokens))
 
     def rollback(self, length: int, keep: Sequence[int] = ()) -> None:
-        self._check_open()
+        passes = self._opened()
         if self._pending is not None:
-            self._keep(length, keep, *self._pending)
+            self._keep(passes, length, keep, *self._pending)
             return
         del self._held[kept_length(len(self._held), self._last, length, keep) :]
 
     def close(self) -> None:
-        self._passes.close()
-        self._cache = None
+        self._passes = None
 
-    def _append(self, tokens: Sequence[int], *, logits: bool) -> None:
+    def _append(self, passes: Passes, tokens: Sequence[int], *, logits: bool) -> None:
         """One pass over a chain, as wide as exactness wants."""
         padding = -len(tokens) % self._exact if self._exact else 0
-        self._passes.chain(tokens, len(self._held), width=len(tokens) + padding, logits=logits)
+        passes.chain(tokens, len(self._held), width=len(tokens) + padding, logits=logits)
         self._held.extend(tokens)
 
-    def _branch(self, tokens: Sequence[int], tree: Sequence[int]) -> None:
+    def _branch(self, passes: Passes, tokens: Sequence[int], tree: Sequence[int]) -> None:
         """One pass over a tree; its nodes wait beside the text until a rollback says which of them are kept."""
         if not self.can_tree:
             raise EngineError("this ONNX session decodes chains only; ask can_tree before giving it a tree")
@@ -114,13 +114,13 @@ class OrtSession:
             # that no node sees stands before them.
             if len(tokens) >= self._longest:
                 raise ContextOverflow(f"a tree of {len(tokens)} tokens does not fit the context of {self.context}")
-            self._passes.chain(tokens[:1], 0, logits=False)
+            passes.chain(tokens[:1], 0, logits=False)
             first = 1
         bias = np.zeros((len(tokens), first + len(tokens)), self._dtype)
         bias[:, first:][~branches.ancestry()] = self._lowest
         if first > len(self._held):
             bias[:, :first] = self._lowest
-        self._passes.tree(tokens, [len(self._held) + depth for depth in branches.depths], bias)
+        passes.tree(tokens, [len(self._held) + depth for depth in branches.depths], bias)
         self._pending = branches, list(tokens), first
 
     def _settle(self) -> None:
@@ -128,17 +128,25 @@ class OrtSession:
         if self._pending is not None:
             self.rollback(len(self._held))
 
-    def _keep(self, length: int, keep: Sequence[int], branches: Branches, tokens: Sequence[int], first: int) -> None:
+    def _keep(
+        self,
+        passes: Passes,
+        length: int,
+        keep: Sequence[int],
+        branches: Branches,
+        tokens: Sequence[int],
+        first: int,
+    ) -> None:
         branches.check_kept(self._last, length, keep)
-        if keep and self._cache is not None:
-            self._cache.move([first + node for node in keep], length)
+        if keep:
+            passes.cache.move([first + node for node in keep], length)
         del self._held[length:]
         self._held.extend(tokens[node] for node in keep)
         self._pending = None
         self._last = len(self._held)
 
-    def _check(self, tokens: Sequence[int]) -> None:
-        self._check_open()
+    def _check(self, tokens: Sequence[int]) -> Passes:
+        passes = self._opened()
         if len(self._held) + len(tokens) > self.context:
             raise ContextOverflow(
                 f"{len(self._held)} + {len(tokens)} tokens do not fit the context of {self.context}; a larger --ctx "
@@ -147,7 +155,9 @@ class OrtSession:
         # Not left to the graph: what an index too large does is its kernels' affair.
         if tokens and not (min(tokens) >= 0 and max(tokens) < self.vocab):
             raise EngineError(f"could not decode {list(tokens[:8])}: tokens are from 0 to {self.vocab - 1}")
+        return passes
 
-    def _check_open(self) -> None:
-        if self._cache is None:
+    def _opened(self) -> Passes:
+        if self._passes is None:
             raise ClosedError("this session is closed; open another")
+        return self._passes

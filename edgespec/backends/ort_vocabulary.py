@@ -14,7 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..errors import MissingPackage, ModelFileError
+from ..errors import ClosedError, EdgespecError, MissingPackage, ModelFileError
+from ..files import contents, is_text
 
 Json = dict[str, Any]
 
@@ -35,35 +36,45 @@ class TokenizerFiles:
     """What lies in a model's folder beside its weights; empty where a file is not there.
 
     Raises:
-        ModelFileError: there is no tokenizer.json, or a file is no JSON.
+        ModelFileError: there is no tokenizer.json, or a file is no JSON, a link to nothing or not a regular file.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        if not (folder / "tokenizer.json").is_file():
+        self.tokenizer = self._json("tokenizer.json")
+        if not self.tokenizer:
             raise ModelFileError(
                 f"{folder} has no tokenizer.json beside its model; copy it from the checkpoint, or convert that again"
             )
-        self.tokenizer = self._json("tokenizer.json")
         self.settings = {**self._json("special_tokens_map.json"), **self._json("tokenizer_config.json")}
         self.config = self._json("config.json")
         self.generation = self._json("generation_config.json")
 
     def _json(self, name: str) -> Json:
         path = self.folder / name
-        try:
-            read = json.loads(path.read_bytes()) if path.is_file() else {}
-        except (OSError, ValueError, RecursionError) as error:
-            raise ModelFileError(f"{path} cannot be read: {error}; copy it from the checkpoint again") from error
+        with self._readable(name):
+            data = contents(path)
+            read = json.loads(data) if data is not None else {}
         if not isinstance(read, dict):
             raise ModelFileError(f"{path} is no JSON object; copy it from the checkpoint again")
         return read
 
+    @contextmanager
+    def _readable(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError, RecursionError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise ModelFileError(
+                f"{self.folder / name} cannot be read: {reason}; copy it from the checkpoint again"
+            ) from error
+
     @property
     def guarded(self) -> str:
         """tokenizer.json, in which tokens that end a turn are special: else a user's text could spell them."""
-        added = [entry for entry in self.tokenizer.get("added_tokens") or [] if isinstance(entry, dict)]
-        loose = [entry for entry in added if entry.get("content") in _ENDS and not entry.get("special")]
+        entries = self.tokenizer.get("added_tokens")
+        added = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+        loose = [entry for entry in added if str(entry.get("content")) in _ENDS and not entry.get("special")]
         if not loose:
             return (self.folder / "tokenizer.json").read_text("utf-8")
         guarded = [{**entry, "special": True} if entry in loose else entry for entry in added]
@@ -72,32 +83,49 @@ class TokenizerFiles:
     @property
     def template(self) -> str | None:
         """The chat template: newer checkpoints have it in a file of its own, and that counts."""
-        path = self.folder / "chat_template.jinja"
-        try:
-            text = path.read_text("utf-8", "surrogateescape") if path.is_file() else ""
-        except OSError as error:
-            raise ModelFileError(f"{path} cannot be read: {error}; copy it from the checkpoint again") from error
+        with self._readable("chat_template.jinja"):
+            own = text(self.folder / "chat_template.jinja", "surrogateescape")
         given = self.settings.get("chat_template")
         named = given if isinstance(given, list) else [{"name": "default", "template": given}]
         other = (entry.get("template") for entry in named if isinstance(entry, dict) and entry.get("name") == "default")
-        return text or next((template for template in other if isinstance(template, str) and template), None)
+        return own or next((template for template in other if isinstance(template, str) and template), None)
 
     @property
     def sampling(self) -> dict[str, float]:
         """The sampling that the model asks for: `Sampling` fields by name."""
         given = self.generation
-        found = {key: float(given[key]) for key in _SAMPLING if type(given.get(key)) in (int, float)}
+        found = {key: float(given[key]) for key in _SAMPLING if _is_number(given.get(key))}
         if given.get("do_sample") is False:
             found["temperature"] = 0.0
         return found
 
-    def number(self, name: str) -> list[int]:
-        """The tokens that the model's configuration gives as `name`; the generation's own comes first."""
+    def number(self, name: str, size: int) -> list[int]:
+        """The tokens of a vocabulary of `size` that the model's configuration gives as `name`; the generation's own
+        comes first."""
         for config in (self.generation, self.config):
             value = config.get(f"{name}_token_id")
-            if numbers := [n for n in (value if isinstance(value, list) else [value]) if type(n) is int]:
+            given = value if isinstance(value, list) else [value]
+            if numbers := [n for n in given if type(n) is int and 0 <= n < size]:
                 return numbers
         return []
+
+    def special(self, name: str) -> str | None:
+        """The text of the token that the settings name as `name`."""
+        text = self.settings.get(f"{name}_token")
+        text = text.get("content") if isinstance(text, dict) else text
+        if not isinstance(text, str):
+            return None
+        if not is_text(text):
+            raise ModelFileError(
+                f"{self.folder}: the settings of the tokenizer give {text!a} as {name}_token, which is no text; copy "
+                "tokenizer_config.json and special_tokens_map.json from the checkpoint again"
+            )
+        return text
+
+
+def _is_number(value: object) -> bool:
+    """Whether this may be a setting of sampling."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e9
 
 
 class OrtVocabulary:
@@ -116,7 +144,8 @@ class OrtVocabulary:
         self.template = files.template
         self._path = files.folder / "tokenizer.json"
         self._lock = threading.Lock()  # what `encode_special_tokens` says holds for all threads
-        self._tokenizer = _tokenizer(files)
+        self._path = files.folder / "tokenizer.json"
+        self._opened: Any = _tokenizer(files)
         model = files.tokenizer.get("model")
         model = model if isinstance(model, dict) else {}
         self._sentencepiece = bool(model.get("byte_fallback"))
@@ -129,8 +158,18 @@ class OrtVocabulary:
         self.bos = self._special(files, "bos")
         self._starts = self._starting(files)
         self.eos = self._special(files, "eos")
-        self._ends = {*files.number("eos"), *(() if self.eos is None else (self.eos,))}
+        self._ends = {*files.number("eos", size), *(() if self.eos is None else (self.eos,))}
         self._ends |= {token for text in _ENDS if (token := self._tokenizer.token_to_id(text)) is not None}
+
+    @property
+    def _tokenizer(self) -> Any:
+        if self._opened is None:
+            raise ClosedError("the model of this vocabulary is closed; load it again")
+        return self._opened
+
+    def close(self) -> None:
+        """Free the tokenizer: for a large vocabulary it takes as much memory as a small model."""
+        self._opened = None
 
     def tokenize(self, text: str, *, special: bool = False, start: bool = False) -> list[int]:
         clean = text.encode("utf-8", "replace").decode()  # lone surrogates, as pasted text may hold, have no UTF-8
@@ -182,10 +221,9 @@ class OrtVocabulary:
         return text
 
     def _special(self, files: TokenizerFiles, name: str) -> int | None:
-        text = files.settings.get(f"{name}_token")
-        text = text.get("content") if isinstance(text, dict) else text
-        found: int | None = self._tokenizer.token_to_id(text) if isinstance(text, str) else None
-        return found if found is not None else next(iter(files.number(name)), None)
+        text = files.special(name)
+        found: int | None = None if text is None else self._tokenizer.token_to_id(text)
+        return found if found is not None else next(iter(files.number(name, self.size)), None)
 
     def _starting(self, files: TokenizerFiles) -> list[int]:
         """The bos where texts begin with it: as the settings say, or else as the tokenizer itself does."""
@@ -226,6 +264,9 @@ def _sound(path: Path) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        if isinstance(error, EdgespecError) or (
+            not isinstance(error, Exception) and type(error).__name__ != "PanicException"
+        ):
             raise
-        raise ModelFileError(f"{path} is not a sound tokenizer: {error}; copy it from the checkpoint again") from error
+        reason = " ".join(str(error).split())
+        raise ModelFileError(f"{path} is not a sound tokenizer: {reason}; copy it from the checkpoint again") from error

@@ -146,6 +146,7 @@ class ToyModel:
     trained_context = 4096
     description = "toy"
     notices: Sequence[str] = ()
+    weights = ""  # a rule has no name
 
     def __init__(self, rule: Rule | None = None, interrupt: Interrupt | None = None) -> None:
         self.vocabulary = Bytes()

@@ -58,6 +58,7 @@ class Lent:
         self.trained_context = model.trained_context
         self.description = model.description
         self.sampling = model.sampling
+        self.weights = model.weights
         self.sessions: list[Replayed] = []
         self._model = model
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..backends import Session, common_prefix
+from ..backends import Session, common_prefix, require_numbers
 from ..errors import ClosedError
 from ..types import Floats, Guess, Round
 from ..verify import Drawing
@@ -63,7 +63,7 @@ class ModelDrafter:
 
     def _row(self, tokens: Sequence[int]) -> Floats:
         """Logits over the target's vocabulary: biases and penalties may name tokens the draft model lacks."""
-        row = self._session.decode(tokens)[-1, : self._vocab]
+        row = require_numbers(self._session.decode(tokens), "draft")[-1, : self._vocab]
         missing = self._vocab - len(row)
         return np.pad(row, (0, missing), constant_values=-np.inf) if missing else row
 

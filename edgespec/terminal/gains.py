@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from ..backends import Interrupt, Session, open_model
+from ..backends import Interrupt, Model, Session, open_model
 from ..calibration import Share
 from ..learned import Learned
 from ..prices import Prices, recall
@@ -22,18 +22,20 @@ def gains(target: Path, draft: Path) -> Iterator[str]:
     """What prices known from earlier runs promise, and what would be better."""
     with ExitStack() as stack:
         device = placed(target, draft)
+        models: list[Model] = []
         sessions: list[Session] = []
         for path, where in ((target, device), (draft, device.of_draft())):
             model = open_model(path, where, Interrupt())
             stack.callback(model.close)
+            models.append(model)
             sessions.append(model.session(512))
             stack.callback(sessions[-1].close)
         prices, drafting = map(recall, sessions)
         if prices is None or drafting is None:
             yield "speedup: no prices are known here yet; `edgespec tune` measures them, and so does the first chat"
             return
-        identity = "|".join(session.identity for session in sessions)
-    yield from promised(prices, drafting, Learned(identity).calibration("match").summary().get("model"))
+        learned = Learned.of(models)
+    yield from promised(prices, drafting, learned.calibration("match").summary().get("model"))
 
 
 def promised(prices: Prices, drafting: Prices, learned: Share | None) -> Iterator[str]:

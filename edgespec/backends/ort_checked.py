@@ -1,0 +1,43 @@
+"""That a converted model's weights are those which the conversion wrote: looked at once for each state of the file."""
+
+from __future__ import annotations
+
+from ..cache import Shelf
+from ..checksum import digest
+from ..errors import ModelFileError
+from ..machine import physical_cores
+from . import Interrupt
+from .ort_file import Described
+
+_VERSION = 1
+
+
+def check_weights(described: Described, interrupt: Interrupt) -> None:
+    """Compare the file of weights with the checksum in the model's file, unless both were compared before and the file
+    has the same size and time of change since.
+
+    Reading and comparing takes some 0.8 s for each GB and core. Models of an older edgespec have no checksum, and are
+    taken as they are.
+
+    Raises:
+        ModelFileError: another checksum, or a file that cannot be read.
+        Interrupted: `interrupt` was set.
+    """
+    if not described.digest:
+        return
+    data = described.data
+    try:
+        state = data.stat()
+        seen = {"size": state.st_size, "changed": state.st_mtime_ns, "digest": described.digest}
+        shelf = Shelf("checked", str(data.resolve()), _VERSION)
+        if shelf.read() == seen:
+            return
+        found = digest(data, physical_cores(), lambda: interrupt.is_set)
+    except OSError as error:
+        raise ModelFileError(f"{data} cannot be read: {error.strerror}; give a file that can be read") from error
+    if found != described.digest:
+        raise ModelFileError(
+            f"{data} is damaged: its bytes are not those that the conversion wrote (another checksum than in "
+            f"{described.path.name}); convert it again, or copy it again"
+        )
+    shelf.write(seen)
