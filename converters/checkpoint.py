@@ -17,8 +17,7 @@ from typing import Any
 from edgespec.converters import experts
 from edgespec.converters.stored import Stored
 from edgespec.errors import ConversionError
-from edgespec.files import contents, text
-from edgespec.regular import regular
+from edgespec.files import contents, regular, text
 
 Json = dict[str, Any]
 

@@ -19,8 +19,8 @@ from typing import Any
 from platformdirs import user_cache_path
 
 from .errors import EdgespecError
+from .files import regular
 from .leftovers import sweep, temporary
-from .regular import regular
 
 
 def cache_folder() -> Path:

@@ -1,9 +1,8 @@
-"""Small files that may be there or not."""
+"""Files whose names are given: read only where reading them comes to an end."""
 
 from __future__ import annotations
 
 import errno
-import stat
 from pathlib import Path
 
 
@@ -16,22 +15,30 @@ def is_text(value: object) -> bool:
         return False
 
 
+def regular(path: Path) -> Path:
+    """`path`, for reading.
+
+    Raises:
+        OSError: it is a pipe, a socket or a device, which a reader might wait for without end. What is missing or a
+            folder is left to the function that opens it.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
+    return path
+
+
 def contents(path: Path) -> bytes | None:
     """What is in a file; None where there is nothing of this name.
 
     Raises:
-        OSError: it cannot be read, is a link to nothing, or is no regular file: reading a pipe or a device may never
-            end.
+        OSError: it cannot be read, is a link to nothing, a folder, a pipe or a device.
     """
     try:
-        mode = path.stat().st_mode
+        return regular(path).read_bytes()
     except FileNotFoundError:
         if path.is_symlink():
             raise OSError(errno.ENOENT, "it is a link to nothing", str(path)) from None
         return None
-    if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    return path.read_bytes()
 
 
 def text(path: Path, errors: str = "strict") -> str | None:

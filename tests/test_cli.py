@@ -72,7 +72,8 @@ def test_json_events() -> None:
     assert sum(t["accepted"] for t in texts) == stats["accepted"] > 0
     assert all(t["accepted"] <= t["drafted"] for t in texts)
     assert "".join(t["text"] for t in texts).strip()
-    assert stats["speedup"] == pytest.approx(stats["tokens_per_second"] / stats["plain_tokens_per_second"])
+    assert stats["plain_tokens_per_second"] > 0
+    assert stats["speedup"] is None, "of so few tokens"
 
 
 def test_same_seed_same_text_whatever_is_drafted() -> None:
@@ -202,7 +203,7 @@ def test_show_drafts_without_colour() -> None:
     assert "[" in done.stdout
     shown = re.sub(r"\{-.*?-\}", "", done.stdout).replace("[", "").replace("]", "")
     assert shown == run("chat", "-p", PROMPT, "--temp", "0", "--k", "0").stdout, "marks must not change the text"
-    assert re.search(r"[\d.]+ tokens/s, measured [\d.]+x plain decoding", done.stderr)
+    assert re.search(r"[\d.]+ tokens/s", done.stderr)
     assert "mean accepted length" in done.stderr
     assert "drafts accepted: " in done.stderr
     assert "draft length K: " in done.stderr

@@ -16,7 +16,7 @@ HOUSE = Path(edgespec.__file__).parent
 
 #: From the ground up. Modules of one floor do not import each other.
 FLOORS = [
-    {"errors", "types", "automaton", "amx", "leftovers", "regular", "files"},
+    {"errors", "types", "automaton", "amx", "leftovers", "files"},
     {"values"},
     {"baseline", "sampling", "llamacpp", "cache", "branches", "machine", "pairfile", "header", "tokens", "checksum"},
     {"verify", "backends", "text", "stats", "sandbox"},

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ClosedError, EdgespecError, MissingPackage, ModelFileError
-from ..files import contents, is_text
+from ..files import contents, is_text, text
 
 Json = dict[str, Any]
 

@@ -88,7 +88,7 @@ asking = gathered(
 
 def _file(path: Path) -> str:
     from ..errors import OptionError  # noqa: PLC0415
-    from ..regular import regular  # noqa: PLC0415
+    from ..files import regular  # noqa: PLC0415
 
     try:
         with regular(path).open("rb") as file:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..check import Verdict
 from ..errors import OptionError, TemplateError
-from ..regular import regular
+from ..files import regular
 from ..runtime import Runtime
 from ..template import Message, checked
 
