@@ -394,7 +394,7 @@ def test_bad_model_files_are_one_line(tmp_path: Path) -> None:
     half, text = tmp_path / "half.gguf", tmp_path / "text.gguf"
     half.write_bytes(DEMO.target.read_bytes()[: DEMO.target.stat().st_size // 2])
     text.write_text("hello")
-    assert "half.gguf cannot be loaded" in refused(run("chat", half, "-p", "x"))
+    assert "half.gguf is truncated" in refused(run("chat", half, "-p", "x"))
     assert "not a GGUF file" in refused(run("chat", text, "-p", "x"))
     assert "holds several models (half.gguf, text.gguf)" in refused(run("chat", tmp_path, "-p", "x"))
     (tmp_path / "empty").mkdir()
@@ -429,7 +429,7 @@ def test_names_that_the_system_refuses_are_one_line(tmp_path: Path) -> None:
     assert refused(run("chat", "", "-p", "x"))
     assert "cannot be written" in refused(run("convert", tmp_path, "--out", "x" * 300 + ".gguf"))
     os.mkfifo(tmp_path / "pipe.gguf")
-    assert "not a model file" in refused(run("chat", tmp_path / "pipe.gguf", "-p", "x"))
+    assert "a pipe or a device" in refused(run("chat", tmp_path / "pipe.gguf", "-p", "x"))
 
 
 @unix

@@ -72,7 +72,7 @@ def test_a_file_that_is_no_file(source: Path, name: str, kind: str) -> None:
         os.mkfifo(path)
     else:
         pytest.skip("no pipes with names here")
-    refused(source, name, "link to nothing" if kind == "link" else "not a regular file")
+    refused(source, name, {"link": "link to nothing", "pipe": "a pipe or a device", "folder": "directory"}[kind])
 
 
 def test_line_ends_of_templates_are_those_of_text_files(source: Path, tmp_path: Path) -> None:

@@ -328,7 +328,8 @@ def test_a_pair_is_made_and_opens(
     assert said[0] == f"target  {out / files[0]}  {amount(size)}  {quantization}"
     assert said[2].startswith("acceptance by depth: 100%")
     assert said[3].startswith("speedup expected at the prices of this machine: ")
-    assert said[4] == "check: 2 of 2 prompts: 2 identical, 0 near ties, 0 different"
+    # Of random weights many tokens are near ties, which trees decide otherwise.
+    assert re.fullmatch(r"check: 2 of 2 prompts: \d identical, \d near ties, 0 different", said[4])
     assert re.fullmatch(r"memory: \d+\.\d+ [MG]B.* with a context of 512 tokens; it fits", said[5])
     assert said[-1] == f"edgespec chat {out}"
     kept = json.loads((out / "pair.json").read_text())

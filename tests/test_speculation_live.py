@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edgespec import Device, Runtime, Sampling, Speculation, load
+from edgespec import Device, Runtime, Sampling, Speculation, Text, load
 from edgespec.backends.llama_session import LlamaSession
 from edgespec.check import check
 from edgespec.prices import Prices
@@ -54,18 +54,28 @@ def test_trees_are_bought_where_they_pay_and_change_no_word(
     demo: dict[str, Path], trees: list[int], sampling: Sampling
 ) -> None:
     with load(demo["target"], demo["draft"], device=Device(512, threads=1)) as runtime:
+
+        def answers(speculation: Speculation | None) -> list[str]:
+            asked = [[{"role": "user", "content": text}] for text in TEXTS]
+            events = (runtime.chat(each, sampling, max_tokens=48, speculation=speculation) for each in asked)
+            return ["".join(event.text for event in each if isinstance(event, Text)) for each in events]
+
+        pairs = zip(answers(None), answers(Speculation(k=0)), strict=True)
+        assert len(trees) > 5
+        assert max(trees) > 3
+        assert sum(ours == plain for ours, plain in pairs) >= len(TEXTS) - 1
         assert checked(runtime, sampling) >= len(TEXTS) - 1
-    assert len(trees) > 5
-    assert max(trees) > 3
 
 
 @pytest.mark.parametrize("verifier", ["rejection", "block"])
 def test_no_tree_is_bought_where_drafts_are_drawn(demo: dict[str, Path], trees: list[int], verifier: str) -> None:
-    """At temperature 0 the text can be compared all the same."""
+    """At temperature 0 the text can be compared all the same; that check forces trees, which any verifier takes."""
     speculation = Speculation(verifier=verifier)
     with load(demo["target"], demo["draft"], device=Device(512, threads=1), speculation=speculation) as runtime:
+        for text in TEXTS:
+            list(runtime.chat([{"role": "user", "content": text}], Sampling(0.8, seed=3), max_tokens=48))
+        assert trees == []
         checked(runtime, Sampling())
-    assert trees == []
 
 
 def test_where_passes_are_exact_there_are_no_trees_and_no_ties(demo: dict[str, Path], trees: list[int]) -> None:

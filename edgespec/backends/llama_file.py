@@ -75,7 +75,7 @@ def _part_faults(head: Header) -> Iterator[str]:
     if not isinstance(alignment, int) or alignment <= 0 or alignment % _ALIGNMENT:
         yield f"general.alignment is {alignment!r:.40}, not a multiple of {_ALIGNMENT}"
     for name, tensor in head.tensors.items():
-        flat = math.prod(tensor.shape) == max(tensor.shape, default=1) or name.endswith(("norm.weight", ".bias"))
+        flat = len(tensor.shape) < 2 or name.endswith(("norm.weight", ".bias"))
         if flat and tensor.kind != _F32 and name.endswith((".weight", ".bias")):
             yield f"the tensor {name} is of type {tensor.kind}; one of its kind must be of type {_F32} (F32)"
         elif tensor.kind in _NO_MATRICES and name.endswith(".weight") and not name.endswith(_TABLE):
