@@ -8,6 +8,7 @@ import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Sequence
 from types import TracebackType
+from typing import Any
 
 from .backends import Session, Vocabulary, tokens_up_to
 from .calibration import Share
@@ -173,10 +174,7 @@ class Runtime:
         """
         self._check_open()
         era = self._era
-        if not messages or isinstance(messages, str):
-            raise OptionError('no messages to answer; give a list of them, the last {"role": "user", "content": ...}')
-        for message in messages:
-            checked(message)
+        messages = _messages(messages)
         most = None if max_tokens is None else whole("max_tokens", max_tokens, 1)
         try:
             tokens, dropped = self._fit(messages, most, era)
@@ -190,8 +188,9 @@ class Runtime:
 
         Raises:
             TemplateError: the model has no chat template, or it refuses these messages.
+            OptionError: these are no messages.
         """
-        return self._chat_template().tokens(messages)
+        return self._chat_template().tokens(_messages(messages))
 
     def cancel(self) -> None:
         """End the answer under way, inside a pass where the engine allows it; it finishes as `cancelled`. So does one
@@ -329,6 +328,13 @@ class Runtime:
 
 def _nothing() -> None:
     """No stream."""
+
+
+def _messages(messages: Any) -> Sequence[Message]:
+    """Raises OptionError."""
+    if not messages or not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
+        raise OptionError('no messages to answer; give a list of them, the last {"role": "user", "content": ...}')
+    return [checked(message) for message in messages]
 
 
 def _stops(stop: Sequence[str] | str) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ import inspect
 import json
 import re
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import BuiltinFunctionType
 from typing import Any, NoReturn
@@ -194,7 +195,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 "use another file of this model, or give it a prompt (`complete`)"
             )
         self.budget = Budget(len(source))
-        return self.from_string(source)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python's, about the code that Jinja makes of a template
+            return self.from_string(source)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:  # noqa: ARG002
         if operator == "+":

@@ -10,7 +10,7 @@ from typing import Any
 
 from platformdirs import user_config_path
 
-from edgespec.errors import OptionError
+from edgespec.errors import OptionError, printable
 from edgespec.files import regular
 from edgespec.values import shown, whole
 
@@ -86,10 +86,13 @@ def _entry(path: Path, name: str, table: Any) -> Entry:
         raise OptionError(
             f"{where} has {shown(unknown[0])}, which means nothing; known are target, draft, {', '.join(_TEXTS)}"
         )
+    if not name.isprintable():
+        raise OptionError(f"{where} has control characters in its name; take letters, digits and signs")
     texts = {key: table.get(key, "") for key in _TEXTS}
     for key, text in texts.items():
         if not isinstance(text, str):
             raise OptionError(f"{where} has {key} = {shown(text)}; it must be text in quotes")
+        texts[key] = printable(text)
     draft = _file(f"{where}.draft", table["draft"]) if "draft" in table else None
     return Entry(name, _file(f"{where}.target", table["target"]), draft, **texts)
 
@@ -104,7 +107,8 @@ def _file(where: str, table: Mapping[str, Any] | Any) -> File:
                 f"{where} has {key} = {shown(table[key])}; it must be {'a number' if kind is int else 'text'}"
             )
     size = whole(f"{where} has a size that", table["size"], 0, _LARGEST)
-    if table["repo"].count("/") != 1 or not table["file"].endswith(".gguf"):
+    names = table["repo"] + table["file"]
+    if table["repo"].count("/") != 1 or not table["file"].endswith(".gguf") or not names.isprintable():
         raise OptionError(
             f"{where} names {shown(table['repo'])} and {shown(table['file'])}; it takes org/name and a .gguf file"
         )

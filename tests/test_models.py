@@ -98,6 +98,8 @@ def test_the_users_own_file_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = true }", "has size = True; it must be a number"),
         ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = -1 }", "has a size that is -1; it must be 0 or more"),
         (f"[a]\ntarget = {{ repo = 'o/n', file = 'x.gguf', size = {10**4000} }}", "has a size that is 1000"),
+        ('["a\\u001b"]\ntarget = { repo = "o/n", file = "x.gguf", size = 1 }', "control characters in its name"),
+        ('[a]\ntarget = { repo = "o/n\\u001b", file = "x.gguf", size = 1 }', "takes org/name"),
         (f"[a]\ntarget = {{ repo = 'o/n', file = 'x.gguf', size = 0x{'f' * 5000} }}", "has a size that is int that"),
         (f"[a]\ntarget = {{ repo = 'o/n', file = 'x.gguf', size = {'1' * 5000} }}", "is not TOML"),
         (f"a = {'[' * 3000}", "is not TOML"),

@@ -604,8 +604,11 @@ def test_a_chat_computes_only_what_is_new() -> None:
 
 def test_chats_that_make_no_sense_are_refused() -> None:
     runtime, _ = opened()
-    with pytest.raises(OptionError, match="no messages"):
-        runtime.chat([])
+    strange: list[Any] = [[], iter([{"role": "user", "content": "x"}]), 5, "x", {"role": "user", "content": "x"}]
+    for messages in strange:
+        for ask in (runtime.chat, runtime.prompt):
+            with pytest.raises(OptionError, match="no messages"):
+                ask(messages)
     with pytest.raises(OptionError, match="a message is"):
         runtime.chat([{"role": "user"}])
     with pytest.raises(OptionError, match="prompt is empty"):

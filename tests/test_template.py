@@ -379,3 +379,9 @@ def test_messages_without_role_or_content_are_refused(message: object) -> None:
     take: Callable[[object], object] = ChatTemplate(Bytes()).tokens  # type: ignore[assignment]
     with pytest.raises(OptionError, match="a message is"):
         take([message])
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_python_thinks_of_a_template_is_not_printed() -> None:
+    """Of the code that Jinja makes of it: `1[0]` is a SyntaxWarning, on standard error, at every load."""
+    ChatTemplate(Speaks("{% if false %}{{ 1[0] }}{% endif %}x"))

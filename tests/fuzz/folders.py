@@ -53,7 +53,7 @@ def spoilt_json(rng: Random, path: Path) -> str:
         new = spoil.tree(rng, new)
     path.write_bytes(spoil.written(rng, new))
     changed = [key for key in old if not isinstance(new, dict) or new.get(key) != old[key]] if new != old else ["bytes"]
-    return f"{path.name}: {', '.join(changed[:4])} {_said(new, changed)}"
+    return f"{path.name}: {', '.join(map(str, changed[:4]))} {_said(new, changed)}"
 
 
 def _said(new: object, changed: list[str]) -> str:
