@@ -232,11 +232,6 @@ class Runtime:
     ) -> None:
         self.close()
 
-    def _chat_template(self) -> ChatTemplate:
-        if self._template is None:
-            self._template = ChatTemplate(self.vocabulary)
-        return self._template
-
     @property
     def _most(self) -> int:
         """Tokens of a prompt after which it need not be tokenized to its end: it does not fit by far."""
