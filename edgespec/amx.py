@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 _CPU = 0  # enum ggml_backend_dev_type
@@ -39,22 +38,33 @@ def disable_amx(low: Any) -> None:
             _list_buffer_types(library)
 
 
-def processor_has_amx() -> bool:
-    """Whether the kernel lists AMX among the processor's features; False where there is no such list."""
-    try:
-        return "amx_int8" in Path("/proc/cpuinfo").read_text("utf-8")
-    except (OSError, UnicodeDecodeError):
+def uses_amx(low: Any) -> bool:
+    """Whether ggml would lay weights out for AMX all the same.
+
+    The kernel refuses nothing once another library, ONNX Runtime say, was given the tile registers. Models are then to
+    be loaded without ggml's own weight layouts.
+    """
+    library = getattr(low, "_lib", None)
+    if sys.platform != "linux" or getattr(library, "ggml_cpu_has_amx_int8", None) is None:
         return False
+    return b"AMX" in _list_buffer_types(library)
 
 
-def _list_buffer_types(library: Any) -> None:
+def _list_buffer_types(library: Any) -> list[bytes]:
+    """The names of ggml's weight layouts for the CPU, which are chosen when they are first listed."""
     for name in ("ggml_backend_dev_by_type", "ggml_backend_dev_backend_reg", "ggml_backend_reg_get_proc_address"):
         getattr(library, name).restype = ctypes.c_void_p
     device = ctypes.c_void_p(library.ggml_backend_dev_by_type(_CPU))
     registry = ctypes.c_void_p(library.ggml_backend_dev_backend_reg(device))
     address = library.ggml_backend_reg_get_proc_address(registry, b"ggml_backend_dev_get_extra_bufts")
-    if address:
-        ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(address)(device)
+    if not address:
+        return []
+    types = ctypes.CFUNCTYPE(ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)(address)(device)
+    library.ggml_backend_buft_name.restype = ctypes.c_char_p
+    names: list[bytes] = []
+    while types and types[len(names)]:
+        names.append(library.ggml_backend_buft_name(ctypes.c_void_p(types[len(names)])))
+    return names
 
 
 @contextmanager

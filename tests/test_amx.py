@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from edgespec.amx import _list_buffer_types, _SignalStack, disable_amx
+from edgespec.amx import _SignalStack, disable_amx, uses_amx
 from edgespec.llamacpp import bindings
 
 
@@ -32,8 +32,11 @@ def test_a_machine_with_amx_decodes_a_quantized_model(demo: dict[str, Any]) -> N
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "decoded\n", "")
 
 
-def test_llama_cpp_decodes_beside_onnxruntime(demo: dict[str, Any], onnx_folders: Callable[[str], Path]) -> None:
-    """onnxruntime asks for AMX, for the whole process, when it is loaded."""
+@pytest.mark.parametrize("first", ["onnx", "gguf"])
+def test_models_of_both_engines_decode_in_one_process(
+    first: str, demo: dict[str, Any], onnx_folders: Callable[[str], Path]
+) -> None:
+    """ONNX Runtime asks for AMX too: once it has it, the kernel refuses it to nobody in the process."""
     program = (
         "import sys\nfrom pathlib import Path\n"
         "from edgespec.backends import Device, Interrupt, open_model\n"
@@ -41,7 +44,8 @@ def test_llama_cpp_decodes_beside_onnxruntime(demo: dict[str, Any], onnx_folders
         "    open_model(Path(model), Device(threads=1), Interrupt()).session(256).decode([1, 2, 3])\n"
         "print('decoded')\n"
     )
-    run = [sys.executable, "-c", program, str(onnx_folders("int8")), str(demo["target"])]
+    paths = [str(onnx_folders("int8")), str(demo["target"])]
+    run = [sys.executable, "-c", program, *(paths if first == "onnx" else reversed(paths))]
     ended = subprocess.run(run, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "decoded\n", "")
 
@@ -61,21 +65,5 @@ def test_the_signal_stack_and_stderr_are_as_before(capfd: pytest.CaptureFixture[
 
 def test_an_engine_that_declares_nothing_is_left_alone() -> None:
     disable_amx(SimpleNamespace())
+    assert not uses_amx(SimpleNamespace())
     disable_amx(SimpleNamespace(_lib=SimpleNamespace(ggml_cpu_has_amx_int8=lambda: 0)))
-
-
-def test_ggml_lists_no_amx_buffers() -> None:
-    library = bindings()._lib
-    if sys.platform != "linux" or not hasattr(library, "ggml_cpu_has_amx_int8"):
-        pytest.skip("no CPU backend of ggml is linked in")
-    _list_buffer_types(library)
-    library.ggml_backend_dev_by_type.restype = ctypes.c_void_p
-    device = ctypes.c_void_p(library.ggml_backend_dev_by_type(0))
-    registry = ctypes.c_void_p(library.ggml_backend_dev_backend_reg(device))
-    address = library.ggml_backend_reg_get_proc_address(registry, b"ggml_backend_dev_get_extra_bufts")
-    types = ctypes.CFUNCTYPE(ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)(address)(device)
-    library.ggml_backend_buft_name.restype = ctypes.c_char_p
-    names: list[Any] = []
-    while types and types[len(names)]:
-        names.append(library.ggml_backend_buft_name(ctypes.c_void_p(types[len(names)])))
-    assert b"AMX" not in names

@@ -371,7 +371,6 @@ def test_company_is_not_kept(own_cache: Path) -> None:
         found = recall(session())
         assert found is not None
         assert found.curve() == pytest.approx([kept * s for s in STAIRS])
-        assert not found.drifted
 
 
 def test_what_another_process_kept_is_not_lost(own_cache: Path) -> None:

@@ -126,7 +126,6 @@ def test_a_drift_is_followed_within_eight_rounds(factor: float, seed: int) -> No
     assert machine.prices.unsure(8)
     assert machine.prices.unsure(1)
     assert not machine.prices.unsure(5)
-    assert machine.prices.drifted == (factor > 1), "a faster machine is the machine"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -222,13 +221,11 @@ def test_what_company_left_behind_is_forgotten() -> None:
         prices.observe(1, 100, 1.0)
     assert list(prices.curve()) == pytest.approx(list(Q8_0))
     assert prices.unsure(5), "though it is a guess"
-    assert not prices.drifted
 
 
 def test_a_faster_machine_than_was_measured_is_believed() -> None:
     """The table was measured under load."""
     machine = Machine(mixed, times(0.4), seed=2).run(420)
-    assert not machine.prices.drifted
     row = machine.prices.rows()[64]
     assert [s and s / true for s, true in zip(row, Q8_0, strict=True)] == pytest.approx([0.4] * WIDTHS, rel=0.2)
 

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ..amx import uses_amx
 from ..checksum import sampled
 from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError
 from ..llamacpp import bindings, captured_errors, require_no_fork
@@ -137,8 +138,10 @@ class LlamaModel:
         self._exact = device.exact
         params = low.llama_model_default_params()
         params.n_gpu_layers = _gpu_layers(low, device)
+        params.use_extra_bufts = not uses_amx(low)
         self._model = _load(low, path, params, interrupt)
-        self._identity = _identity(low, path, params.n_gpu_layers)
+        layouts = "" if params.use_extra_bufts else "|plain layouts"
+        self._identity = _identity(low, path, params.n_gpu_layers) + layouts
         self.weights = sampled(path)
         self.vocabulary = LlamaVocabulary(low, self._model)
         self.trained_context = int(low.llama_model_n_ctx_train(self._model))

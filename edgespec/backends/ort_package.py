@@ -10,8 +10,6 @@ import re
 from functools import cache
 from typing import Any
 
-from .. import llamacpp
-from ..amx import processor_has_amx
 from ..errors import MissingPackage, OptionError
 
 CPU, CUDA = "cpu", "cuda"
@@ -28,11 +26,6 @@ def bindings() -> Any:
     Raises:
         MissingPackage: it is not installed, does not load, or is too old.
     """
-    if processor_has_amx():
-        # onnxruntime asks the kernel for AMX's registers, for the whole process. From then on ggml has them, too, and
-        # cannot be kept from using them: so llama.cpp has to come first, whether or not it is needed later.
-        with contextlib.suppress(MissingPackage):
-            llamacpp.bindings()
     try:
         import onnxruntime as ort  # noqa: PLC0415 - the engine is loaded when it is first needed
     except (ImportError, OSError) as error:

@@ -93,11 +93,6 @@ class Prices:
         """Rounds since the machine last changed its pace; None where it did not."""
         return None if self._drifted_at is None else self._rounds - self._drifted_at
 
-    @property
-    def drifted(self) -> bool:
-        """Whether the machine is slower than when it was measured: it has company, or is hot."""
-        return max(self._plain.log, self._wide.log) > _CALM
-
     def unsure(self, n: int) -> bool:
         """Whether the price of `n` tokens is a guess since the last drift; passes over `n` tokens settle it."""
         if (self._plain if n == 1 else self._wide).relearning is not None:
