@@ -314,3 +314,12 @@ def _near_top(row: Floats, k: int) -> Ints:
     best = row[: blocks * _BLOCK].reshape(_BLOCK, blocks).max(axis=0)  # each a stride of the row: that is vectorized
     # k blocks hold a token that is at least so likely; so none of the k likeliest is less.
     return np.flatnonzero(row >= np.partition(best, -k)[-k])
+
+
+def stated(field: str, value: Any) -> float | None:
+    """What a model file states for a field of `Sampling`, as `Sampling` has it; None where the field cannot be that."""
+    try:
+        found: float = getattr(Sampling(**{field: value}), field)
+    except OptionError:
+        return None
+    return found

@@ -210,6 +210,11 @@ def test_sampling_as_the_generation_config_has_it(tmp_path: Path) -> None:
     }
     assert sampling(do_sample=False, temperature=0.7) == {"temperature": 0.0}
     assert sampling(temperature=None, top_k=True, min_p="0.1") == {}
+    assert sampling(top_k=20.0, top_p=5.0, temperature=float("nan")) == {"top_k": 20}
+    assert [notice.split(" in ")[0] for notice in TokenizerFiles(tmp_path).ignored] == [
+        "temperature is nan",
+        "top_p is 5.0",
+    ]
 
 
 class Slow:

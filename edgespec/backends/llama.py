@@ -19,7 +19,7 @@ from ..checksum import sampled
 from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError
 from ..llamacpp import bindings, captured_errors, require_no_fork
 from ..machine import physical_cores
-from ..sampling import Sampling
+from ..sampling import stated
 from ..tokens import checked_tokens
 from . import Device, Interrupt
 from .llama_file import check
@@ -158,14 +158,14 @@ class LlamaModel:
 
     def _take_sampling(self, key: str, field: str) -> None:
         """What the file states for a field of `Sampling`, where that is a value that it may have."""
-        if (stated := self.metadata(key)) is None:
+        if (text := self.metadata(key)) is None:
             return
         try:
-            number = float(stated)
-            value = int(number) if number.is_integer() and field == "top_k" else number
-            Sampling(**{field: value})  # type: ignore[arg-type]
-        except (ValueError, OptionError):
-            self._notices.append(f"{key} is {stated!r:.40}, which {field} cannot be: it is ignored")
+            value = stated(field, float(text))
+        except ValueError:
+            value = None
+        if value is None:
+            self._notices.append(f"{key} is {text!r:.40}, which {field} cannot be: it is ignored")
         else:
             self.sampling[field] = value
 

@@ -67,7 +67,7 @@ class OrtModel:
                 "give provider cpu"
             )
         session = _load(described, asked, self._threads, interrupt)
-        self._notices: dict[str, None] = {}  # each once, in order
+        self._notices: dict[str, None] = dict.fromkeys(files.ignored)  # each once, in order
         if asked != CPU and providers()[asked] not in session.get_providers():
             self._fell_back(asked, device)
             asked = CPU

@@ -16,6 +16,8 @@ from typing import Any
 
 from ..errors import ClosedError, EdgespecError, MissingPackage, ModelFileError
 from ..files import contents, is_text, text
+from ..sampling import stated
+from ..values import shown
 
 Json = dict[str, Any]
 
@@ -94,10 +96,21 @@ class TokenizerFiles:
     def sampling(self) -> dict[str, float]:
         """The sampling that the model asks for: `Sampling` fields by name."""
         given = self.generation
-        found = {key: float(given[key]) for key in _SAMPLING if _is_number(given.get(key))}
+        values = {key: stated(key, given[key]) for key in _SAMPLING if given.get(key) is not None}
+        found = {key: value for key, value in values.items() if value is not None}
         if given.get("do_sample") is False:
             found["temperature"] = 0.0
         return found
+
+    @property
+    def ignored(self) -> list[str]:
+        """The sampling that the model asks for and that cannot be, in words."""
+        asked = {key: self.generation.get(key) for key in _SAMPLING if key not in self.sampling}
+        return [
+            f"{key} is {shown(value)} in generation_config.json, which cannot be: it is ignored"
+            for key, value in asked.items()
+            if value is not None
+        ]
 
     def number(self, name: str, size: int) -> list[int]:
         """The tokens of a vocabulary of `size` that the model's configuration gives as `name`; the generation's own
@@ -121,11 +134,6 @@ class TokenizerFiles:
                 "tokenizer_config.json and special_tokens_map.json from the checkpoint again"
             )
         return text
-
-
-def _is_number(value: object) -> bool:
-    """Whether this may be a setting of sampling."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e9
 
 
 class OrtVocabulary:
