@@ -20,19 +20,17 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
 import click
-import numpy as np
 import psutil
 
 from edgespec import Device, Runtime, Sampling, Speculation, Text, check, load, models
 from edgespec.engine import Event, Finished
 from edgespec.prices import Prices
-from edgespec.sampling import distribution, gumbel
 from edgespec.terminal.report import parsed
 from edgespec.verify import VERIFIERS
 
@@ -147,24 +145,7 @@ class Soak:
             return Outcome(case, "DIFFERENT", f"{found} in place of {expected}")
         plain, _ = self._runtimes[case.kind]
         parted = check._diverge(plain, case.prompt, expected.tokens, found.tokens, case.sampling)
-        tie = parted.near_tie or self._at_the_edge(case, expected.tokens, found.tokens, parted)
-        return Outcome(case, "near tie" if tie else "DIFFERENT", str(parted))
-
-    def _at_the_edge(self, case: Case, expected: Sequence[int], found: Sequence[int], parted: check.Divergence) -> bool:
-        """Whether the rounding of the engine decides whether a filter keeps the token found, and it is then drawn."""
-        if case.sampling.greedy:
-            return False
-        at, temperature = parted.position, case.sampling.temperature
-        context = [*case.prompt, *expected[:at]]
-        row = check._several_ways(self._runtimes[case.kind][0], case.prompt, expected[:at])[0]
-        recent = case.sampling.recent(context)
-        every = distribution(row, replace(case.sampling, top_k=0, top_p=1.0, min_p=0.0), recent)
-        logits = dict(zip(every.tokens.tolist(), (temperature * np.log(every.probs)).tolist(), strict=True))
-        noise = gumbel(case.sampling.seed, len(context), np.array([expected[at], found[at]]))
-        least = min(logits[token] for token in distribution(row, case.sampling, recent).tokens.tolist())
-        other = logits.get(found[at], -np.inf)
-        lead = logits[expected[at]] - other + temperature * float(noise[0] - noise[1])
-        return bool(max(least - other, lead) <= 2 * parted.shift)
+        return Outcome(case, "near tie" if parted.near_tie else "DIFFERENT", str(parted))
 
     def _see(self, _number: int, event: Event) -> None:
         if isinstance(event, Text):

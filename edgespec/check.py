@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from .backends import Session
 from .control import straight
@@ -42,7 +43,8 @@ class Divergence:
         gap: by how much the plain token leads the other, in logits (with temperature: of the scores, noise included,
             times the temperature).
         shift: by how much the engine's own logits move there with the width of the pass, and behind trees.
-        flips: whether one of the ways to compute that place picks the other token, without any speculation.
+        flips: whether one of the ways to compute that place picks the other token, without any speculation; or would
+            where rounding moves one of the two over the edge of a filter.
     """
 
     position: int
@@ -200,9 +202,12 @@ def _diverge(
     context = [*prompt, *expected[:at]]
     recent = sampling.recent(context)
     rows = _several_ways(runtime, prompt, expected[:at])
-    picks = {pick(row, sampling, len(context), recent) for row in rows}
     gap = _gap(rows[0], expected[at], tokens[at], sampling, context)
-    shift = _shift([adjusted(row, sampling, recent) for row in rows])
+    moved = [adjusted(row, sampling, recent) for row in rows]
+    shift = _shift(moved)
+    for token, by in ((expected[at], shift), (tokens[at], -shift)):
+        rows.append(_pushed(rows[0], moved[0] > moved[0][token], by))
+    picks = {pick(row, sampling, len(context), recent) for row in rows}
     return Divergence(at, gap, shift, flips=tokens[at] in picks and expected[at] in picks)
 
 
@@ -262,6 +267,12 @@ def _shift(rows: Sequence[Floats]) -> float:
     """By how much the logits of a token move, of those that are not banned."""
     kept = np.isfinite(rows[0])
     return float(max(np.abs(row[kept] - rows[0][kept]).max() for row in rows))
+
+
+def _pushed(row: Floats, above: npt.NDArray[np.bool_], by: float) -> Floats:
+    """`row` as rounding may have it at worst for a filter (top_p, min_p, top_k): the logits `above` a token moved by
+    `by`, and that token's with all others the other way."""
+    return (row + np.where(above, by, -by)).astype(np.float32)
 
 
 def _gap(row: Floats, expected: int, other: int, sampling: Sampling, context: Sequence[int]) -> float:

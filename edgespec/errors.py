@@ -20,15 +20,19 @@ Every message says what was wrong, what was expected, and the way out, on one li
 failure must let `Interrupted` pass first.
 """
 
+_LONGEST, _END = 1500, 500  #: characters of a message, and of its end where its middle is left out
+
 
 class EdgespecError(Exception):
     """The root: catch this to catch everything that edgespec raises on purpose.
 
-    Its text is printable: messages quote files, and an escape sequence in one must not reach the terminal.
+    Its text is printable and not long: messages quote files, in which there may be anything, and an escape sequence
+    must not reach the terminal.
     """
 
     def __str__(self) -> str:
-        return printable(super().__str__())
+        text = printable(super().__str__())
+        return text if len(text) <= _LONGEST else f"{text[: _LONGEST - _END]} ... {text[-_END:]}"
 
 
 def printable(text: str) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from edgespec import Device, OptionError, Sampling, Speculation, assemble
 from edgespec.backends.toy import Bytes, Rule, ToyModel, ToySession, blend, ngram_rule
-from edgespec.check import Divergence, Verdict, _several_ways, check
+from edgespec.check import Divergence, Verdict, _diverge, _several_ways, check
 from edgespec.errors import Interrupted
 from edgespec.prices import Prices
 from edgespec.sampling import pick
@@ -171,6 +173,28 @@ def test_rounding_under_penalties_is_told_as_near_ties(what: str) -> None:
     found = verdicts(DriftingModel(drift=0.3), PENALTIES[what])
     assert any(not identical for identical, _ in found), "the drift must show, or this tests nothing"
     assert all(tie for _, tie in found)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(1.0, top_p=0.5), Sampling(1.0, min_p=0.6)])
+@pytest.mark.parametrize("kept", [True, False])
+def test_rounding_over_the_edge_of_a_filter_is_a_near_tie(
+    sampling: Sampling, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The filter keeps token 1 in one pass and drops it in another, and the noise would choose it."""
+    likeliest, second = (0.499, 0.3) if sampling.min_p == 0 else (0.49, 0.298)
+    if not kept:
+        likeliest, second = (0.501, 0.3) if sampling.min_p == 0 else (0.49, 0.29)
+    row = np.full(VOCAB, -50.0, np.float32)
+    row[:3] = np.log([likeliest, second, 1 - likeliest - second])
+    seeds = (replace(sampling, seed=n) for n in range(99))
+    chosen = next(each for each in seeds if pick(row, replace(each, top_p=1.0, min_p=0.0), 1) == 1)
+    expected, other = (1, 0) if kept else (0, 1)
+    assert pick(row, chosen, 1) == expected
+    for shift, tie in ((0.05, True), (1e-6, False)):
+        rows = [row, row + np.float32(shift)]
+        monkeypatch.setattr("edgespec.check._several_ways", lambda *_arguments, rows=rows: list(rows))
+        found = _diverge(cast(Any, None), [5], [expected], [other], chosen)
+        assert found.flips == tie
 
 
 class Chains(DriftingModel):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -15,6 +16,19 @@ from .place import Place
 def copied(place: Place, folder: Path, name: str) -> Path:
     """A copy of `folder` that may be spoilt."""
     return Path(shutil.copytree(folder, place.folder / name))
+
+
+def spoilt(rng: Random, folder: Path, changes: Sequence[Callable[[Random, Path], str]]) -> list[str]:
+    """Change one or two things in a folder; what was done."""
+    notes: list[str] = []
+    for _ in range(rng.choice((1, 1, 2))):
+        if not all(each.is_file() for each in folder.iterdir()):
+            break  # the next change must not wait for a pipe
+        try:
+            notes.append(rng.choice(changes)(rng, folder))
+        except (ValueError, OSError):
+            break  # the file was spoilt before
+    return notes
 
 
 def spoilt_file(rng: Random, path: Path) -> str:

@@ -174,7 +174,7 @@ def play(rng: Random, place: Place) -> None:
     """A sound checkpoint with a change or a few, converted into either format."""
     name = rng.choice(place.models.all_checkpoints)
     folder = folders.copied(place, place.models.checkpoint(name), "checkpoint")
-    notes = [rng.choice(_CHANGES)(rng, folder) for _ in range(rng.choice((1, 1, 2)))]
+    notes = folders.spoilt(rng, folder, _CHANGES)
     fmt = rng.choice(("gguf", "onnx"))
     quantization = rng.choice(
         ("f16", "q8_0", "q4_0", "q4_k_m") if fmt == "gguf" else ("fp32", "int8", "int4", "r8", "fp16")

@@ -157,7 +157,7 @@ def play(rng: Random, place: Place) -> None:
     """A sound folder with a change or a few."""
     name = rng.choice(place.models.onnxs)
     folder = folders.copied(place, place.models.onnx(name), "model")
-    notes = [rng.choice(_CHANGES)(rng, folder) for _ in range(rng.choice((1, 1, 2)))]
+    notes = folders.spoilt(rng, folder, _CHANGES)
     place.note(f"{name}: {'; '.join(notes)}")
     _run(place, folder, rng.choice((0, 0, 64)))
 
