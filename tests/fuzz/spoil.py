@@ -37,6 +37,7 @@ def like(rng: Random, old: Any) -> Any:
     if isinstance(old, bool):
         return not old
     if isinstance(old, int):
+        old = min(max(old, -(10**300)), 10**300)  # what a float can be
         return rng.choice((0, 1, -1, -old, old + 1, old - 1, 2 * old, old * 1000, 2**31, 2**63, float(old), str(old)))
     if isinstance(old, float):
         return rng.choice((0.0, -old, old * 1e6, old * 1e-9, math.nan, math.inf, -math.inf, 1e39, 1))
