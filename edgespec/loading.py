@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -29,9 +30,11 @@ from .learned import Learned
 from .machine import OtherPrograms
 from .memory import Memory
 from .pair import Pair, Speculation
-from .prices import Prices, keep, measure, recall, refresh, restless
+from .prices import Prices, calmed, keep, measure, recall, refresh, restless
 from .runtime import Runtime
 from .values import instance, shown
+
+_LISTENING = 0.1  # seconds in which other programs show
 
 #: Told what is being measured and the share done, from 0 to 1.
 OnProgress = Callable[[str, float], None]
@@ -207,13 +210,22 @@ def _keep_learned(session: Session, prices: Prices) -> None:
 
 def _priced(session: Session, what: str, on_progress: OnProgress | None) -> Prices:
     prices = recall(session)
-    if prices is not None:
-        refresh(session, prices)
+    if prices is not None and _holds(session, prices):
         return prices
     tell = on_progress or (lambda _what, _share: None)
     with OtherPrograms() as others:
         curve = measure(session, lambda share: tell(what, share))
-    prices = Prices(curve.timed)
-    prices.trusted = not (others.busy or restless(curve))
+    trusted = not (others.busy or restless(curve))
+    prices = Prices(curve.timed if trusted else calmed(curve))
+    prices.trusted = trusted
     keep(session, prices)
     return prices
+
+
+def _holds(session: Session, prices: Prices) -> bool:
+    """Whether recalled `prices`, brought to today's pace, will do: those of a busy machine only while it is busy."""
+    with OtherPrograms() as others:
+        refresh(session, prices)
+        if not prices.trusted:
+            time.sleep(_LISTENING)
+    return prices.trusted or others.busy

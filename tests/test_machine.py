@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgespec.backends.toy import ToyModel
+from edgespec.backends.toy import ToyModel, ToySession, ngram_rule
 from edgespec.loading import assemble
 from edgespec.machine import OtherPrograms
-from edgespec.prices import recall
+from edgespec.prices import Prices, calmed, keep, recall, restless
 
 
 def fake(monkeypatch: pytest.MonkeyPatch, *moments: tuple[float, float, float]) -> None:
@@ -54,27 +54,42 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
     return lambda is_busy: monkeypatch.setattr(OtherPrograms, "busy", property(lambda _self: is_busy))
 
 
-def test_prices_measured_beside_busy_programs_are_used_and_not_kept(
+def test_prices_measured_beside_busy_programs_serve_while_these_are_busy(
     own_cache: object, busy: Callable[[bool], None]
 ) -> None:
-    """They once were, several times too dear, and speculation was off for good."""
+    """They once were kept, several times too dear, and speculation was off for good."""
     told: list[str] = []
 
     def load() -> SimpleNamespace:
         told.clear()
         with assemble(ToyModel(), on_progress=lambda what, _share: told.append(what)) as runtime:
             list(runtime.complete([1, 2, 3], max_tokens=20))
-            return SimpleNamespace(kept=recall(runtime.session), notices=list(runtime.notices))
+            return SimpleNamespace(measured=bool(told), notices=list(runtime.notices))
 
     busy(True)
-    for _ in range(2):
+    for measured in (True, False):
         found = load()
-        assert told, "measured again"
-        assert found.kept is None
+        assert found.measured == measured
         assert "timed again at the next start" in found.notices[0]
     busy(False)
-    found = load()
-    assert told
-    assert (found.kept is not None, found.notices) == (True, [])
-    load()
-    assert not told
+    assert load() == SimpleNamespace(measured=True, notices=[])
+    busy(True)
+    assert load() == SimpleNamespace(measured=False, notices=[])
+
+
+def test_what_was_measured_beside_busy_programs_never_replaces_better(own_cache: object) -> None:
+    session = ToySession(ngram_rule(5), 64)
+    good, doubtful = Prices([1.0] * 16), Prices([2.0] * 16)
+    doubtful.trusted = False
+    for prices, left in ((doubtful, 2.0), (good, 1.0), (doubtful, 1.0)):
+        keep(session, prices)
+        found = recall(session)
+        assert found is not None
+        assert (found.plain(), found.trusted) == (left, left == 1.0)
+
+
+def test_prices_of_a_busy_machine_are_made_possible() -> None:
+    curve = [1.0, 3.0, 2.0, 2941.0, 7.0, 6.0]
+    assert calmed(curve) == [1.0, 2.0, 2.0, 4.0, 5.0, 6.0]
+    assert calmed([9.0, 2.0, 4.0]) == [2.0, 2.0, 4.0]
+    assert not restless(calmed(curve))

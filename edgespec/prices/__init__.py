@@ -4,7 +4,7 @@ Prices are a staircase that depends on machine, quantization, threads, cache len
 kernels take rows in groups of 4 or 8), so nothing is assumed of their shape.
 """
 
-from .measuring import WIDTHS, Clock, Curve, filler, measure, measure_here, refresh, restless
+from .measuring import WIDTHS, Clock, Curve, calmed, filler, measure, measure_here, refresh, restless
 from .prices import BASE, Prices
 from .store import keep, recall
 from .table import Table
@@ -16,6 +16,7 @@ __all__ = [
     "Curve",
     "Prices",
     "Table",
+    "calmed",
     "filler",
     "keep",
     "measure",

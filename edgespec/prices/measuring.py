@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 
 from ..backends import Session
 from .prices import BASE, Prices
@@ -159,3 +160,10 @@ def restless(curve: Row) -> bool:
             return True
         widest = max(widest, seconds)
     return False
+
+
+def calmed(curve: Sequence[float]) -> list[float]:
+    """A curve that was measured beside other programs as it may be on a quiet machine: no pass costs more than a wider
+    one, nor more than as many plain ones."""
+    cheapest = list(accumulate(reversed(curve), min))[::-1]
+    return [min(seconds, n * cheapest[0]) for n, seconds in enumerate(cheapest, 1)]

@@ -28,19 +28,22 @@ def recall(session: Session) -> Prices | None:
     base = rows.get(BASE, ())
     if len(base) < wanted or base[0] is None or base[-1] is None:
         return None
-    return Prices.of(rows)
+    prices = Prices.of(rows)
+    prices.trusted = _trusted(session)
+    return prices
 
 
 def keep(session: Session, prices: Prices) -> None:
     """Keep what `prices` know of the machine without company, for the next run.
 
     What another process kept meanwhile of cache lengths and widths that these do not know stays. What cannot be a
-    machine's prices is not kept, nor is what was measured beside busy programs. A cache that cannot be written costs a
-    measurement, never an error.
+    machine's prices is not kept. What was measured beside busy programs gives way to what was not. A cache that cannot
+    be written costs a measurement, never an error.
     """
-    if not prices.trusted:
+    before_these = _read(session)
+    if before_these and _trusted(session) and not prices.trusted:
         return
-    rows: dict[int, Row] = dict(_read(session))
+    rows: dict[int, Row] = dict(before_these) if _trusted(session) else {}
     for context, row in prices.rows().items():
         if restless(row):
             continue
@@ -48,11 +51,16 @@ def keep(session: Session, prices: Prices) -> None:
         known = (before[i] if s is None and i < len(before) else s for i, s in enumerate(row))
         rows[context] = (*known, *before[len(row) :])
     if rows:
-        _shelf(session).write({"rows": rows})
+        _shelf(session).write({"rows": rows, "trusted": prices.trusted})
 
 
 def _shelf(session: Session) -> Shelf:
     return Shelf("prices", session.identity, _VERSION)
+
+
+def _trusted(session: Session) -> bool:
+    """Whether what is kept was measured on a quiet machine."""
+    return bool(_shelf(session).read().get("trusted", True))
 
 
 def _read(session: Session) -> Mapping[int, Row]:
