@@ -26,10 +26,6 @@ from .tokens import checked_tokens
 from .values import instance, texts, whole
 from .verify import verifier
 
-_BUSY = (
-    "other programs were busy while passes were timed, so drafts may pay less than they could; they are timed again at "
-    "the next start"
-)
 #: Roles of a first message that is kept whatever is dropped.
 _LEADING = ("system", "developer")
 
@@ -95,8 +91,7 @@ class Runtime:
     @property
     def notices(self) -> Sequence[str]:
         """What the user should know: where the models are not loaded as asked for, and which drafters failed since."""
-        timed = [] if self.prices.trusted else [_BUSY]
-        return [*self._notices, *self._pair.notices, *timed]
+        return [*self._notices, *self._pair.notices]
 
     def add_notice(self, notice: str) -> None:
         """Let `notices` say this, too."""

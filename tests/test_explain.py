@@ -107,3 +107,11 @@ def test_of_drafters_more_or_less_tried_the_known_one_is_spoken_of() -> None:
     assert "look-ups are right 60%" in told(Q8_0, {"model": few, "lookup": many}, lookup=0.0, model=0.0)
     both = {"model": Share(1.0, 3), "lookup": Share(0.0, 7)}
     assert "where look-ups are right more" in told(Q8_0, both, lookup=0.0, model=0.0), "none is; this one nearly"
+
+
+def test_prices_of_a_busy_machine_are_not_explained() -> None:
+    prices = Prices(Q8_0)
+    prices.trusted = False
+    acceptance = {"lookup": Share(0.8, 50)}
+    runtime = SimpleNamespace(prices=prices, acceptance=acceptance, step_prices={"lookup": 0.0})
+    assert explained(cast(Runtime, runtime)) == says((1.0, 0.1, 50.0, 0.1), {"lookup": 0.8}, lookup=0.0)

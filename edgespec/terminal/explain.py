@@ -22,7 +22,7 @@ def explained(runtime: Runtime) -> str:
     judged = {name: share for name, share in runtime.acceptance.items() if name in runtime.step_prices}
     if len(curve) < 2 or not judged:
         return ""
-    if not plausible(curve):
+    if not (runtime.prices.trusted and plausible(curve)):
         return _DISTURBED
     known = {name: share.right for name, share in judged.items() if share.tries >= _TRIES}
     return _merit(curve, runtime.step_prices, known) if known else _demand(curve, runtime.step_prices, judged)
