@@ -15,6 +15,13 @@ from ..judge import Wrong
 from ..place import Place
 
 
+class _AsItIs(EdgespecError):
+    """An error whose message is not made printable."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 def _raise(error: BaseException) -> None:
     raise error
 
@@ -46,9 +53,9 @@ CORPUS: Mapping[str, Callable[[Place], object]] = {
     "refused": lambda place: _raise(EdgespecError("no; give another")),
     "traceback": lambda place: _raise(TypeError("no")),
     "traceback 2": lambda place: _raise(KeyboardInterrupt()),
-    "message": lambda place: _raise(EdgespecError("two\nlines")),
-    "message 2": lambda place: _raise(EdgespecError("\x1b[31m")),
-    "message 3": lambda place: _raise(EdgespecError("\ud800")),
+    "message": lambda place: _raise(_AsItIs("two\nlines")),
+    "message 2": lambda place: _raise(_AsItIs("\x1b[31m")),
+    "message 3": lambda place: _raise(_AsItIs("\ud800")),
     "message 4": lambda place: _raise(EdgespecError("")),
     "signal": lambda place: os.abort(),
     "signal 2": lambda place: os._exit(0),
