@@ -308,7 +308,8 @@ def main() -> None:
     except EdgespecError as error:
         _fail(str(error), FAILED, type(error).__name__)
     except OSError as error:
-        # Output that cannot be written, if no file is named. Point stdout elsewhere, or the interpreter complains while it shuts down.
+        # Output that cannot be written, if no file is named. Point stdout elsewhere, or the interpreter complains while
+        # it shuts down.
         if sys.stdout is not None and error.filename is None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):  # its reader left: nobody wants to be told
