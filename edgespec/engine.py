@@ -114,9 +114,8 @@ class Engine:
         request.sampling.check(self._target.vocab)
         size, context = len(request.prompt), self._target.context
         if size >= context:
-            known = (
-                f"{size}" if size <= 2 * context else f"more than {2 * context}"
-            )  # a long text is not read to its end
+            # A text that is longer by far was not tokenized to its end, see `tokens_up_to`.
+            known = f"{size}" if size <= 2 * context else f"more than {2 * context}"
             raise ContextOverflow(
                 f"the prompt has {known} tokens, but the context holds {context} with the answer; shorten it, or give "
                 "a larger context (--ctx)"

@@ -46,9 +46,8 @@ class Prices:
     def _set(self, table: Table) -> None:
         self.widest = table.widest
         self.changed = False  #: whether passes taught anything worth keeping
-        self.trusted = (
-            True  #: whether they were measured on a quiet machine; else they serve until they are measured anew
-        )
+        #: Whether they were measured on a quiet machine; if not, they serve until they are measured anew.
+        self.trusted = True
         self._table = table
         self._calm: Table | None = None  # the table before a drift
         self._known = {(row, n) for row, known in table.rows.items() for n, s in enumerate(known, 1) if s is not None}
