@@ -16,8 +16,6 @@ import datetime
 import functools
 import inspect
 import json
-import re
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import BuiltinFunctionType
@@ -34,19 +32,12 @@ from jinja2.utils import Namespace, pass_context, pass_environment
 from jinja2.visitor import NodeTransformer
 from markupsafe import Markup
 
-from .errors import Interrupted, TemplateError
+from .budget import NODE, SIZED, STEP, Budget, exhausted
+from .costs import COSTS, format_cost, is_lazy, largest, repeated, text_cost
+from .errors import TemplateError
 
 #: Characters of a template; those of known models have at most 20 000.
 _LONGEST = 1 << 16
-_STEP = 64  # the price of a step, where a character costs 1: about a microsecond, or some 400 bytes
-_NODE = 16  # a piece of an expression
-_ITEM = 8  # an item of a list, beside its text
-#: The budget: known templates take at most 40 a character of long messages, and 16 000 a value of 3 000 short ones.
-_BASE, _PER_CHARACTER, _PER_VALUE, _MOST = 1 << 25, 128, 1 << 14, 1 << 29
-#: Characters of a prompt: what the longest known templates add is a tenth of it. All of it has to be tokenized.
-_PROMPT, _PROMPT_PER_CHARACTER, _PROMPT_PER_VALUE = 1 << 18, 8, 1 << 10
-_SECONDS = 20.0  # of the thread's own time: only where a step's cost was misjudged
-_POLL = 64  # charges between two looks at the clock
 _DEEPEST = 100  # calls inside calls
 _LARGEST = 1 << 64  # results of arithmetic
 _TOO_LARGE = "a number has more than 64 bits"
@@ -66,95 +57,6 @@ _COMPARING = (
     "lessthan", "<=", "le", "in",
 )  # fmt: skip
 _WRITING = ("lower", "upper")
-_CONTAINERS: Any = (list, tuple, set, frozenset, type({}.keys()), type({}.values()), type({}.items()))
-_SIZED: Any = (*_CONTAINERS, dict, range)
-
-
-class Budget:
-    """What a rendering may still cost.
-
-    Args:
-        size: of what is rendered, in characters.
-        values: how many texts, numbers and lists that is.
-        stop: asked now and then whether to give up.
-    """
-
-    __slots__ = ("_left", "_prompt", "_stop", "_unpolled", "_until", "depth")
-
-    def __init__(self, size: int = 0, values: int = 0, stop: Callable[[], bool] = lambda: False) -> None:
-        self.depth = 0
-        self._prompt = _PROMPT + _PROMPT_PER_CHARACTER * size + _PROMPT_PER_VALUE * values
-        self._left = min(_BASE + _PER_CHARACTER * size + _PER_VALUE * values, _MOST)
-        self._stop = stop
-        self._until = time.thread_time() + _SECONDS
-        self._unpolled = 0
-
-    def charge(self, cost: int = _STEP) -> None:
-        """Take `cost` off.
-
-        Raises:
-            TemplateError: it is more than is left.
-            Interrupted: `stop` said so.
-        """
-        self._left -= cost
-        self._unpolled += 1
-        if self._left < 0:
-            raise _exhausted()
-        if self._unpolled >= _POLL or cost > _BASE // 32:
-            self._unpolled = 0
-            if self._stop():
-                raise Interrupted
-            if time.thread_time() > self._until:
-                raise _exhausted()
-
-    def accept(self, prompt: str) -> str:
-        """`prompt`, if it is not far longer than what it is made of.
-
-        Raises:
-            TemplateError: it is.
-        """
-        if len(prompt) > self._prompt:
-            raise TemplateError(
-                f"the model's chat template makes {len(prompt)} characters of messages that can need {self._prompt} at "
-                "most; use another file of this model, or give it a prompt (`complete`)"
-            )
-        return prompt
-
-    def weigh(self, value: Any) -> None:
-        """Charge what it costs to write `value` as text, or to compare it: all that is in it, as often as it is."""
-        if isinstance(value, (str, bytes)):
-            self.charge(len(value))
-            return
-        waiting = [value]
-        while waiting:
-            inner = waiting.pop()
-            if isinstance(inner, (str, bytes)):
-                self.charge(_ITEM + len(inner))
-            elif isinstance(inner, _CONTAINERS):
-                self.charge(_NODE + _ITEM * len(inner))
-                waiting.extend(inner)
-            elif isinstance(inner, dict):
-                self.charge(_NODE + 2 * _ITEM * len(inner))
-                waiting.extend(inner)
-                waiting.extend(inner.values())
-            elif isinstance(inner, Namespace):
-                waiting.append(object.__getattribute__(inner, "_Namespace__attrs"))
-            else:
-                self.charge(_ITEM)
-
-    def take(self, value: Any) -> None:
-        """Charge what it costs to go through `value` once."""
-        if isinstance(value, (str, bytes)):
-            self.charge(len(value))
-        elif isinstance(value, _SIZED):
-            self.charge(_ITEM * len(value))
-
-
-def _exhausted() -> TemplateError:
-    return TemplateError(
-        "the model's chat template was ended: it took more time or memory than these messages can need; use another "
-        "file of this model, or give it a prompt (`complete`)"
-    )
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
@@ -202,14 +104,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:  # noqa: ARG002
         if operator == "+":
             if type(left) is str and type(right) is str:  # most of them
-                self.budget.charge(_STEP + len(left) + len(right))
+                self.budget.charge(STEP + len(left) + len(right))
                 return left + right
             self.budget.take(left)
             self.budget.take(right)
         elif operator == "*":
-            self.budget.charge(max(_repeated(left, right), _repeated(right, left)))
+            self.budget.charge(max(repeated(left, right), repeated(right, left)))
         elif operator == "%" and isinstance(left, (str, bytes)):
-            self.budget.charge(_format_cost(self.budget, left, right))
+            self.budget.charge(format_cost(self.budget, left, right))
         elif operator == "**" and isinstance(left, int) and isinstance(right, int):
             _check_power(left, right)
         self.budget.charge()
@@ -223,11 +125,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 budget.take(value)
         else:
             # What is lazy might go on for long inside one call.
-            args = tuple(list(value) if _is_lazy(value) else value for value in args)
+            args = tuple(list(value) if is_lazy(value) else value for value in args)
             __self._weigh_call(__obj, args, kwargs)
         budget.depth += 1
         if budget.depth > _DEEPEST:
-            raise _exhausted()
+            raise exhausted()
         try:
             return __self._made(super().call(__context, __obj, *args, **kwargs))
         finally:
@@ -261,7 +163,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def _guarded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """The filter or test `function`, charged before it runs and for what it makes."""
         skipped = int(hasattr(function, "jinja_pass_arg"))
-        structural, cost = name in _STRUCTURAL, _COSTS.get(name)
+        structural, cost = name in _STRUCTURAL, COSTS.get(name)
         signature = inspect.signature(function) if cost is not None else inspect.Signature()
 
         @functools.wraps(function)
@@ -270,8 +172,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
             budget.charge()
             for value in (*args[skipped:], *kwargs.values()):
                 (budget.take if structural else budget.weigh)(value)
-            if isinstance(args[skipped], str if name in _SPREADING else _SIZED if name in _TESTING else ()):
-                budget.charge(_STEP * len(args[skipped]))
+            if isinstance(args[skipped], str if name in _SPREADING else SIZED if name in _TESTING else ()):
+                budget.charge(STEP * len(args[skipped]))
             if cost is None:
                 return self._made(function(*args, **kwargs))
             bound = signature.bind(*args, **kwargs)
@@ -292,9 +194,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def _made(self, value: Any) -> Any:
         if isinstance(value, dict):
-            self.budget.charge(_STEP * len(value))
+            self.budget.charge(STEP * len(value))
         self.budget.take(value)
-        return self._counted(value) if _is_lazy(value) else _bounded(value)
+        return self._counted(value) if is_lazy(value) else _bounded(value)
 
     def _counted(self, items: Iterator[Any]) -> Iterator[Any]:
         for item in items:
@@ -310,7 +212,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             self.budget.weigh(value)
         of = function.__self__ if isinstance(function, BuiltinFunctionType) else None
         if isinstance(of, (str, bytes)):
-            self.budget.charge(4 * len(of) + _text_cost(of, function.__name__, args, kwargs))
+            self.budget.charge(4 * len(of) + text_cost(of, function.__name__, args, kwargs))
         elif isinstance(of, (int, float)) or of is int:
             self.budget.charge(sum(abs(value) for value in args if isinstance(value, int)))
         elif of is not None:
@@ -321,7 +223,7 @@ class _Charging(CodeGenerator):
     """Puts a charge at the beginning of every block: of loops, macros and branches."""
 
     def blockvisit(self, nodes: Any, frame: Frame) -> None:
-        self.writeline(f"environment.budget.charge({_STEP + sum(map(_static_cost, nodes))})")
+        self.writeline(f"environment.budget.charge({STEP + sum(map(_static_cost, nodes))})")
         super().blockvisit(nodes, frame)
 
 
@@ -387,7 +289,7 @@ class _Fields:
     _env: Any  # the sandbox
 
     def format_field(self, value: Any, spec: str) -> Any:
-        self._env.budget.charge(_largest(spec))
+        self._env.budget.charge(largest(spec))
         self._env.budget.weigh(value)
         return super().format_field(value, spec)  # type: ignore[misc]
 
@@ -407,7 +309,7 @@ class _EscapingFormatter(_Fields, SandboxedEscapeFormatter):
 def _static_cost(node: nodes.Node) -> int:
     """What the text and the expressions of one statement cost, without those of the blocks inside it."""
     text = node.data if isinstance(node, nodes.TemplateData) else getattr(node, "value", None)
-    cost = _NODE + (len(text) if isinstance(text, str) else 0)
+    cost = NODE + (len(text) if isinstance(text, str) else 0)
     return cost + sum(_static_cost(child) for child in node.iter_child_nodes() if not isinstance(child, nodes.Stmt))
 
 
@@ -428,10 +330,6 @@ def _shown(context: Context, value: Any) -> Any:
     return environment._weighed(value)
 
 
-def _is_lazy(value: Any) -> bool:
-    return isinstance(value, Iterator) and not isinstance(value, LoopContext)
-
-
 def _bounded(value: Any) -> Any:
     if isinstance(value, int) and not -_LARGEST < value < _LARGEST:
         raise OverflowError(_TOO_LARGE)
@@ -441,50 +339,6 @@ def _bounded(value: Any) -> Any:
 def _check_power(base: int, exponent: int) -> None:
     if (base.bit_length() - 1) * exponent > 64:
         raise OverflowError(_TOO_LARGE)
-
-
-def _repeated(value: Any, times: Any) -> int:
-    if not isinstance(times, int) or not isinstance(value, (str, bytes, list, tuple)):
-        return 0
-    return len(value) * max(times, 0) * (1 if isinstance(value, (str, bytes)) else _ITEM)
-
-
-def _largest(form: str) -> int:
-    """The largest number in a format: a width or a precision."""
-    return max((int(digits[:12]) for digits in re.findall(r"\d+", form)), default=0)
-
-
-def _text_cost(text: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
-    """What the method `name` of `text` costs beyond going through it and its arguments."""
-    first: Any = args[0] if args else next(iter(kwargs.values()), None)
-    if name == "expandtabs":
-        tabs: int = text.count(_TAB[type(text)])
-        return tabs * (_number(first) if first is not None else 8)
-    if name in _WIDENING:
-        return _number(first)
-    if name == "join":
-        return len(text) * (len(first) if hasattr(first, "__len__") else 0)
-    if name == "translate":
-        values = first.values() if isinstance(first, dict) else [first]
-        return len(text) * max((len(value) for value in values if isinstance(value, (str, bytes))), default=1)
-    return _search_cost(text, name, first, args[1] if len(args) > 1 else None)
-
-
-def _search_cost(text: Any, name: str, searched: Any, other: Any) -> int:
-    """Of methods that look for `searched` in `text`, or go by white space without it; the same for `_text_cost`."""
-    found = text.count(searched) if isinstance(searched, (str, bytes)) and searched else len(text) // 2 + 1
-    cost: int = _STEP * found if name in _PARTING else 0
-    if name in _BACKWARDS and isinstance(searched, (str, bytes)):  # these compare with every place in full
-        cost += len(text) * len(searched)
-    if name == "replace" and isinstance(other, (str, bytes)):
-        cost += (found if searched else len(text) + 1) * len(other)
-    return cost
-
-
-_WIDENING = ("center", "ljust", "rjust", "zfill")
-_PARTING = ("split", "rsplit", "splitlines")
-_BACKWARDS = ("rsplit", "rfind", "rindex", "rpartition", "strip", "lstrip", "rstrip")
-_TAB: dict[type, Any] = {str: "\t", Markup: "\t", bytes: b"\t"}
 
 
 def _refuse(message: Any) -> NoReturn:
@@ -510,88 +364,4 @@ def _sum(environment: Sandbox, iterable: Any, attribute: str | int | None = None
     return start
 
 
-def _format_cost(budget: Budget, form: str | bytes, values: Any) -> int:
-    """What `form % values` may cost: each field may be as long as its number says, or as all the values."""
-    text = form if isinstance(form, str) else form.decode("latin-1")
-    number = _largest(text)
-    if "*" in text and isinstance(values, tuple):
-        number += sum(abs(value) for value in values if isinstance(value, int))
-    fields = text.count("%")
-    for _ in range(fields):
-        budget.weigh(values)
-    return fields * number
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else str(value)
-
-
-def _number(value: Any) -> int:
-    return abs(value) if isinstance(value, int) else 0
-
-
-def _indent_cost(_budget: Budget, of: dict[str, Any]) -> int:
-    width = len(of["width"]) if isinstance(of["width"], str) else _number(of["width"])
-    return (width + _STEP) * (1 + len(_text(of["s"]).splitlines()))
-
-
-def _replace_cost(_budget: Budget, of: dict[str, Any]) -> int:
-    return _text(of["s"]).count(_text(of["old"])) * len(_text(of["new"]))
-
-
-def _trim_cost(_budget: Budget, of: dict[str, Any]) -> int:
-    return len(_text(of["value"])) * len(of["chars"] or "")
-
-
-def _join_cost(budget: Budget, of: dict[str, Any]) -> int:
-    of["value"] = items = list(of["value"])
-    budget.weigh(items)
-    return len(_text(of["d"])) * len(items)
-
-
-def _sort_cost(budget: Budget, of: dict[str, Any]) -> int:
-    """Of what compares the items of its first argument, about a dozen times each."""
-    name = next(each for each in ("value", "iterable", "seq") if each in of)
-    if _is_lazy(of[name]):
-        of[name] = list(of[name])
-    for _ in range(16):
-        budget.weigh(of[name])
-    return 0
-
-
-def _parsing_cost(_budget: Budget, of: dict[str, Any]) -> int:
-    """Digits to a number: that takes the square of their count."""
-    return len(of["value"]) ** 2 // _STEP if isinstance(of["value"], str) else 0
-
-
-def _json_cost(_budget: Budget, of: dict[str, Any]) -> int:
-    indent, separators = of["indent"], of["separators"] or ()
-    if max(len(indent) if isinstance(indent, str) else _number(indent), *map(len, separators), 0) > 64:
-        raise OverflowError("tojson takes indents and separators of at most 64 characters")
-    return 0
-
-
-_COSTS: dict[str, Callable[[Budget, dict[str, Any]], int]] = {
-    "batch": lambda _, of: _STEP * _number(of["linecount"]),
-    "center": lambda _, of: _number(of["width"]),
-    "dictsort": _sort_cost,
-    "filesizeformat": _parsing_cost,
-    "float": _parsing_cost,
-    "format": lambda budget, of: _format_cost(budget, _text(of["value"]), of["kwargs"] or of["args"]),
-    "groupby": _sort_cost,
-    "indent": _indent_cost,
-    "int": _parsing_cost,
-    "join": _join_cost,
-    "max": _sort_cost,
-    "min": _sort_cost,
-    "replace": _replace_cost,
-    "round": lambda _, of: _STEP * _number(of["precision"]),
-    "slice": lambda _, of: _STEP * _number(of["slices"]),
-    "sort": _sort_cost,
-    "title": lambda _, of: _STEP * len(_text(of["s"])),
-    "tojson": _json_cost,
-    "trim": _trim_cost,
-    "unique": _sort_cost,
-    "urlencode": lambda _, of: _STEP // 2 * len(_text(of["value"])),
-}
 _FILTERS = {"sum": _sum, "tojson": _to_json}

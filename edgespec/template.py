@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .backends import Vocabulary, tokens_up_to
+from .budget import Budget
 from .errors import Interrupted, OptionError, TemplateError
-from .sandbox import Budget, Sandbox
+from .sandbox import Sandbox
 
 #: "role" and "content", both texts; and what else the template reads: "name", "tool_calls", "tool_call_id", ... as JSON
 #: has it. Where there are "tool_calls" there need be no content.

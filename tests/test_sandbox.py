@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from edgespec import sandbox
+from edgespec import budget
 from edgespec.backends.toy import Bytes
 from edgespec.errors import Interrupted, TemplateError
 from edgespec.template import ChatTemplate
@@ -143,7 +143,7 @@ AGAIN = [
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thirty-second part of the budget, so that the tests are quick."""
-    monkeypatch.setattr(sandbox, "_BASE", sandbox._BASE // 32)
+    monkeypatch.setattr(budget, "_BASE", budget._BASE // 32)
 
 
 @pytest.mark.usefixtures("small")
