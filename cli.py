@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -216,8 +217,7 @@ def list_models() -> None:
     """The pairs that are known by name, which are here, and what else is in the cache of the Hugging Face tools."""
     from edgespec.terminal.models import listed  # noqa: PLC0415
 
-    for line in listed():
-        click.echo(line)
+    _print_lines(listed())
 
 
 @models.command()
@@ -227,8 +227,7 @@ def show(name: str, ctx: int) -> None:
     """NAME's files and sizes, what of it is here, and how it fits into memory; also before it is fetched."""
     from edgespec.terminal.models import shown  # noqa: PLC0415
 
-    for line in shown(name, ctx):
-        click.echo(line)
+    _print_lines(shown(name, ctx))
 
 
 @models.command()
@@ -256,8 +255,7 @@ def pair(target: str, draft: str | None) -> None:
     """
     from edgespec.terminal.models import paired  # noqa: PLC0415
 
-    for line in paired(target, draft):
-        click.echo(line)
+    _print_lines(paired(target, draft))
 
 
 @app.command()
@@ -268,6 +266,13 @@ def forget() -> None:
 
     files = forget_all() + history.forget()
     click.echo(f"{files} file{'s' * (files != 1)} deleted" if files else "nothing was kept", err=True)
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    from edgespec.terminal.show import printable  # noqa: PLC0415
+
+    for line in lines:
+        click.echo(printable(line))
 
 
 def _print_json(
@@ -314,7 +319,18 @@ def main() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):  # its reader left: nobody wants to be told
             sys.exit(FAILED)
-        _fail(f"cannot go on: {error.strerror or error}", FAILED, "OSError")
+        where = "" if error.filename is None else f"{error.filename}: "
+        _fail(f"cannot go on: {where}{error.strerror or error}{_way_out(error)}", FAILED, "OSError")
+
+
+def _way_out(error: OSError) -> str:
+    """What the user can do about it, where that is known."""
+    known = {
+        errno.ENAMETOOLONG: "; give a shorter name",
+        errno.ENOSPC: "; make room on the disk",
+        errno.EACCES: "; give a path that may be read and written",
+    }
+    return known.get(error.errno or 0, "")
 
 
 def _fail(message: str, status: int, kind: str) -> NoReturn:

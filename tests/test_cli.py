@@ -428,8 +428,19 @@ def test_names_that_the_system_refuses_are_one_line(tmp_path: Path) -> None:
     assert "cannot be opened" in refused(run("chat", "x" * 300 + ".gguf", "-p", "x"))
     assert refused(run("chat", "", "-p", "x"))
     assert "cannot be written" in refused(run("convert", tmp_path, "--out", "x" * 300 + ".gguf"))
+    assert "too long" in refused(run("models", "show", "x" * 300))
+    assert "give a shorter name" in refused(run("bench", "models/demo/target.gguf", "--out", tmp_path / ("x" * 300)))
     os.mkfifo(tmp_path / "pipe.gguf")
     assert "a pipe or a device" in refused(run("chat", tmp_path / "pipe.gguf", "-p", "x"))
+
+
+@unix
+def test_a_name_with_control_characters_does_not_reach_the_terminal(tmp_path: Path) -> None:
+    model = tmp_path / os.fsdecode(b"\x1b]0;title\x07\xff.gguf")
+    model.symlink_to(Path("models/demo/target.gguf").absolute())
+    shown = run("models", "show", model)
+    assert shown.returncode == 0, shown.stderr
+    assert not {"\x1b", "\x07"} & set(shown.stdout)
 
 
 @unix

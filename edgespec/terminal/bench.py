@@ -25,6 +25,7 @@ from . import background
 from .benching import Benching
 from .options import Choosing, Machine, files
 from .progress import Tell, progress
+from .report import raw_prompt
 
 R = TypeVar("R")
 _MAX_TOKENS = 128
@@ -247,8 +248,7 @@ def _prompter(runtime: Runtime) -> Callable[[Sequence[Message]], list[int]]:
 
     def prompt(messages: Sequence[Message]) -> list[int]:
         if runtime.vocabulary.template is None:
-            text = "\n".join(message["content"] for message in messages)
-            return runtime.vocabulary.tokenize(text, start=True)
+            return raw_prompt("\n".join(message["content"] for message in messages), runtime)
         return runtime.prompt(messages)
 
     return prompt

@@ -185,7 +185,11 @@ def _hub_draft(target: Facts, known: finding.Named | None) -> tuple[Facts | None
 
 
 def _require(path: Path) -> None:
-    if not path.exists():
+    try:
+        found = path.exists()
+    except OSError as error:  # a name too long, a folder that may not be searched
+        raise OptionError(f"{path} cannot be opened: {error.strerror}; give a file that can be read") from error
+    if not found:
         raise OptionError(
             f"no model at {path}; give the path of a .gguf file or of an ONNX model's folder, a name of "
             "`edgespec models list`, or org/repo"

@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from ..backends import tokens_up_to
 from ..check import Verdict
 from ..errors import OptionError, TemplateError
 from ..files import regular
@@ -95,7 +96,7 @@ def parsed(file: Path | None) -> list[tuple[str, dict[str, Any]]]:
 
 def _fitting(prompt: list[int], runtime: Runtime, where: str) -> list[int]:
     if len(prompt) >= runtime.context:
-        size = f"{len(prompt)} tokens, but the context holds {runtime.context}"
+        size = f"{len(prompt)} tokens or more, but the context holds {runtime.context}"
         raise OptionError(f"{where} has {size}; shorten it, or give a larger --ctx")
     return prompt
 
@@ -107,7 +108,12 @@ def _bundled() -> str:
 def _tokens(asked: dict[str, Any], runtime: Runtime) -> list[int]:
     if "messages" in asked:
         return _chat(asked["messages"], runtime)
-    return runtime.vocabulary.tokenize(asked["prompt"], start=True)
+    return raw_prompt(asked["prompt"], runtime)
+
+
+def raw_prompt(text: str, runtime: Runtime) -> list[int]:
+    """The tokens of a text without a template; only those of its beginning where it does not fit the context by far."""
+    return tokens_up_to(runtime.vocabulary, text, 2 * runtime.context + 1024, start=True)
 
 
 def _prompt(line: str, where: str) -> dict[str, Any]:
@@ -135,7 +141,5 @@ def _chat(messages: Sequence[Message], runtime: Runtime) -> list[int]:
         return runtime.prompt(messages)
     except TemplateError:
         if runtime.vocabulary.template is None:  # a base model: the words alone will do
-            return runtime.vocabulary.tokenize(
-                "\n".join(message.get("content") or "" for message in messages), start=True
-            )
+            return raw_prompt("\n".join(message.get("content") or "" for message in messages), runtime)
         raise

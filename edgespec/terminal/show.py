@@ -18,7 +18,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 # What a model says must not steer the terminal: control characters show as pictures of themselves.
 _CONTROL = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {
     0x7F: "\u2421",
-    **dict.fromkeys(range(128, 160), "�"),
+    **dict.fromkeys((*range(0x80, 0xA0), *range(0xD800, 0xE000)), "�"),  # and lone surrogates, which no UTF-8 can write
 }
 
 

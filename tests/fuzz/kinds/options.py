@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from random import Random
@@ -126,7 +128,21 @@ def _command(place: Place, arguments: Sequence[str], given: bytes = b"", rng: Ra
         "FILE": place.write("prompts.jsonl", b'{"prompt": "Hello"}\n'),
     }
     place.note(" ".join(f"{each[:80]!r}" for each in arguments))
-    command.run(place, [str(named.get(each, each)) for each in arguments], given)
+    try:
+        command.run(place, [str(named.get(each, each)) for each in arguments], given)
+    finally:
+        _remove_result(arguments)
+
+
+def _remove_result(arguments: Sequence[str]) -> None:
+    """Delete what `--out` asked for, so that whatever else is in the working folder counts as a leftover."""
+    path = Path(arguments[arguments.index("--out") + 1] if "--out" in arguments[:-1] else "OUT")
+    with suppress(OSError, ValueError):
+        if path.parent == Path() and path.name not in ("", ".."):  # elsewhere is not the working folder
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
 
 def _options(rng: Random, known: Mapping[str, Sequence[str]], most: int = 4) -> list[str]:
