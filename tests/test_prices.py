@@ -396,3 +396,15 @@ def test_prices_measured_in_a_smaller_session_are_measured_anew(own_cache: Path)
     found = recall(narrow)
     assert found is not None
     assert found.widest == 4
+
+
+def test_a_few_stalls_are_no_price_of_a_plain_step() -> None:
+    """As recorded beside two busy programs: milliseconds of passes, by width. Drafts paid, so no plain step followed."""
+    prices = Prices([32.0, 33.0, 36.0, 40.0])
+    for n, seconds in (
+        *((4, 121), (4, 106), (3, 148), (2, 156), (1, 91), (1, 1392), (1, 1431), (4, 1435), (4, 81), (4, 102)),
+        *((4, 113), (4, 105), (4, 116), (4, 88), (4, 105), (4, 102), (4, 96), (4, 140), (4, 102)),
+    ):
+        prices.observe(n, 100, float(seconds))
+    assert 60 < prices.plain() < 150
+    assert prices.plain() <= 1.3 * prices.price(4)

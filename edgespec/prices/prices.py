@@ -17,6 +17,7 @@ _REFIT = 16  # passes of a width between looks at what they say of longer caches
 _TAUGHT = 3  # passes that make a price worth keeping
 _POSSIBLE = 0.7  # of a plain step; no wide pass takes less
 _NEWS = 0.35  # log; so much cheaper than measured one pass is by no accident
+_IMPOSSIBLE = 0.25  # log; so much dearer than a wider pass no plain step is
 _RELEVEL = 3  # passes after which a kind's level is known again
 
 
@@ -139,6 +140,21 @@ class Prices:
                 self._drift(kind, drift, kind.onset(drift))
             elif proved is not None:
                 self._learn(kind, proved)
+        if n > 1:
+            self._bound_plain(n, context)
+
+    def _bound_plain(self, n: int, context: int) -> None:
+        """Correct a plain step that is believed to take longer than the wider pass just seen.
+
+        A few stalls in a row look like a drift of plain steps. While drafts pay, plain steps are seldom seen, and
+        would keep that price for long.
+        """
+        self._curve = None
+        over = math.log(self.plain(context) / self.price(n, context))
+        if over > _IMPOSSIBLE:
+            self._plain.log -= over
+            self._plain.relearning = self._plain.relearning and Relearning(_RELEVEL)
+            self._curve = None
 
     def _confirm(self, seen: Pass) -> Pass:
         """Compare the first pass of a width with what was measured before; the pass at the prices that follow.
