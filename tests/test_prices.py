@@ -399,7 +399,7 @@ def test_prices_measured_in_a_smaller_session_are_measured_anew(own_cache: Path)
 
 
 def test_a_few_stalls_are_no_price_of_a_plain_step() -> None:
-    """As recorded beside two busy programs: milliseconds of passes, by width. Drafts paid, so no plain step followed."""
+    """Milliseconds of passes by width, as recorded beside two busy programs."""
     prices = Prices([32.0, 33.0, 36.0, 40.0])
     for n, seconds in (
         *((4, 121), (4, 106), (3, 148), (2, 156), (1, 91), (1, 1392), (1, 1431), (4, 1435), (4, 81), (4, 102)),
