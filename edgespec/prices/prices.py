@@ -17,7 +17,7 @@ _REFIT = 16  # passes of a width between looks at what they say of longer caches
 _TAUGHT = 3  # passes that make a price worth keeping
 _POSSIBLE = 0.7  # of a plain step; no wide pass takes less
 _NEWS = 0.35  # log; so much cheaper than measured one pass is by no accident
-_IMPOSSIBLE = 0.25  # log; so much dearer than a wider pass no plain step is
+_DEAREST = 1.25  # times the cheapest wider pass, what a plain step takes at most; more than 1, for prices vary
 _RELEVEL = 3  # passes after which a kind's level is known again
 
 
@@ -61,6 +61,7 @@ class Prices:
         self._last: dict[int, int] = {}
         self._context = table.shortest
         self._curve: list[float] | None = None
+        self._uncapped = 0.0  # a plain step as passes taught it, possible or not
 
     def curve(self, context: int | None = None) -> Sequence[float]:
         """Seconds for widths 1 to `widest` with `context` tokens in the cache; None: as many as at the last pass."""
@@ -69,7 +70,9 @@ class Prices:
         if self._curve is None:
             plain, wide = math.exp(self._plain.log), math.exp(self._wide.log)
             self._curve = [wide * seconds for seconds in self._table.at(self._context)]
-            self._curve[0] *= plain / wide
+            self._uncapped = self._curve[0] * plain / wide
+            # A few stalls in a row look like a drift of plain steps, and while drafts pay none follows that denies it.
+            self._curve[0] = min([self._uncapped, *(_DEAREST * seconds for seconds in self._curve[1:])])
         return self._curve
 
     def calm(self, context: int) -> Sequence[float]:
@@ -121,7 +124,8 @@ class Prices:
         if not 1 <= n <= self.widest or not 0 < seconds < math.inf:
             return
         self._rounds += 1
-        seen = Pass(self._table.row_for(context), n, math.log(seconds / self.price(n, context)), self._rounds)
+        believed = self.curve(context)[n - 1] if n > 1 else self._uncapped_plain(context)
+        seen = Pass(self._table.row_for(context), n, math.log(seconds / believed), self._rounds)
         cell, kind = self._cell(seen.row, n), self._plain if n == 1 else self._wide
         cell.seen += 1
         self._curve = None
@@ -140,21 +144,10 @@ class Prices:
                 self._drift(kind, drift, kind.onset(drift))
             elif proved is not None:
                 self._learn(kind, proved)
-        if n > 1:
-            self._bound_plain(n, context)
 
-    def _bound_plain(self, n: int, context: int) -> None:
-        """Correct a plain step that is believed to take longer than the wider pass just seen.
-
-        A few stalls in a row look like a drift of plain steps. While drafts pay, plain steps are seldom seen, and
-        would keep that price for long.
-        """
-        self._curve = None
-        over = math.log(self.plain(context) / self.price(n, context))
-        if over > _IMPOSSIBLE:
-            self._plain.log -= over
-            self._plain.relearning = self._plain.relearning and Relearning(_RELEVEL)
-            self._curve = None
+    def _uncapped_plain(self, context: int) -> float:
+        self.curve(context)
+        return self._uncapped
 
     def _confirm(self, seen: Pass) -> Pass:
         """Compare the first pass of a width with what was measured before; the pass at the prices that follow.
