@@ -39,4 +39,8 @@ def test_what_was_lost_is_earned_before_more_is_risked() -> None:
 
 
 def test_only_what_wide_passes_cost_beyond_a_plain_one_is_doubted() -> None:
-    assert Explorer.doubted([2.0, 5.0, 8.0]) == [2.0, 3.0, 4.0]
+    assert Explorer.doubted([2.0, 3.5, 5.0]) == [2.0, 2.5, 3.0]
+
+
+def test_no_pass_is_thought_to_take_longer_than_as_many_plain_steps() -> None:
+    assert Explorer.doubted([3.0, 1e20]) == [3.0, 4.0]

@@ -408,3 +408,13 @@ def test_a_few_stalls_are_no_price_of_a_plain_step() -> None:
         prices.observe(n, 100, float(seconds))
     assert 60 < prices.plain() < 150
     assert prices.plain() <= 1.3 * prices.price(4)
+
+
+def test_stalls_that_come_and_go_do_not_make_wider_passes_ever_dearer() -> None:
+    """Wider passes follow plain steps upwards; where none is bought, nothing else brings them down."""
+    prices = Prices([1.0, 1.5, 1.8, 1.8])
+    for _ in range(300):
+        for seconds in (50.0, 60.0, 40.0, 45.0, 1.0, 1.1, 0.9, 1.0, 1.0, 1.1):
+            prices.observe(1, 100, seconds)
+    assert prices.plain() == pytest.approx(1.0, rel=0.3)
+    assert prices.price(4) < 20

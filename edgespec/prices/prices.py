@@ -18,6 +18,7 @@ _TAUGHT = 3  # passes that make a price worth keeping
 _POSSIBLE = 0.7  # of a plain step; no wide pass takes less
 _NEWS = 0.35  # log; so much cheaper than measured one pass is by no accident
 _DEAREST = 1.25  # times the cheapest wider pass, what a plain step takes at most; more than 1, for prices vary
+_APART = 2.0  # log; the most that wider passes are dearer than plain steps are, each beside what was measured
 _RELEVEL = 3  # passes after which a kind's level is known again
 
 
@@ -61,7 +62,7 @@ class Prices:
         self._last: dict[int, int] = {}
         self._context = table.shortest
         self._curve: list[float] | None = None
-        self._uncapped = 0.0  # a plain step as passes taught it, possible or not
+        self._taught: list[float] = []  # the same as passes taught it, possible or not
 
     def curve(self, context: int | None = None) -> Sequence[float]:
         """Seconds for widths 1 to `widest` with `context` tokens in the cache; None: as many as at the last pass."""
@@ -69,10 +70,11 @@ class Prices:
             self._context, self._curve = context, None
         if self._curve is None:
             plain, wide = math.exp(self._plain.log), math.exp(self._wide.log)
-            self._curve = [wide * seconds for seconds in self._table.at(self._context)]
-            self._uncapped = self._curve[0] * plain / wide
+            self._taught = [wide * seconds for seconds in self._table.at(self._context)]
+            self._taught[0] *= plain / wide
             # A few stalls in a row look like a drift of plain steps, and while drafts pay none follows that denies it.
-            self._curve[0] = min([self._uncapped, *(_DEAREST * seconds for seconds in self._curve[1:])])
+            plain = min([self._taught[0], *(_DEAREST * seconds for seconds in self._taught[1:])])
+            self._curve = [plain, *self._taught[1:]]
         return self._curve
 
     def calm(self, context: int) -> Sequence[float]:
@@ -124,8 +126,8 @@ class Prices:
         if not 1 <= n <= self.widest or not 0 < seconds < math.inf:
             return
         self._rounds += 1
-        believed = self.curve(context)[n - 1] if n > 1 else self._uncapped_plain(context)
-        seen = Pass(self._table.row_for(context), n, math.log(seconds / believed), self._rounds)
+        self.curve(context)
+        seen = Pass(self._table.row_for(context), n, math.log(seconds / self._taught[n - 1]), self._rounds)
         cell, kind = self._cell(seen.row, n), self._plain if n == 1 else self._wide
         cell.seen += 1
         self._curve = None
@@ -144,10 +146,10 @@ class Prices:
                 self._drift(kind, drift, kind.onset(drift))
             elif proved is not None:
                 self._learn(kind, proved)
-
-    def _uncapped_plain(self, context: int) -> float:
-        self.curve(context)
-        return self._uncapped
+        if n == 1 and self._plain.relearning is None:
+            # Wider passes follow plain steps upwards: without an end, where stalls come and go.
+            dearer = math.log(self._table.at(context)[0] / self.calm(context)[0]) + self._plain.log
+            self._wide.log = min(self._wide.log, dearer + _APART)
 
     def _confirm(self, seen: Pass) -> Pass:
         """Compare the first pass of a width with what was measured before; the pass at the prices that follow.
