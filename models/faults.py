@@ -30,7 +30,7 @@ def told(endpoint: str, what: str) -> Iterator[None]:
     """Inside the block, whatever the hub's package or the disk raises becomes a HubError about `what`."""
     try:
         yield
-    except (OSError, ValueError, _TRANSPORT) as error:
+    except (OSError, ValueError, RecursionError, _TRANSPORT) as error:  # brackets in brackets, of JSON
         cause = error.__cause__ if isinstance(error, LocalEntryNotFoundError) else None
         raise HubError(_explained(cause or error, endpoint, what)) from error
 

@@ -497,6 +497,7 @@ def test_names_that_are_odd_and_harmless_are_kept(hub: Hub, stand_in: StandIn) -
         b"[]",
         b"1",
         b"{}",
+        b"[" * 100_000,
         b'{"id": "o/r", "sha": "%s", "siblings": [{}]}' % COMMIT.encode(),
         b'{"id": "o/r", "sha": "%s", "siblings": 5}' % COMMIT.encode(),
         b'{"id": "o/r", "sha": "%s", "siblings": [{"rfilename": "x", "size": "big"}]}' % COMMIT.encode(),

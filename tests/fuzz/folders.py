@@ -66,7 +66,10 @@ def spoilt_json(rng: Random, path: Path) -> str:
     for _ in range(rng.randint(1, 2)):
         new = spoil.tree(rng, new)
     path.write_bytes(spoil.written(rng, new))
-    changed = [key for key in old if not isinstance(new, dict) or new.get(key) != old[key]] if new != old else ["bytes"]
+    keys = old if isinstance(old, dict) else {}  # it may have been spoilt before
+    changed = [key for key in keys if not isinstance(new, dict) or new.get(key) != old[key]]
+    if new == old:
+        changed = ["bytes"]
     return f"{path.name}: {', '.join(map(str, changed[:4]))} {_said(new, changed)}"
 
 

@@ -63,7 +63,7 @@ class Gguf:
     @property
     def architecture(self) -> str:
         found = self.get("general.architecture")
-        return found.value.decode() if found is not None else ""
+        return found.value.decode("utf-8", "replace") if found is not None and isinstance(found.value, bytes) else ""
 
     def put(self, key: str, kind: int, value: Any, items: int = 0) -> Gguf:
         """With this value of `key`, in place of the one it has; `ARCH` stands for the architecture."""

@@ -153,6 +153,12 @@ def _sound(place: Place) -> None:
             raise Wrong("accepted", "a repository that is not there")
 
 
+def _bracketed(place: Place) -> None:
+    with _hub(place) as (served, hub):
+        served.on_list.body = served.on_search.body = b"[" * 100_000
+        _ask(place, hub)
+
+
 CORPUS: Mapping[str, Callable[[Place], object]] = {
     "a sound hub": _sound,
     **{f"the digest {digest!r:.40}": _digest(digest) for digest in _DIGESTS},
@@ -166,6 +172,7 @@ CORPUS: Mapping[str, Callable[[Place], object]] = {
     "a size that is a text": _listed(lambda listing: listing["siblings"][0].update(size="x")),
     "no files": _listed(lambda listing: listing.update(siblings=[])),
     "files of None": _listed(lambda listing: listing.update(siblings=None)),
+    "brackets in brackets": _bracketed,
 }  # fmt: skip
 
 
