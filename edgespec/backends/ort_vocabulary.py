@@ -152,7 +152,6 @@ class OrtVocabulary:
         self.template = files.template
         self._path = files.folder / "tokenizer.json"
         self._lock = threading.Lock()  # what `encode_special_tokens` says holds for all threads
-        self._path = files.folder / "tokenizer.json"
         self._opened: Any = _tokenizer(files)
         model = files.tokenizer.get("model")
         model = model if isinstance(model, dict) else {}
