@@ -30,6 +30,7 @@ PLAIN: Mapping[str, Any] = {
     "scale_attn_by_inverse_layer_idx": False,
     "add_cross_attention": False,
 }
+_MOST_LAYERS = 512  # that llama.cpp takes (LLAMA_MAX_LAYERS)
 SHORTEST = 8  # tokens of a context that is any use
 _SLIDING, _FULL = "sliding_attention", "full_attention"
 _ACTIVATIONS = {
@@ -55,13 +56,18 @@ class Config:
         value = self._values.get(self.family.keys.get(key, key))
         return self.family.defaults.get(key, default) if value is None else value
 
-    def count(self, key: str, default: int | None = None) -> int:
+    def count(self, key: str, default: int | None = None, most: int = (1 << 31) - 1) -> int:
         value = self.get(key, default)
-        if type(value) is not int or not 0 < value < 1 << 31:
+        if type(value) is not int or not 0 < value <= most:
             raise ConversionError(
-                f"{self.path}: {self.family.keys.get(key, key)} is {value!r}; expected a positive whole number"
+                f"{self.path}: {self.family.keys.get(key, key)} is {value!r:.80}; expected a positive whole number, "
+                f"at most {most}"
             )
         return value
+
+    def layers(self) -> int:
+        """How many blocks there are."""
+        return self.count("num_hidden_layers", most=_MOST_LAYERS)
 
     def number(self, key: str, default: float, within: Mapping[str, Any] | None = None) -> float:
         value = within.get(key) if within is not None else self.get(key)

@@ -178,7 +178,7 @@ def read(checkpoint: Checkpoint) -> Decoder:
     """The graph of a checkpoint, whose tensors were seen to fit. ConversionError if it is not supported."""
     config = Config(checkpoint)
     family, heads, hidden = config.family, config.count("num_attention_heads"), config.count("hidden_size")
-    layers, head_dim = config.count("num_hidden_layers"), config.count("head_dim", hidden // heads)
+    layers, head_dim = config.layers(), config.count("head_dim", hidden // heads)
     context, window = config.context(), config.window()
     windowed = config.windowed(layers)
     if "sliding_window" not in family.own:  # no layer of this graph can mask what lies before its window

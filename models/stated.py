@@ -13,6 +13,7 @@ _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")  # git's object id, or SHA-25
 #: Names of devices on Windows, whatever their suffix.
 _DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 _LONGEST = 255  # bytes of a name, on most file systems
+_LARGEST = 1 << 63  # bytes of a file, on any file system
 _DEEPEST = 1024  # characters of a path in a repository
 
 
@@ -32,8 +33,8 @@ def is_path(text: Any) -> bool:
 
 
 def is_size(number: Any) -> bool:
-    """Whether this is a number of bytes."""
-    return isinstance(number, int) and not isinstance(number, bool) and number >= 0
+    """Whether a file may be of so many bytes."""
+    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < _LARGEST
 
 
 def _is_name(part: str) -> bool:

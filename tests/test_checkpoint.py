@@ -173,6 +173,7 @@ CONFIGS: dict[str, tuple[str, Json]] = {
     "heads that do not divide": ("divisor", {"num_key_value_heads": 3}),
     "no heads": ("num_attention_heads is None", {"num_attention_heads": None}),
     "negative": ("positive whole number", {"num_hidden_layers": -1}),
+    "layers beyond memory": ("at most 512", {"num_hidden_layers": 2147483647}),
     "fraction": ("positive whole number", {"hidden_size": 64.5}),
     "announced biases": ("lacks the tensor .*bias", {"attention_bias": True}),
     "epsilon": ("positive number", {"rms_norm_eps": 0}),

@@ -502,6 +502,7 @@ def test_names_that_are_odd_and_harmless_are_kept(hub: Hub, stand_in: StandIn) -
         b'{"id": "o/r", "sha": "%s", "siblings": 5}' % COMMIT.encode(),
         b'{"id": "o/r", "sha": "%s", "siblings": [{"rfilename": "x", "size": "big"}]}' % COMMIT.encode(),
         b'{"id": "o/r", "sha": "%s", "siblings": [{"rfilename": "x", "size": -1}]}' % COMMIT.encode(),
+        b'{"id": "o/r", "sha": "%s", "siblings": [{"rfilename": "x", "size": 1%s}]}' % (COMMIT.encode(), b"0" * 400),
         b'{"id": "o/r", "sha": "%s", "siblings": [{"rfilename": "x", "lfs": {"size": 1}}]}' % COMMIT.encode(),
         b'{"id": "o/r", "sha": "%s", "siblings": [{"rfilename": "x", "lfs": 5}]}' % COMMIT.encode(),
     ],

@@ -141,6 +141,7 @@ CORPUS: Mapping[str, Callable[[Place], object]] = {
     "a top_k of 1e400": _put("generation_config.json", "top_k", value=float("inf")),
     "a top_k of 20.0": _put("generation_config.json", "top_k", value=20.0),
     "a negative penalty": _put("generation_config.json", "repetition_penalty", value=-1.0),
+    "layers beyond memory": _put("config.json", "num_hidden_layers", value=2**31 - 1),
     "digits without end": _put("config.json", "vocab_size", value=spoil.DIGITS),
     "brackets without end": _put("config.json", "x", value=spoil.BRACKETS),
     "a merge of one": _put("tokenizer.json", "model", "merges", 0, value=["a"]),

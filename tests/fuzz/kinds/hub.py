@@ -169,6 +169,7 @@ CORPUS: Mapping[str, Callable[[Place], object]] = {
     "a commit that is a path": _tagged("0" * 64, "../../../precious"),
     "a negative size": _listed(lambda listing: listing["siblings"][0].update(size=-1)),
     "a size of 2^70": _listed(lambda listing: listing["siblings"][0].update(size=2**70)),
+    "a size of 10^400": _listed(lambda listing: listing["siblings"][0].update(size=10**400)),
     "a size that is a text": _listed(lambda listing: listing["siblings"][0].update(size="x")),
     "no files": _listed(lambda listing: listing.update(siblings=[])),
     "files of None": _listed(lambda listing: listing.update(siblings=None)),
