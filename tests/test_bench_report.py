@@ -133,7 +133,7 @@ def test_half_a_character_is_no_obstacle(tmp_path: Path) -> None:
     made = run([answer("\ud800", PLAIN, 1, 1.0)], suite="\ud800")
     json_path, _, page_path = write(made, tmp_path)
     assert Run.of({k: v for k, v in json.loads(json_path.read_bytes()).items() if k != "version"}).suite == "\ud800"
-    assert "bench: ?" in page_path.read_text("utf-8")
+    assert "bench: \ufffd" in page_path.read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", PARTIAL)
