@@ -126,7 +126,7 @@ class Prices:
         if not 1 <= n <= self.widest or not 0 < seconds < math.inf:
             return
         self._rounds += 1
-        self.curve(context)
+        self.curve(context)  # brings `_taught` up to date
         seen = Pass(self._table.row_for(context), n, math.log(seconds / self._taught[n - 1]), self._rounds)
         cell, kind = self._cell(seen.row, n), self._plain if n == 1 else self._wide
         cell.seen += 1
