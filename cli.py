@@ -19,9 +19,9 @@ from edgespec.terminal.options import PATH, Choosing, Loading, Machine, Pairing,
 from edgespec.terminal.progress import columns, has_colour, progress
 
 if TYPE_CHECKING:
-    from edgespec.runtime import Runtime
+    from edgespec.runtime.runtime import Runtime
     from edgespec.sampling import Sampling
-    from edgespec.template import Message
+    from edgespec.text.template import Message
 
 # Modules are imported where they are used: `--help` must not wait for a converter, nor `convert` for an engine.
 
@@ -116,9 +116,9 @@ def check(loading: Loading, choosing: Choosing, file: Path | None) -> None:
     Exit status 0: every output is identical, or parts from the plain one at a near tie, where the engine's own
     rounding decides between two tokens. With --exact, only the first will do.
     """
-    from edgespec.check import check as compare  # noqa: PLC0415
     from edgespec.terminal import background  # noqa: PLC0415
     from edgespec.terminal.report import Report, read_prompts  # noqa: PLC0415
+    from edgespec.tools.check import check as compare  # noqa: PLC0415
 
     with loading.open() as runtime:
         sampling = choosing.sampling(runtime.sampling, seed=0)
@@ -261,7 +261,7 @@ def pair(target: str, draft: str | None) -> None:
 @app.command()
 def forget() -> None:
     """Delete what was typed in chats, and what chats with --remember kept, for all models."""
-    from edgespec.memory import forget_all  # noqa: PLC0415
+    from edgespec.runtime.earlier_texts import forget_all  # noqa: PLC0415
     from edgespec.terminal import history  # noqa: PLC0415
 
     files = forget_all() + history.forget()

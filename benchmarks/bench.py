@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from edgespec.backends import Device, Interrupt, Pieces, Session, open_model
-from edgespec.control import Adaptive, Controller, Fixed
+from edgespec.controller.adaptive import Adaptive, Controller, Fixed
 from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter

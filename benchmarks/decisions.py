@@ -16,9 +16,9 @@ from typing import TypeVar
 
 import click
 
-from edgespec.calibration import Calibration
-from edgespec.candidates import Candidates, best_chain, best_tree
-from edgespec.control import Adaptive
+from edgespec.controller.adaptive import Adaptive
+from edgespec.controller.calibration import Calibration
+from edgespec.controller.draft_tree import Candidates, best_chain, best_tree
 from edgespec.prices import Prices
 from edgespec.sampling import Sampling
 from edgespec.types import Guess, Round

@@ -11,8 +11,8 @@ from typing import TypeVar
 import click
 
 from edgespec.backends import Vocabulary
-from edgespec.template import ChatTemplate, Message
 from edgespec.terminal.options import gathered
+from edgespec.text.template import ChatTemplate, Message
 
 R = TypeVar("R")
 FILE = click.Path(path_type=Path, exists=True)

@@ -17,9 +17,9 @@ from typing import Any
 import click
 
 from edgespec import Sampling, models
+from edgespec.backends.llama_library import bindings
 from edgespec.drafters.lookup import Lookup
 from edgespec.engine import Request
-from edgespec.llamacpp import bindings
 
 from .bench import Bench, answer
 from .dialogues import Dialogues, dialogues

@@ -21,8 +21,8 @@ import numpy as np
 
 from edgespec.backends import Device, Interrupt, Model, Session, context_length, open_model, require_same_tokens
 from edgespec.errors import VocabularyMismatch
-from edgespec.template import ChatTemplate
 from edgespec.terminal.progress import Tell, progress
+from edgespec.text.template import ChatTemplate
 from edgespec.types import Doubles, Floats
 
 from .dialogues import FILE, Dialogues, dialogues

@@ -28,10 +28,11 @@ from unittest import mock
 import click
 import psutil
 
-from edgespec import Device, Runtime, Sampling, Speculation, Text, check, load, models
+from edgespec import Device, Runtime, Sampling, Speculation, Text, load, models
 from edgespec.engine import Event, Finished
 from edgespec.prices import Prices
 from edgespec.terminal.report import parsed
+from edgespec.tools import check
 from edgespec.verify import VERIFIERS
 
 from .dialogues import FILE
@@ -164,7 +165,7 @@ def _flat() -> mock._patch[Callable[..., Prices]]:
     def flat(session: object, what: str, *_rest: object) -> Prices:
         return Flat([{"target": 2e-3, "draft": 1e-4}[what]] * min(16, session.widest))  # type: ignore[attr-defined]
 
-    return mock.patch("edgespec.loading._priced", flat)
+    return mock.patch("edgespec.runtime.loading._priced", flat)
 
 
 def _prompts(runtime: Runtime) -> Iterator[list[int]]:

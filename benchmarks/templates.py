@@ -21,7 +21,7 @@ import click
 
 from edgespec.backends.toy import Bytes
 from edgespec.errors import TemplateError
-from edgespec.template import ChatTemplate, Message
+from edgespec.text.template import ChatTemplate, Message
 
 BOS, EOS = "<s>", "</s>"
 _CALL = {

@@ -7,8 +7,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from edgespec.cache import Shelf
 from edgespec.errors import ConversionError
+from edgespec.storage.cache import Shelf
 
 _VERSION = 1
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from edgespec.converters.checkpoint import Checkpoint, read_text
 from edgespec.errors import ConversionError
-from edgespec.files import is_text
+from edgespec.storage.files import is_text
 
 
 @dataclass(frozen=True, slots=True)

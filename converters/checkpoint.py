@@ -17,7 +17,7 @@ from typing import Any
 from edgespec.converters import experts
 from edgespec.converters.stored import Stored
 from edgespec.errors import ConversionError
-from edgespec.files import contents, regular, text
+from edgespec.storage.files import contents, regular, text
 
 Json = dict[str, Any]
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edgespec.backends.llama_library import bindings, captured_errors
 from edgespec.errors import ConversionError, MissingPackage
-from edgespec.llamacpp import bindings, captured_errors
 
 _WIDE = (0, 30)  # enum ggml_type in ggml.h: F32 and BF16. The scales of all others are float16
 _FLOAT16_END = 65520.0  # from there on numbers round to infinity

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
-from edgespec.checksum import digest
+from edgespec.backends.machine import physical_cores
 from edgespec.converters import Note, Progress, card, companions, decoder
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.folder import check_folder, whole_folder
@@ -20,7 +20,7 @@ from edgespec.converters.onnx_graph import DATA, Graph, Scheme
 from edgespec.converters.packing import FLOAT, HALF, Blockwise, Plain, Turned, number
 from edgespec.converters.pool import Pool
 from edgespec.errors import ConversionError, OptionError
-from edgespec.machine import physical_cores
+from edgespec.storage.checksum import digest
 
 DEFAULT = "int8"  # quantization
 MODEL = "model.onnx"

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from edgespec import pairfile
 from edgespec.converters import Note, Progress, convert
 from edgespec.converters.again import Again
 from edgespec.converters.whole import check_parent
 from edgespec.errors import ConversionError
+from edgespec.storage import pair_file as pairfile
 
 ROLES = ("target", "draft")
 

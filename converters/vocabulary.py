@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from edgespec.converters.checkpoint import Checkpoint, Json
 from edgespec.errors import ConversionError, MissingPackage
-from edgespec.files import is_text
+from edgespec.storage.files import is_text
 
 # Token types of GGUF (enum llama_token_type in llama.h).
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from edgespec import leftovers
 from edgespec.errors import ConversionError
+from edgespec.storage import leftovers
 
 _OURS = re.compile(r"\.([0-9a-f]{1,8}-)?[0-9a-f]{8}\.(part|old)")  # after the output's name
 _SCRATCH = "edgespec-scratch"

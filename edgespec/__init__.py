@@ -31,9 +31,9 @@ from .errors import (
     TemplateError,
     VocabularyMismatch,
 )
-from .loading import assemble, load
-from .pair import DRAFTERS, Speculation
-from .runtime import Runtime
+from .runtime.loading import assemble, load
+from .runtime.pair import DRAFTERS, Speculation
+from .runtime.runtime import Runtime
 from .sampling import Sampling
 from .stats import Stats
 from .verify import VERIFIERS

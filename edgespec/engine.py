@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .backends import Interrupt, Pieces, Session, common_prefix, require_numbers
-from .control import Controller
+from .controller.adaptive import Controller
 from .errors import ContextOverflow, Interrupted, OptionError
 from .prices import Prices
 from .sampling import Sampling
 from .stats import Stats, Tally
-from .text import Span, TextStream
+from .text.stream import Span, TextStream
 from .types import Acceptance, Draft, Round
 from .values import instance, texts, whole
 from .verify import Drawing, Verifier

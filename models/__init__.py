@@ -15,7 +15,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from edgespec import pairfile
+from edgespec.storage import pair_file as pairfile
 
 _DEMO = Path(__file__).parent / "demo"
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgespec.backends import Labels
+from edgespec.backends.gguf_header import header
 from edgespec.errors import HubError
-from edgespec.header import header
 
 from .finding import Source, vocabulary
 from .sizes import Sizes, is_onnx, of_header, size_of, sizes

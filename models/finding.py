@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgespec.backends import Labels, require_same_tokens
+from edgespec.backends.gguf_header import header
 from edgespec.errors import EdgespecError, OptionError
-from edgespec.header import header
 
 from .listing import is_model, split_name, split_page
 from .registry import Entry, File, entries

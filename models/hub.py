@@ -28,9 +28,9 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
     hf_raise_for_status,
 )
 
+from edgespec.backends.gguf_header import Header, parsed
 from edgespec.errors import HubError
-from edgespec.header import Header, parsed
-from edgespec.leftovers import sweep
+from edgespec.storage.leftovers import sweep
 
 from . import stated
 from .faults import told

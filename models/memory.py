@@ -9,8 +9,8 @@ from typing import Any
 
 import psutil
 
+from edgespec.backends.llama_library import bindings
 from edgespec.errors import MissingPackage
-from edgespec.llamacpp import bindings
 
 _GPU, _INTEGRATED = 1, 2  # enum ggml_backend_dev_type of ggml-backend.h
 

@@ -11,7 +11,7 @@ from typing import Any
 from platformdirs import user_config_path
 
 from edgespec.errors import OptionError, printable
-from edgespec.files import regular
+from edgespec.storage.files import regular
 from edgespec.values import shown, whole
 
 if sys.version_info >= (3, 11):

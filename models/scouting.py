@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from edgespec.backends import Labels, require_same_tokens
+from edgespec.backends.gguf_header import Header
 from edgespec.errors import HubError, ModelError, VocabularyMismatch
-from edgespec.header import Header
 
 from . import fit
 from .finding import TENTH, Source

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgespec.header import Header, header
+from edgespec.backends.gguf_header import Header, header
 
 _ROWS = 512  # tokens of a prefill pass
 _JUDGED = 64  # rows of logits that are kept beside it

@@ -7,19 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from edgespec.bench.records import (
-    OURS,
-    PLAIN,
-    Answer,
-    Burst,
-    Depth,
-    Pass,
-    Priced,
-    Problem,
-    Run,
-    Stretch,
-    Taking,
-)
+from edgespec.bench.records import OURS, PLAIN, Answer, Burst, Depth, Pass, Priced, Problem, Run, Stretch, Taking
 
 PEER = "llama-server"
 HOSTILE = '<script>alert("x")</script> & <img src="https://example.com/x.png"> \x1b[31m\x00 | `code`'

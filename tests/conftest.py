@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from edgespec import llamacpp
 from edgespec.backends import Device, Interrupt, Model, open_model
+from edgespec.backends import llama_library as llamacpp
+from edgespec.backends.machine import OtherPrograms
 from edgespec.converters import convert
-from edgespec.machine import OtherPrograms
 
 from . import checkpoints
 

@@ -9,8 +9,8 @@ from typing import TypeVar
 import numpy as np
 
 from edgespec.backends.toy import Rule, ToySession
-from edgespec.calibration import AGAINST, AGREED, ALONE, Calibration, Guesses
-from edgespec.candidates import Candidates
+from edgespec.controller.calibration import AGAINST, AGREED, ALONE, Calibration, Guesses
+from edgespec.controller.draft_tree import Candidates
 from edgespec.drafters import Drafter
 from edgespec.sampling import Sampling, pick
 from edgespec.types import Draft, Floats, Guess, Round

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
-from edgespec.llamacpp import bindings
+from edgespec.backends.llama_library import bindings
 
 
 def requantize(source: Path, target: Path, kind: str) -> Path:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from edgespec.amx import _SignalStack, disable_amx, uses_amx
-from edgespec.llamacpp import bindings
+from edgespec.backends.amx import _SignalStack, disable_amx, uses_amx
+from edgespec.backends.llama_library import bindings
 
 
 def test_a_machine_with_amx_decodes_a_quantized_model(demo: dict[str, Any]) -> None:

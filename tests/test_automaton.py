@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from edgespec.automaton import NOWHERE, Automaton, Match
+from edgespec.drafters.suffix_automaton import NOWHERE, Automaton, Match
 
 from .beginnings import Beginnings, Text
 

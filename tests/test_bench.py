@@ -31,8 +31,8 @@ from edgespec.bench.running import Course, Terms, order
 from edgespec.bench.suites import Question, Suite
 from edgespec.errors import EdgespecError, OptionError
 from edgespec.sampling import Sampling
-from edgespec.template import Message
 from edgespec.terminal.bench import settings
+from edgespec.text.template import Message
 from edgespec.types import Draft, Round
 
 from .benchruns import run as made_up

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from edgespec.backends.toy import ToySession, ngram_rule
-from edgespec.branches import Branches, is_chain
+from edgespec.backends.tree_layout import Branches, is_chain
 from edgespec.errors import EngineError, RollbackError
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from edgespec.cache import Shelf, cache_folder, forget_kind
 from edgespec.errors import EdgespecError
+from edgespec.storage.cache import Shelf, cache_folder, forget_kind
 
 KEPT = {"figures": [1, 2.5, None], "text": "é😀"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgespec.calibration import AGAINST, AGREED, ALONE, Calibration, Cell, Rate
+from edgespec.controller.calibration import AGAINST, AGREED, ALONE, Calibration, Cell, Rate
 
 from .helpers import RELATIONS
 

@@ -8,8 +8,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from edgespec.calibration import AGAINST, AGREED, ALONE, Calibration, Cell, Guesses
-from edgespec.candidates import Candidates, Purchase, Trial, best_chain, best_tree
+from edgespec.controller.calibration import AGAINST, AGREED, ALONE, Calibration, Cell, Guesses
+from edgespec.controller.draft_tree import Candidates, Purchase, Trial, best_chain, best_tree
 from edgespec.types import Distribution, Guess
 
 SEEDS = range(80)

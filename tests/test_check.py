@@ -11,11 +11,11 @@ import pytest
 
 from edgespec import Device, OptionError, Sampling, Speculation, assemble
 from edgespec.backends.toy import Bytes, Rule, ToyModel, ToySession, blend, ngram_rule
-from edgespec.check import Divergence, Verdict, _diverge, _several_ways, check
 from edgespec.errors import Interrupted
 from edgespec.prices import Prices
 from edgespec.sampling import pick
 from edgespec.terminal.report import Report
+from edgespec.tools.check import Divergence, Verdict, _diverge, _several_ways, check
 from edgespec.types import Floats
 from edgespec.verify import match
 
@@ -192,7 +192,7 @@ def test_rounding_over_the_edge_of_a_filter_is_a_near_tie(
     assert pick(row, chosen, 1) == expected
     for shift, tie in ((0.05, True), (1e-6, False)):
         rows = [row, row + np.float32(shift)]
-        monkeypatch.setattr("edgespec.check._several_ways", lambda *_arguments, rows=rows: list(rows))
+        monkeypatch.setattr("edgespec.tools.check._several_ways", lambda *_arguments, rows=rows: list(rows))
         found = _diverge(cast(Any, None), [5], [expected], [other], chosen)
         assert found.flips == tie
 

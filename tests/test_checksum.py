@@ -14,9 +14,9 @@ import pytest
 from edgespec import Device, Interrupt, load
 from edgespec.backends import open_model, ort_checked
 from edgespec.backends.ort_file import read
-from edgespec.checksum import digest, sampled
 from edgespec.converters import convert
 from edgespec.errors import Interrupted, ModelFileError
+from edgespec.storage.checksum import digest, sampled
 
 from . import checkpoints
 from .test_ort import rewritten

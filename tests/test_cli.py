@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from edgespec import models
-from edgespec.llamacpp import bindings
+from edgespec.backends.llama_library import bindings
 
 from . import checkpoints
 from .respelt import respelt

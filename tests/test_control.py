@@ -13,8 +13,8 @@ import pytest
 
 from edgespec.backends import Interrupt
 from edgespec.backends.toy import Bytes, Rule, ToySession, blend, ngram_rule
-from edgespec.calibration import AGREED, ALONE, Calibration, Rate
-from edgespec.control import Adaptive, Controller, Fixed
+from edgespec.controller.adaptive import Adaptive, Controller, Fixed
+from edgespec.controller.calibration import AGREED, ALONE, Calibration, Rate
 from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter
@@ -555,7 +555,7 @@ def test_the_best_fixed_length_is_nearly_reached(monkeypatch: pytest.MonkeyPatch
 def test_an_always_wrong_drafter_falls_silent_and_is_probed_with_growing_patience(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("edgespec.guard._LOSS", 0.0)  # its pauses would hide who is asked
+    monkeypatch.setattr("edgespec.controller.backoff._LOSS", 0.0)  # its pauses would hide who is asked
     run = Run(monkeypatch, adaptive, right(0.0), tokens=1500)
     waits = [b - a for a, b in pairwise(run.asked)]
     silent = [wait for wait in waits if wait > 1][1:]  # but for the first, at which the explorer asks

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from edgespec.calibration import Ahead
-from edgespec.candidates import Trial
-from edgespec.earnings import Earnings
+from edgespec.controller.calibration import Ahead
+from edgespec.controller.draft_tree import Trial
+from edgespec.controller.earnings import Earnings
 
 from .helpers import by_book
 

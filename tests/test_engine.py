@@ -10,7 +10,7 @@ import pytest
 
 from edgespec.backends import Interrupt, Vocabulary
 from edgespec.backends.toy import END, Bytes, Rule, ToySession, blend, ngram_rule, scripted
-from edgespec.control import Adaptive, Controller, Fixed
+from edgespec.controller.adaptive import Adaptive, Controller, Fixed
 from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter

@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from edgespec.calibration import Share
+from edgespec.controller.calibration import Share
 from edgespec.prices import Prices
-from edgespec.runtime import Runtime
+from edgespec.runtime.runtime import Runtime
 from edgespec.terminal.explain import explained
 
 Q8_0 = (1.0, 1.5, 1.8, 1.8, 2.8, 3.0, 3.0, 2.9)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgespec.explorer import Explorer
+from edgespec.controller.exploration import Explorer
 
 
 def waits(explorer: Explorer, lost: float, pace: float | None, times: int) -> list[int]:

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from edgespec.backends import Device, Interrupt, open_model
+from edgespec.backends.gguf_header import header
 from edgespec.errors import ModelFileError, OptionError
-from edgespec.header import header
 from edgespec.models import fit
 from edgespec.models.fit import ALL, Asked, choose
 from edgespec.models.memory import Gpu, Memory, memory, used_by_llamacpp

@@ -11,9 +11,8 @@ import huggingface_hub.constants
 import pytest
 
 from edgespec.backends import Device
-from edgespec.calibration import Share
+from edgespec.controller.calibration import Share
 from edgespec.errors import OptionError
-from edgespec.loading import load
 from edgespec.models import fit
 from edgespec.models.facts import of_path
 from edgespec.models.finding import Source
@@ -21,6 +20,7 @@ from edgespec.models.hub import Pulled
 from edgespec.models.memory import Gpu, Memory
 from edgespec.models.sizes import sizes
 from edgespec.prices import Prices
+from edgespec.runtime.loading import load
 from edgespec.terminal import pulling
 from edgespec.terminal.fitting import fitted, placed
 from edgespec.terminal.gains import promised

@@ -12,9 +12,9 @@ import pytest
 
 from edgespec import Device, OptionError, Speculation, load
 from edgespec.backends import ort
+from edgespec.backends.llama_library import bindings
 from edgespec.backends.ort_cache import Cache
 from edgespec.errors import EdgespecError
-from edgespec.llamacpp import bindings
 
 Folders = Callable[[str], Path]
 SMALL = Device(threads=1, context=64)

@@ -11,10 +11,10 @@ from math import prod
 import numpy as np
 import pytest
 
-from edgespec.calibration import Ahead, Calibration, Rate
-from edgespec.candidates import Candidates
+from edgespec.controller.calibration import Ahead, Calibration, Rate
+from edgespec.controller.draft_tree import Candidates
+from edgespec.controller.expansion import Growth
 from edgespec.drafters import Drafter
-from edgespec.growth import Growth
 from edgespec.types import Distribution, Guess
 
 from .helpers import Saying, by_book, drawing, never, trusting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgespec.guard import Guard
+from edgespec.controller.backoff import Guard
 
 
 def run(guard: Guard, rounds: int, tokens: int, steps: float) -> int:

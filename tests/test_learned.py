@@ -11,9 +11,9 @@ import pytest
 
 from edgespec import Sampling, Speculation, assemble
 from edgespec.backends.toy import Bytes, Rule, ToyModel, ToySession, blend, ngram_rule
-from edgespec.cache import Shelf
-from edgespec.calibration import AGAINST, ALONE, Calibration
-from edgespec.learned import Learned
+from edgespec.controller.calibration import AGAINST, ALONE, Calibration
+from edgespec.runtime.learned import Learned
+from edgespec.storage.cache import Shelf
 
 from .helpers import RELATIONS
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from edgespec import leftovers
 from edgespec.bench.report import _put
-from edgespec.cache import Shelf
 from edgespec.converters.whole import scratch, sweep, whole
+from edgespec.storage import leftovers
+from edgespec.storage.cache import Shelf
 
 
 @pytest.fixture

@@ -16,15 +16,9 @@ import pytest
 
 from edgespec import Device, Finished, Interrupt, Runtime, Sampling, Speculation, Started, Text, load
 from edgespec.backends import Model, Session, open_model
-from edgespec.errors import (
-    ContextOverflow,
-    Interrupted,
-    ModelFileError,
-    TemplateError,
-    VocabularyMismatch,
-)
+from edgespec.errors import ContextOverflow, Interrupted, ModelFileError, TemplateError, VocabularyMismatch
 from edgespec.sampling import SHARED, distribution, gumbel
-from edgespec.template import ChatTemplate
+from edgespec.text.template import ChatTemplate
 from edgespec.types import Floats
 
 #: By how much a logit may differ between passes of different width: kernels differ, sums are in another order.

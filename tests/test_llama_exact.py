@@ -15,8 +15,8 @@ import pytest
 from edgespec import Device, Interrupt
 from edgespec.backends import Model, Session, open_model
 from edgespec.backends.llama import LlamaModel, _gpu_layers
+from edgespec.backends.llama_library import bindings
 from edgespec.errors import ContextOverflow, EngineError, Interrupted, OptionError
-from edgespec.llamacpp import bindings
 from edgespec.types import Floats
 
 from .requantize import requantize

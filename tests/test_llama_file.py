@@ -16,9 +16,9 @@ import pytest
 
 from edgespec import Device, Interrupt, Runtime, Sampling, load
 from edgespec.backends import Model, open_model
+from edgespec.backends.gguf_header import header
 from edgespec.backends.llama_file import check
 from edgespec.errors import EdgespecError, ModelFileError, OptionError
-from edgespec.header import header
 
 U32, I32, F32, TEXT, TRUTH, ARRAY = (
     gguf.GGUFValueType[name] for name in ("UINT32", "INT32", "FLOAT32", "STRING", "BOOL", "ARRAY")

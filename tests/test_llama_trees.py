@@ -12,8 +12,8 @@ import pytest
 from edgespec import Device, Interrupt
 from edgespec.backends import Model, Session, open_model
 from edgespec.backends.llama import LlamaModel
+from edgespec.backends.llama_library import bindings
 from edgespec.errors import ClosedError, EngineError, Interrupted
-from edgespec.llamacpp import bindings
 
 from .branching import dice, paths, same, words
 from .requantize import requantize

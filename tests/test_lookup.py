@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from edgespec.automaton import Automaton, Match
 from edgespec.drafters.lookup import Lookup
+from edgespec.drafters.suffix_automaton import Automaton, Match
 from edgespec.errors import OptionError
 from edgespec.sampling import Sampling
 from edgespec.types import Draft, Guess, Round

@@ -10,17 +10,17 @@ from types import SimpleNamespace
 
 import pytest
 
+from edgespec.backends.machine import OtherPrograms
 from edgespec.backends.toy import ToyModel, ToySession, ngram_rule
-from edgespec.loading import assemble
-from edgespec.machine import OtherPrograms
 from edgespec.prices import Prices, calmed, keep, recall, restless
+from edgespec.runtime.loading import assemble
 
 
 def fake(monkeypatch: pytest.MonkeyPatch, *moments: tuple[float, float, float]) -> None:
     """Let the machine have 4 cores, and its clocks show `moments`: processor seconds of all, our own, and the time."""
     left = iter(moments)
-    monkeypatch.setattr("edgespec.machine._seconds", lambda: next(left))
-    monkeypatch.setattr("edgespec.machine.psutil.cpu_count", lambda: 4)
+    monkeypatch.setattr("edgespec.backends.machine._seconds", lambda: next(left))
+    monkeypatch.setattr("edgespec.backends.machine.psutil.cpu_count", lambda: 4)
 
 
 @pytest.mark.parametrize(

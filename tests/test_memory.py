@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from edgespec.errors import EdgespecError, OptionError
-from edgespec.memory import Memory
+from edgespec.runtime.earlier_texts import Memory
 
 
 def memory(identity: str = "model", limit: int = 100) -> Memory:

@@ -18,7 +18,7 @@ from edgespec.backends.ort_vocabulary import OrtVocabulary, TokenizerFiles
 from edgespec.converters import convert
 from edgespec.converters.probes import TEXTS
 from edgespec.errors import ModelFileError, TemplateError
-from edgespec.template import ChatTemplate
+from edgespec.text.template import ChatTemplate
 
 from . import checkpoints
 from .test_convert import SHARED

@@ -17,19 +17,20 @@ from typing import Any
 import pytest
 
 import edgespec
-from edgespec import Device, Sampling, Speculation, models, pairfile
+from edgespec import Device, Sampling, Speculation, models
 from edgespec.backends.toy import Bytes, ToyModel, blend, ngram_rule
-from edgespec.check import Divergence, Verdict
 from edgespec.converters import again, convert, pair, quantize
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.likeness import Likeness
 from edgespec.errors import ConversionError, Interrupted, ModelFileError, OptionError
 from edgespec.models.sizes import amount
+from edgespec.storage import pair_file as pairfile
 from edgespec.terminal import options, pairing
 from edgespec.terminal.findings import Findings, Made
 from edgespec.terminal.options import Pairing
 from edgespec.terminal.report import Report
-from edgespec.worth import Worth, weigh
+from edgespec.tools.check import Divergence, Verdict
+from edgespec.tools.draft_value import Worth, weigh
 
 from . import checkpoints
 from .hubserver import COMMIT, serving

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from edgespec.backends.toy import ToySession, ngram_rule
-from edgespec.cache import cache_folder
 from edgespec.prices import WIDTHS, Prices, keep, measure, measure_here, recall, refresh
+from edgespec.storage.cache import cache_folder
 from edgespec.types import Floats
 
 from .helpers import Clock, Priced
@@ -237,7 +237,7 @@ def test_a_full_disk_leaves_no_litter(own_cache: Path, monkeypatch: pytest.Monke
     def full(*_arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("edgespec.cache.os.fdopen", full)
+    monkeypatch.setattr("edgespec.storage.cache.os.fdopen", full)
     keep(session(), Prices(STAIRS))
     assert list((own_cache / "prices").iterdir()) == []
 

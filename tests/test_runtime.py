@@ -43,8 +43,8 @@ from edgespec.errors import (
     TemplateError,
     VocabularyMismatch,
 )
-from edgespec.memory import Memory, forget_all
 from edgespec.prices import recall
+from edgespec.runtime.earlier_texts import Memory, forget_all
 from edgespec.types import Floats
 
 from .helpers import plainly

@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from edgespec import budget
 from edgespec.backends.toy import Bytes
 from edgespec.errors import Interrupted, TemplateError
-from edgespec.template import ChatTemplate
+from edgespec.text import template_budget as budget
+from edgespec.text.template import ChatTemplate
 
 MESSAGES = [{"role": "user", "content": "x"}]
 

@@ -12,8 +12,8 @@ import huggingface_hub.constants
 import pytest
 
 from edgespec import models
+from edgespec.backends.gguf_header import Header, header, parsed
 from edgespec.errors import HubError, ModelFileError
-from edgespec.header import Header, header, parsed
 from edgespec.models import facts, finding, registry, scouting
 from edgespec.models.finding import Source
 from edgespec.models.growing import Coming

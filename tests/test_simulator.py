@@ -12,7 +12,7 @@ from benchmarks.simulator.__main__ import TRACES, fixed, others, ours
 from benchmarks.simulator.clairvoyant import clairvoyant
 from benchmarks.simulator.trace import Trace
 from benchmarks.simulator.world import CURVES, Curve, Outcome, World, accepted
-from edgespec.control import Adaptive, Fixed
+from edgespec.controller.adaptive import Adaptive, Fixed
 from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
 from edgespec.types import Draft

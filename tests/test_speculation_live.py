@@ -10,8 +10,8 @@ import pytest
 
 from edgespec import Device, Runtime, Sampling, Speculation, Text, load
 from edgespec.backends.llama_session import LlamaSession
-from edgespec.check import check
 from edgespec.prices import Prices
+from edgespec.tools.check import check
 
 TEXTS = (
     "I need a table for two in Oakland tonight.",
@@ -35,7 +35,7 @@ def trees(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return Prices([{"target": 2e-3, "draft": 1e-4}[what]] * min(16, session.widest))
 
     monkeypatch.setattr(LlamaSession, "decode", noted)
-    monkeypatch.setattr("edgespec.loading._priced", flat)
+    monkeypatch.setattr("edgespec.runtime.loading._priced", flat)
     monkeypatch.setattr(Prices, "observe", lambda *_arguments: None)
     return widths
 

@@ -10,8 +10,8 @@ import pytest
 from edgespec.backends import Model, Vocabulary
 from edgespec.backends.toy import Bytes
 from edgespec.errors import OptionError, TemplateError
-from edgespec.template import ChatTemplate
-from edgespec.text import to_text
+from edgespec.text.stream import to_text
+from edgespec.text.template import ChatTemplate
 
 CHAT = [
     {"role": "system", "content": "Be brief."},

@@ -7,7 +7,7 @@ from itertools import combinations, pairwise, product
 
 import pytest
 
-from edgespec.text import Span, TextStream, to_text
+from edgespec.text.stream import Span, TextStream, to_text
 
 EMOJI = "a😀é한👩‍🚀z"
 

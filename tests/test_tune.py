@@ -15,10 +15,10 @@ from edgespec import models
 from edgespec.backends import Device, Interrupt, Session
 from edgespec.backends.toy import ToyModel, ToySession, ngram_rule
 from edgespec.errors import Interrupted, ModelFileError, OptionError, VocabularyMismatch
-from edgespec.loading import assemble
 from edgespec.prices import recall, restless
+from edgespec.runtime.loading import assemble
 from edgespec.terminal.tune import Findings, gains, meaning, prices
-from edgespec.tuning import (
+from edgespec.tools.tuning import (
     WIDEST,
     Best,
     Measured,

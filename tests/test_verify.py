@@ -9,7 +9,7 @@ import pytest
 
 from edgespec.backends import Interrupt
 from edgespec.backends.toy import Bytes, Rule, ngram_rule
-from edgespec.control import Adaptive
+from edgespec.controller.adaptive import Adaptive
 from edgespec.drafters.model import ModelDrafter
 from edgespec.engine import Engine, Request, Text
 from edgespec.errors import OptionError

@@ -12,10 +12,10 @@ import pytest
 from edgespec.backends import Device, Interrupt, Model, Session, Vocabulary, common_prefix, open_model
 from edgespec.backends.toy import END, Bytes, Rule, ToySession, ngram_rule
 from edgespec.converters import convert
-from edgespec.drafters.words import WordsDrafter
+from edgespec.drafters.cross_vocabulary import WordsDrafter
 from edgespec.sampling import Sampling
-from edgespec.spelling import Context, Line, Specials, Writer, mark, parts, settled, whole
-from edgespec.template import ChatTemplate
+from edgespec.text.retokenize import Context, Line, Specials, Writer, mark, parts, settled, whole
+from edgespec.text.template import ChatTemplate
 from edgespec.types import Draft, Floats, Guess
 from edgespec.verify import Drawing, verifier
 

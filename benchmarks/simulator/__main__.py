@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import click
 
-from edgespec.calibration import Calibration
-from edgespec.control import Adaptive, Controller, Fixed
+from edgespec.controller.adaptive import Adaptive, Controller, Fixed
+from edgespec.controller.calibration import Calibration
 from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from edgespec import models
 from edgespec.backends import Device, Interrupt, Model, Session, open_model
-from edgespec.template import ChatTemplate, Message
+from edgespec.text.template import ChatTemplate, Message
 
 from ..dialogues import FILE, Dialogues, dialogues
 from .trace import DEPTH, FOLDER, Item, Trace

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edgespec.control import Controller
+from edgespec.controller.adaptive import Controller
 from edgespec.prices import Prices
 from edgespec.sampling import Sampling
 from edgespec.types import Draft, Guess, Round

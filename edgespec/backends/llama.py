@@ -14,16 +14,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..amx import uses_amx
-from ..checksum import sampled
 from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError
-from ..llamacpp import bindings, captured_errors, require_no_fork
-from ..machine import physical_cores
 from ..sampling import stated
-from ..tokens import checked_tokens
+from ..storage.checksum import sampled
 from . import Device, Interrupt
+from .amx import uses_amx
 from .llama_file import check
+from .llama_library import bindings, captured_errors, require_no_fork
 from .llama_session import LlamaSession, Opened
+from .machine import physical_cores
+from .token_ids import checked_tokens
 
 _CHUNK = 512  # tokens of one prefill pass; llama.cpp's own default
 _STEP = 256  # llama.cpp rounds a context up to it, but only after it has made the batch no longer than was asked

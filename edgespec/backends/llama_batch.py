@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..branches import Branches
+from .tree_layout import Branches
 
 
 class Batch:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..branches import Branches
+from .tree_layout import Branches
 
 
 class Cache:

@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 
 from ..errors import ModelFileError
-from ..header import Header, header
+from .gguf_header import Header, header
 
 _ALIGNMENT = 32  # bytes: ggml's own, of every buffer that it computes on
 _INT32 = (1 << 31) - 1

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ..branches import Branches, is_chain, kept_length
 from ..errors import ClosedError, ContextOverflow, EngineError, Interrupted, RollbackError
 from ..types import Floats
 from . import Interrupt
 from .llama_batch import Batch
 from .llama_cache import Cache
+from .tree_layout import Branches, is_chain, kept_length
 
 _ABORTED = 2
 

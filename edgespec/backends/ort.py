@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from ..checksum import sampled
 from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError
-from ..machine import physical_cores
+from ..storage.checksum import sampled
 from . import Device, Interrupt, Session
+from .machine import physical_cores
 from .ort_checked import check_weights
 from .ort_file import Described, read
 from .ort_package import CPU, CUDA, bindings, chosen, load_cuda, providers

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..cache import Shelf
-from ..checksum import digest
 from ..errors import ModelFileError
-from ..machine import physical_cores
+from ..storage.cache import Shelf
+from ..storage.checksum import digest
 from . import Interrupt
+from .machine import physical_cores
 from .ort_file import Described
 
 _VERSION = 1

@@ -10,7 +10,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from ..errors import ModelFileError
-from ..files import contents
+from ..storage.files import contents
 
 _FORMAT = "1"
 _LARGEST = 64_000_000  # bytes of a graph, whose weights lie beside it; ours are thousands

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..branches import Branches, is_chain, kept_length
 from ..errors import ClosedError, ContextOverflow, EngineError, Interrupted
 from ..types import Floats
 from . import Interrupt
 from .ort_cache import Cache
 from .ort_passes import WIDEST, Graph, Passes
+from .tree_layout import Branches, is_chain, kept_length
 
 
 class OrtSession:

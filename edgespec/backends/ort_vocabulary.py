@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ClosedError, EdgespecError, MissingPackage, ModelFileError
-from ..files import contents, is_text, text
 from ..sampling import stated
+from ..storage.files import contents, is_text, text
 from ..values import shown
 
 Json = dict[str, Any]

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..branches import Branches, is_chain
 from ..errors import ContextOverflow, Interrupted, RollbackError
 from ..sampling import gumbel
 from ..types import Floats
 from . import Interrupt
+from .tree_layout import Branches, is_chain
 
 Rule = Callable[[Sequence[int]], Floats]
 

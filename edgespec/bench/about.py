@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from ..machine import physical_cores
+from ..backends.machine import physical_cores
 
 _PACKAGES = ("edgespec", "llama-cpp-python", "onnxruntime", "onnxruntime-gpu", "numpy")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import EdgespecError, OptionError
-from ..files import regular
+from ..storage.files import regular
 from ..values import shown
 from .records import Answer
 

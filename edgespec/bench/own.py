@@ -11,11 +11,11 @@ from pathlib import Path
 from ..backends import Device, Interrupt, open_model
 from ..engine import Finished, Text
 from ..errors import Interrupted
-from ..learned import Learned
-from ..loading import OnProgress, assemble
-from ..pair import Speculation
 from ..prices import BASE
-from ..runtime import Runtime
+from ..runtime.learned import Learned
+from ..runtime.loading import OnProgress, assemble
+from ..runtime.pair import Speculation
+from ..runtime.runtime import Runtime
 from .contender import Ask, Done, Said
 from .meter import peak_memory
 from .records import OURS, PLAIN, Priced

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from ..errors import EdgespecError, Interrupted
 from ..sampling import Sampling
-from ..template import Message
+from ..text.template import Message
 from ..types import Round
 from . import rounds
 from .contender import Ask, Contender, ContenderFailed, Done

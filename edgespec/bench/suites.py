@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OptionError
-from ..files import regular
+from ..storage.files import regular
 from .records import Problem
 
 #: Spec-Bench counts the eight categories of MT-bench as one.

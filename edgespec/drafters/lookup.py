@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..automaton import NOWHERE, Automaton, Match
 from ..backends import common_prefix
 from ..errors import OptionError
 from ..types import Guess, Round
 from ..verify import Drawing
+from .suffix_automaton import NOWHERE, Automaton, Match
 
 _WEIGHED = 2  # tokens that followed a match last, of which the likeliest is guessed; more are no better
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping
 
 from ..backends import Session
-from ..cache import Shelf
+from ..storage.cache import Shelf
 from .measuring import WIDTHS, restless
 from .prices import BASE, Prices
 from .table import Row

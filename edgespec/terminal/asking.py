@@ -15,7 +15,7 @@ import click
 from .options import PATH, gathered
 
 if TYPE_CHECKING:
-    from ..template import Message
+    from ..text.template import Message
 
 _LARGEST = 4 << 20  # bytes of a file: a million tokens, about
 _PATIENCE = 3.0  # seconds after which a user is told what is waited for
@@ -88,7 +88,7 @@ asking = gathered(
 
 def _file(path: Path) -> str:
     from ..errors import OptionError  # noqa: PLC0415
-    from ..files import regular  # noqa: PLC0415
+    from ..storage.files import regular  # noqa: PLC0415
 
     try:
         with regular(path).open("rb") as file:

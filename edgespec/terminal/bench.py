@@ -12,15 +12,15 @@ from typing import TypeVar
 import click
 
 from ..backends import Device, Interrupt
+from ..backends.machine import physical_cores
 from ..bench import about, folder, journal, own, peers, records, report, suites
 from ..bench.contender import Contender, ContenderFailed
 from ..bench.report.wording import headline
 from ..bench.running import Course, Terms
 from ..errors import Interrupted, OptionError
-from ..machine import physical_cores
-from ..runtime import Runtime
+from ..runtime.runtime import Runtime
 from ..sampling import Sampling
-from ..template import Message
+from ..text.template import Message
 from . import background
 from .benching import Benching
 from .options import Choosing, Machine, files

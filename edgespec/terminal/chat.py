@@ -12,10 +12,10 @@ import click
 
 from ..engine import Finished, Started, Text
 from ..errors import EdgespecError
-from ..runtime import Runtime
+from ..runtime.runtime import Runtime
 from ..sampling import Sampling
 from ..stats import Stats
-from ..template import Message
+from ..text.template import Message
 from . import background
 from .explain import explained
 from .history import opened

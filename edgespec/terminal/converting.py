@@ -11,9 +11,9 @@ import click
 from edgespec.converters import Note, Progress, chosen_quantization, convert
 from edgespec.converters.again import Again
 
-from ..cache import cache_folder
 from ..errors import ConversionError
-from ..leftovers import sweep
+from ..storage.cache import cache_folder
+from ..storage.leftovers import sweep
 from .progress import progress
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..calibration import Share
-from ..runtime import Runtime
-from ..tuning import best, break_even, plausible
+from ..controller.calibration import Share
+from ..runtime.runtime import Runtime
+from ..tools.tuning import best, break_even, plausible
 
 _NAMES = {"lookup": ("look-ups", "are"), "model": ("your draft model", "is"), "words": ("your draft model", "is")}
 _TRIES = 20  # judged guesses from which on their share means something

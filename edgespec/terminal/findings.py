@@ -13,8 +13,8 @@ from edgespec.converters.likeness import Likeness
 from edgespec.models import fit
 from edgespec.models.sizes import amount
 
-from ..tuning import plausible
-from ..worth import ENOUGH, Worth
+from ..tools.draft_value import ENOUGH, Worth
+from ..tools.tuning import plausible
 from .converting import size
 from .report import Report
 from .tune import DEAR, WORTH
@@ -102,7 +102,7 @@ class Findings:
         )
 
     def as_pair(self) -> dict[str, Any]:
-        """The pair file's content but for the date; see `edgespec.pairfile`."""
+        """The pair file's content but for the date; see `edgespec.storage.pair_file`."""
         worth, engine = self.worth, _ENGINES[self._fmt]
         return {
             **{each.role: each.output.name for each in self.made},

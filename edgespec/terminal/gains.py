@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ..backends import Interrupt, Model, Session, open_model
-from ..calibration import Share
-from ..learned import Learned
+from ..controller.calibration import Share
 from ..prices import Prices, recall
-from ..tuning import best, plausible
+from ..runtime.learned import Learned
+from ..tools.tuning import best, plausible
 from .fitting import placed
 
 _ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)

@@ -8,9 +8,9 @@ from pathlib import Path
 from stat import S_IMODE, S_ISREG
 from typing import TYPE_CHECKING
 
-from ..cache import cache_folder
 from ..errors import EdgespecError
-from ..leftovers import sweep, temporary
+from ..storage.cache import cache_folder
+from ..storage.leftovers import sweep, temporary
 
 if TYPE_CHECKING:
     from prompt_toolkit.history import History

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from edgespec import models, pairfile
+from edgespec import models
 from edgespec.models import facts, finding, fit, registry
 from edgespec.models.facts import Facts
 from edgespec.models.finding import TENTH
 from edgespec.models.hub import Hub
 from edgespec.models.memory import memory
 from edgespec.models.sizes import amount, size_of
+from edgespec.storage import pair_file as pairfile
 
 from ..backends import Device, require_same_tokens
 from ..errors import HubError, OptionError, VocabularyMismatch

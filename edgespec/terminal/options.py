@@ -14,7 +14,7 @@ from .progress import progress
 
 if TYPE_CHECKING:
     from ..backends import Device
-    from ..runtime import Runtime
+    from ..runtime.runtime import Runtime
     from ..sampling import Sampling
 
 R = TypeVar("R")
@@ -43,9 +43,9 @@ class Loading:
         """Load, with a progress bar for what is measured once."""
         from ..backends import Interrupt  # noqa: PLC0415
         from ..errors import VocabularyMismatch  # noqa: PLC0415
-        from ..loading import load  # noqa: PLC0415
-        from ..pair import Speculation  # noqa: PLC0415
-        from ..pairfile import at  # noqa: PLC0415
+        from ..runtime.loading import load  # noqa: PLC0415
+        from ..runtime.pair import Speculation  # noqa: PLC0415
+        from ..storage.pair_file import at  # noqa: PLC0415
         from . import background  # noqa: PLC0415
         from .fitting import fitted  # noqa: PLC0415
 

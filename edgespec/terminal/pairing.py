@@ -9,21 +9,22 @@ from pathlib import Path
 
 import click
 
-from edgespec import converters, pairfile
+from edgespec import converters
 from edgespec.converters import pair
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.likeness import Likeness
 from edgespec.converters.whole import whole
 from edgespec.models import fit
+from edgespec.storage import pair_file as pairfile
 
 from ..backends import Device, Interrupt
-from ..check import check
 from ..errors import OptionError
-from ..loading import load
-from ..pair import Speculation
-from ..runtime import Runtime
+from ..runtime.loading import load
+from ..runtime.pair import Speculation
+from ..runtime.runtime import Runtime
 from ..sampling import Sampling
-from ..worth import DEPTH, Worth, weigh
+from ..tools.check import check
+from ..tools.draft_value import DEPTH, Worth, weigh
 from . import background
 from .converting import run
 from .findings import Findings, Made

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ..backends import tokens_up_to
-from ..check import Verdict
 from ..errors import OptionError, TemplateError
-from ..files import regular
-from ..runtime import Runtime
-from ..template import Message, checked
+from ..runtime.runtime import Runtime
+from ..storage.files import regular
+from ..text.template import Message, checked
+from ..tools.check import Verdict
 
 
 class Report:

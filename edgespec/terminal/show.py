@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from ..engine import Event, Finished, Started, Text
-from ..runtime import Runtime
+from ..runtime.runtime import Runtime
 from ..stats import Stats
-from ..text import Span
+from ..text.stream import Span
 
 _PLAIN_ROUNDS = 8  # of an answer, by which plain decoding's speed counts as measured in it
 _BARS = "▁▂▃▄▅▆▇█"

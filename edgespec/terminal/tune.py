@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 
 from ..backends import Interrupt
+from ..backends.machine import physical_cores
 from ..errors import VocabularyMismatch
-from ..machine import physical_cores
-from ..tuning import (
+from ..tools.tuning import (
     TYPICAL,
     Measured,
     best,

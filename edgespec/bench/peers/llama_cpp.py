@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
-from ... import amx
+from ...backends import amx
 from .child import Child, Engine
 from .setup import Absent, Setup
 

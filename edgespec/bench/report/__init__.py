@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...errors import OptionError
-from ...leftovers import sweep, temporary
+from ...storage.leftovers import sweep, temporary
 from ..records import Run
 from . import html, markdown
 

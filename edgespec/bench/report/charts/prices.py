@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....tuning import plausible
+from ....tools.tuning import plausible
 from ....types import Doubles
 from ...figures import figures
 from ...records import OURS, Run

@@ -17,15 +17,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .backends import Session
-from .control import straight
-from .drafters import Drafter
-from .engine import Finished, Started, Text
-from .errors import Interrupted, OptionError
-from .runtime import Runtime
-from .sampling import SHARED, Sampling, adjusted, distribution, gumbel, pick
-from .types import Draft, Floats, Round
-from .verify import Drawing
+from ..backends import Session
+from ..controller.adaptive import straight
+from ..drafters import Drafter
+from ..engine import Finished, Started, Text
+from ..errors import Interrupted, OptionError
+from ..runtime.runtime import Runtime
+from ..sampling import SHARED, Sampling, adjusted, distribution, gumbel, pick
+from ..types import Draft, Floats, Round
+from ..verify import Drawing
 
 _WIDTHS = (2, 3, 4, 6, 8, 12, 16)
 _LATELY = 8  # tokens that are computed in wider passes, to see what that does to the next

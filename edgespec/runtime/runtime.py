@@ -10,21 +10,21 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
-from .backends import Session, Vocabulary, tokens_up_to
-from .calibration import Share
-from .control import Controller
-from .drafters import Drafter
-from .engine import Engine, Event, Finished, Request
-from .errors import BusyError, ClosedError, Interrupted, OptionError, printable
+from ..backends import Session, Vocabulary, tokens_up_to
+from ..backends.token_ids import checked_tokens
+from ..controller.adaptive import Controller
+from ..controller.calibration import Share
+from ..drafters import Drafter
+from ..engine import Engine, Event, Finished, Request
+from ..errors import BusyError, ClosedError, Interrupted, OptionError, printable
+from ..prices import Prices
+from ..sampling import Sampling
+from ..stats import Tally
+from ..text.stream import to_text
+from ..text.template import ChatTemplate, Message, checked
+from ..values import instance, texts, whole
+from ..verify import verifier
 from .pair import Pair, Speculation
-from .prices import Prices
-from .sampling import Sampling
-from .stats import Tally
-from .template import ChatTemplate, Message, checked
-from .text import to_text
-from .tokens import checked_tokens
-from .values import instance, texts, whole
-from .verify import verifier
 
 #: Roles of a first message that is kept whatever is dropped.
 _LEADING = ("system", "developer")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from operator import index
 from typing import Any
 
-from .errors import OptionError
+from ..errors import OptionError
 
 
 def checked_tokens(tokens: Iterable[Any], size: int) -> list[int]:

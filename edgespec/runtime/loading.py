@@ -9,30 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import pairfile
-from .backends import (
-    Device,
-    Interrupt,
-    Model,
-    Session,
-    context_length,
-    fingerprint,
-    open_model,
-    require_same_tokens,
-)
-from .drafters import Drafter
-from .drafters.lookup import Lookup
-from .drafters.model import ModelDrafter
-from .drafters.words import WordsDrafter
-from .errors import ModelError, OptionError, VocabularyMismatch
-from .failsafe import Failsafe
+from ..backends import Device, Interrupt, Model, Session, context_length, fingerprint, open_model, require_same_tokens
+from ..backends.machine import OtherPrograms
+from ..drafters import Drafter
+from ..drafters.cross_vocabulary import WordsDrafter
+from ..drafters.failsafe import Failsafe
+from ..drafters.lookup import Lookup
+from ..drafters.model import ModelDrafter
+from ..errors import ModelError, OptionError, VocabularyMismatch
+from ..prices import Prices, calmed, keep, measure, recall, refresh, restless
+from ..storage import pair_file as pairfile
+from ..values import instance, shown
+from .earlier_texts import Memory
 from .learned import Learned
-from .machine import OtherPrograms
-from .memory import Memory
 from .pair import Pair, Speculation
-from .prices import Prices, calmed, keep, measure, recall, refresh, restless
 from .runtime import Runtime
-from .values import instance, shown
 
 _LISTENING = 0.1  # seconds in which other programs show
 

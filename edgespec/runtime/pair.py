@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .backends import Interrupt, Model, Session
-from .calibration import Calibration
-from .control import Adaptive, Controller, Fixed
-from .errors import OptionError
-from .failsafe import Failsafe
+from ..backends import Interrupt, Model, Session
+from ..controller.adaptive import Adaptive, Controller, Fixed
+from ..controller.calibration import Calibration
+from ..drafters.failsafe import Failsafe
+from ..errors import OptionError
+from ..prices import Prices
+from ..values import shown, texts, whole
+from ..verify import verifier
+from .earlier_texts import Memory
 from .learned import Learned
-from .memory import Memory
-from .prices import Prices
-from .values import shown, texts, whole
-from .verify import verifier
 
 DRAFTERS = ("lookup", "model", "words")  #: the names of all drafters
 LONGEST = 256  #: tokens of a draft; what one pass of any engine takes

@@ -9,7 +9,7 @@ from typing import Any
 from jinja2.runtime import LoopContext
 from markupsafe import Markup
 
-from .budget import ITEM, STEP, Budget
+from .template_budget import ITEM, STEP, Budget
 
 
 def is_lazy(value: Any) -> bool:

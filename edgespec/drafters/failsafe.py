@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .drafters import Drafter
-from .errors import EdgespecError, Interrupted
-from .types import Guess, Round
-from .verify import Drawing
+from ..errors import EdgespecError, Interrupted
+from ..types import Guess, Round
+from ..verify import Drawing
+from . import Drafter
 
 
 class Failsafe:

@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from math import prod
 
-from .backends import Vocabulary, common_prefix
+from ..backends import Vocabulary, common_prefix
 
 _MARK = re.compile(rb"\xff(\d+)\xff")
 _REACH = 64  # tokens back from a change within which a seam is looked for

@@ -32,9 +32,9 @@ from jinja2.utils import Namespace, pass_context, pass_environment
 from jinja2.visitor import NodeTransformer
 from markupsafe import Markup
 
-from .budget import NODE, SIZED, STEP, Budget, exhausted
-from .costs import COSTS, format_cost, is_lazy, largest, repeated, text_cost
-from .errors import TemplateError
+from ..errors import TemplateError
+from .template_budget import NODE, SIZED, STEP, Budget, exhausted
+from .template_costs import COSTS, format_cost, is_lazy, largest, repeated, text_cost
 
 #: Characters of a template; those of known models have at most 20 000.
 _LONGEST = 1 << 16

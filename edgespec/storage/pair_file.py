@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import ModelFileError
+from ..errors import ModelFileError
+from ..values import shown
 from .files import contents
-from .values import shown
 
 NAME = "pair.json"  #: in a folder that stands for its pair
 

@@ -7,10 +7,10 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..drafters import Drafter
+from ..verify import Drawing
 from .calibration import Ahead
-from .candidates import Candidates, Purchase, best_chain, best_tree
-from .drafters import Drafter
-from .verify import Drawing
+from .draft_tree import Candidates, Purchase, best_chain, best_tree
 
 _NODES = 64  # candidates of a round
 _FAINT = 0.03  # chance of acceptance below which nobody is asked to go on from a guess

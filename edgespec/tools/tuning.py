@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from .backends import Device, Interrupt, Session, context_length, open_model, require_same_tokens
-from .errors import ModelError, OptionError
-from .machine import OtherPrograms
-from .prices import BASE, Clock, Curve, Prices, filler, keep, measure, measure_here, restless
+from ..backends import Device, Interrupt, Session, context_length, open_model, require_same_tokens
+from ..backends.machine import OtherPrograms
+from ..errors import ModelError, OptionError
+from ..prices import BASE, Clock, Curve, Prices, filler, keep, measure, measure_here, restless
 
 WIDEST = 32  #: widths measured are 1 to this many tokens
 CONTEXTS = (1024, 4096, 16384, 65536)  #: cache lengths measured beside that at load, where the context is longer

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .errors import Interrupted
+from ..errors import Interrupted
 
 _BLOCK = 1 << 24
 _PAGES, _PAGE = 256, 4096

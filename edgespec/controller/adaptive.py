@@ -13,17 +13,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from ..drafters import Drafter
+from ..errors import OptionError
+from ..prices import Prices
+from ..types import Draft, Guess, Round
+from ..verify import Drawing
+from .backoff import Guard
 from .calibration import Calibration
-from .candidates import Candidates
-from .drafters import Drafter
+from .draft_tree import Candidates
 from .earnings import Earnings
-from .errors import OptionError
-from .explorer import Explorer
-from .growth import Growth
-from .guard import Guard
-from .prices import Prices
-from .types import Draft, Guess, Round
-from .verify import Drawing
+from .expansion import Growth
+from .exploration import Explorer
 
 _PLAIN_EVERY = 64  # rounds after which a plain step is measured, if none was bought meanwhile
 _INTRODUCTION = (3, 1.1)  # tokens of a drafter's first draft, and what their pass may cost beyond a plain one

@@ -8,7 +8,7 @@ from typing import Any
 
 from jinja2.utils import Namespace
 
-from .errors import Interrupted, TemplateError
+from ..errors import Interrupted, TemplateError
 
 STEP = 64  # the price of a step, where a character costs 1: about a microsecond, or some 400 bytes
 NODE = 16  # a piece of an expression

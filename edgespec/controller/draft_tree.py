@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from ..types import Distribution, Draft, Guess
 from .calibration import AGAINST, AGREED, ALONE, Calibration, Cell, Guesses
-from .types import Distribution, Draft, Guess
 
 _UNKNOWN = Guesses(ALONE).cells[0]  # until it is judged
 

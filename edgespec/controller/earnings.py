@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..drafters import Drafter
 from .calibration import Ahead
-from .candidates import Trial
-from .drafters import Drafter
+from .draft_tree import Trial
 
 _PROBING = 0.03  # share of the time that may go into probing one silenced drafter
 _LATELY = 0.93  # of what asking brought, each time

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..backends import Session, Vocabulary, common_prefix
-from ..spelling import Context, Line, Specials, Writer, mark, parts, settled, whole
+from ..text.retokenize import Context, Line, Specials, Writer, mark, parts, settled, whole
 from ..types import Floats, Guess, Round
 from ..verify import Drawing
 

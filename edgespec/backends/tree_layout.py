@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from .errors import EngineError, RollbackError
+from ..errors import EngineError, RollbackError
 
 
 def is_chain(parents: Sequence[int]) -> bool:

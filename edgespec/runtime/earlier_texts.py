@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .cache import Shelf, forget_kind
-from .errors import OptionError
+from ..errors import OptionError
+from ..storage.cache import Shelf, forget_kind
 
 _KIND = "memory"
 _VERSION = 1

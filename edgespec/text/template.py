@@ -10,10 +10,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .backends import Vocabulary, tokens_up_to
-from .budget import Budget
-from .errors import Interrupted, OptionError, TemplateError
-from .sandbox import Sandbox
+from ..backends import Vocabulary, tokens_up_to
+from ..errors import Interrupted, OptionError, TemplateError
+from .template_budget import Budget
+from .template_sandbox import Sandbox
 
 #: "role" and "content", both texts; and what else the template reads: "name", "tool_calls", "tool_call_id", ... as JSON
 #: has it. Where there are "tool_calls" there need be no content.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .backends import Model
-from .cache import Shelf
-from .calibration import Calibration
+from ..backends import Model
+from ..controller.calibration import Calibration
+from ..storage.cache import Shelf
 
 _VERSION = 1
 

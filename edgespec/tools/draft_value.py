@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .engine import Finished
-from .errors import Interrupted
-from .runtime import Runtime
-from .sampling import Sampling
+from ..engine import Finished
+from ..errors import Interrupted
+from ..runtime.runtime import Runtime
+from ..sampling import Sampling
 from .tuning import Best, best, break_even, ceiling, committed, plausible
 
 DEPTH = 8  #: tokens of each draft by which acceptance is measured

@@ -18,7 +18,7 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
-from .errors import EdgespecError
+from ..errors import EdgespecError
 from .files import regular
 from .leftovers import sweep, temporary
 

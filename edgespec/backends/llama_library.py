@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from ..errors import EngineError, MissingPackage
 from .amx import disable_amx
-from .errors import EngineError, MissingPackage
 
 _LOG = logging.getLogger("edgespec.llama")
 # enum ggml_log_level of ggml.h; the numbers in a comment of the bindings are out of date

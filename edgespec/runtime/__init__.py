@@ -1,0 +1,1 @@
+"""The runtime for apps: load models, stream answers, cancel, close."""

@@ -1,0 +1,1 @@
+"""Files on disk: caches, whole writes, checksums, pair files."""

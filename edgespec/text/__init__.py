@@ -1,0 +1,1 @@
+"""Text: prompts from messages, streamed output, and text between two vocabularies."""

@@ -1,0 +1,1 @@
+"""Tools around a runtime: the losslessness check, tuning, and the value of a draft model."""
