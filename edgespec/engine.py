@@ -165,9 +165,10 @@ class Engine:
             reason = "context"
         if reason is not None and not text.stopped:
             spans += text.flush()
-        plain_price = self._prices.plain(held) if self._prices is not None else None
+        prices = self._prices
+        price, plain_price = (prices.price(round_.width, held), prices.plain(held)) if prices else (None, None)
         observing = self._observe(round_)
-        tally.add(round_, time.perf_counter() - started, drafting + observing, plain_price)
+        tally.add(round_, time.perf_counter() - started, drafting + observing, price, plain_price)
         return _text(tokens, round_, spans), reason
 
     def _limit(self, request: Request, context: Sequence[int], tally: Tally) -> int:

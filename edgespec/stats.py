@@ -17,7 +17,8 @@ class Stats:
 
     Seconds are spent in rounds, without the prompt and without the time the reader of the events took.
     `plain_tokens_per_second` is what plain decoding would have reached for the same tokens at the same time (see
-    `Baseline`), None where that is not known.
+    `Baseline`), None where that is not known. `plain_error` is the standard error of the speedup that follows from it,
+    relative to it, as far as the spread of the passes tells: beside busy programs a few stalls decide what it is.
     """
 
     prompt: int
@@ -31,6 +32,7 @@ class Stats:
     #: Of these, seconds inside the engines: passes of the target, and drafting.
     engine_seconds: float
     plain_tokens_per_second: float | None
+    plain_error: float
     #: Drafted and accepted tokens by drafter.
     by_drafter: dict[str, tuple[int, int]]
     #: Rounds by the number of tokens drafted.
@@ -82,10 +84,11 @@ class Tally:
         round: Round,  # noqa: A002
         seconds: float,
         speculating: float = 0.0,
+        price: float | None = None,
         plain_price: float | None = None,
     ) -> None:
         """Count a round that took `seconds` in all, see `Baseline.add`."""
-        self.baseline.add(round, seconds, speculating, plain_price)
+        self.baseline.add(round, seconds, speculating, price, plain_price)
         self.tokens += len(round.tokens)
         self.seconds += seconds
         self.engine_seconds += round.verify_seconds + round.draft_seconds
@@ -111,6 +114,7 @@ class Tally:
             seconds=self.seconds,
             engine_seconds=self.engine_seconds,
             plain_tokens_per_second=self.tokens / plain if plain else None,
+            plain_error=self.baseline.error(self.seconds) if plain else 0.0,
             by_drafter={name: (n, self.accepted[name]) for name, n in sorted(self.drafted.items())},
             k_histogram=dict(sorted(self.lengths.items())),
             by_depth=tuple(

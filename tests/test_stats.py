@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from statistics import mean, stdev
+
+import numpy as np
 import pytest
 
 from edgespec.stats import Tally
+from edgespec.terminal.show import figures
 from edgespec.types import Draft, Round
 
 
@@ -48,7 +53,7 @@ def test_plain_decoding_is_exactly_as_fast_as_plain_decoding() -> None:
     """Its rate, over all rounds, was compared with the median of its rounds: `--k 0` reported 0.88x."""
     tally = Tally(prompt=1, cached=0)
     for i in range(40):
-        tally.add(plain(), 0.13 + (i == 7), 0.0, 0.1)
+        tally.add(plain(), 0.13 + (i == 7), 0.0, 0.1, 0.1)
     assert tally.stats().speedup == 1.0
 
 
@@ -56,7 +61,7 @@ def test_drafting_in_vain_is_no_part_of_plain_decoding() -> None:
     """Else a drafter that is asked and declined would make plain decoding look slow, and speculation good."""
     tally = Tally(prompt=1, cached=0)
     for _ in range(40):
-        tally.add(Round(Draft(), (), (7,), 0.1, draft_seconds=0.1), 0.2, 0.1, 0.1)
+        tally.add(Round(Draft(), (), (7,), 0.1, draft_seconds=0.1), 0.2, 0.1, 0.1, 0.1)
     assert tally.stats().speedup == pytest.approx(0.5)
 
 
@@ -66,9 +71,9 @@ def test_drafted_tokens_count_as_plain_rounds_at_their_time(stale: float) -> Non
     tally = Tally(prompt=1, cached=0)
     for i in range(100):
         slower = 2.0 if i >= 50 else 1.0  # the machine changes its pace, and the price with it
-        tally.add(Round(Draft(), (), (7,), 0.1 * slower), 0.1 * slower + 0.02, 0.0, 0.1 * slower * stale)
+        tally.add(Round(Draft(), (), (7,), 0.1 * slower), 0.1 * slower + 0.02, 0.0, *[0.1 * slower * stale] * 2)
         round_ = Round(Draft.chain((1, 2), "model"), (0, 1), (1, 2, 3), 0.15 * slower, draft_seconds=0.05)
-        tally.add(round_, 0.15 * slower + 0.07, 0.05, 0.1 * slower * stale)
+        tally.add(round_, 0.15 * slower + 0.07, 0.05, 0.15 * slower * stale, 0.1 * slower * stale)
     stats = tally.stats()
     took = 50 * (0.12 + 0.22 + 0.22 + 0.37)
     assert stats.seconds == pytest.approx(took)
@@ -79,16 +84,51 @@ def test_one_hiccup_of_a_plain_round_is_not_expected_of_the_others() -> None:
     """It was spent, by plain decoding too; but drafts did not avoid a hundred of it."""
     tally = Tally(prompt=1, cached=0)
     for inside in (0.1, 10.0):
-        tally.add(plain(inside), 10.0, 0.0, 0.1)
+        tally.add(plain(inside), 10.0, 0.0, 0.1, 0.1)
     for _ in range(50):
-        tally.add(Round(Draft.chain((1,), "model"), (0,), (1, 2), 0.1), 0.1, 0.0, 0.1)
+        tally.add(Round(Draft.chain((1,), "model"), (0,), (1, 2), 0.1), 0.1, 0.0, 0.1, 0.1)
     assert tally.stats().speedup == pytest.approx((20 + 100 * 0.1) / 25, rel=0.4)
+
+
+def stalls(rounds: int, passes: Callable[[float], float]) -> Tally:
+    """Plain rounds of 0.1 s and drafts of one token with passes of 0.2 s, as `passes` make them, by turns."""
+    tally = Tally(prompt=1, cached=0)
+    for _ in range(rounds):
+        tally.add(plain(took := passes(0.1)), took, 0.0, 0.1, 0.1)
+        took = passes(0.2)
+        tally.add(Round(Draft.chain((1,), "model"), (0,), (1, 2), took), took, 0.0, 0.2, 0.1)
+    return tally
+
+
+def test_stalls_count_in_full_for_plain_decoding_too() -> None:
+    """Prices are medians. On a busy machine a tenth of the passes took thirty times theirs: the stalls of drafted
+    rounds were spent, and those that plain decoding would have met were capped, so drafts looked too slow."""
+    random = np.random.default_rng(7)
+    shares = []
+    for _ in range(40):
+        stats = stalls(500, lambda price: price * (30 if random.random() < 0.1 else 1)).stats()
+        assert stats.speedup is not None
+        shares.append(stats.speedup)
+    assert mean(shares) == pytest.approx(0.3 / 0.3, rel=0.03)
+
+
+def test_the_error_of_a_speedup_follows_from_the_spread_of_the_passes() -> None:
+    random = np.random.default_rng(7)
+    even = stalls(60, lambda price: price * random.uniform(0.9, 1.1)).stats()
+    uneven = [stalls(60, lambda price: price * random.exponential()).stats() for _ in range(200)]
+    assert 0 < even.plain_error < 0.02
+    speedups = [stats.speedup or 0.0 for stats in uneven]
+    assert mean(stats.plain_error for stats in uneven) == pytest.approx(stdev(speedups), rel=0.4)
+    tally = Tally(prompt=1, cached=0)
+    for _ in range(40):
+        tally.add(plain(took := random.exponential()), took, 0.0, 1.0, 1.0)
+    assert tally.stats().plain_error == 0  # it is plain decoding
 
 
 def test_without_plain_rounds_the_price_says_what_one_takes() -> None:
     tally = Tally(prompt=1, cached=0)
     for _ in range(20):
-        tally.add(Round(Draft.chain((1,), "model"), (0,), (1, 2), 0.15), 0.16, 0.0, 0.1)
+        tally.add(Round(Draft.chain((1,), "model"), (0,), (1, 2), 0.15), 0.16, 0.0, 0.15, 0.1)
     assert tally.stats().speedup == pytest.approx(2 * (0.1 + 0.005) / 0.16)
 
 
@@ -136,3 +176,9 @@ def test_without_drafts_there_is_no_depth() -> None:
     tally = Tally(prompt=1, cached=0)
     tally.add(plain(), 0.1)
     assert tally.stats().by_depth == ()
+
+
+def test_a_rough_speedup_is_said_to_be_rough() -> None:
+    random = np.random.default_rng(7)
+    assert "roughly 1." in figures(stalls(30, lambda price: price * random.exponential() ** 2).stats()).splitlines()[0]
+    assert "measured 1.00x plain decoding" in figures(stalls(30, lambda price: price).stats()).splitlines()[0]
