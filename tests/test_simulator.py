@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("benchmarks", reason="the benchmarks are not beside the tests, and no part of an install")
 
 from benchmarks.simulator.__main__ import TRACES, fixed, others, ours
+from benchmarks.simulator.ablation import HEURISTICS, SETTINGS, Setting, replay
 from benchmarks.simulator.clairvoyant import clairvoyant
 from benchmarks.simulator.trace import Trace
 from benchmarks.simulator.world import CURVES, Curve, Outcome, World, accepted
@@ -65,6 +66,24 @@ def test_replaying_twice_gives_the_same_figures() -> None:
     assert not any(tree for _, tree in chains.passes)
     assert any(tree for _, tree in trees.passes)
     assert chains.steps > 0
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_on_a_noisy_machine_a_replay_is_the_same_every_time(setting: Setting) -> None:
+    trace = beginning("copy", 300)
+    first = replay(trace, SOME[0], setting)
+    assert first > 1.2
+    assert replay(trace, SOME[0], setting) == first
+
+
+@pytest.mark.parametrize("name", HEURISTICS)
+def test_a_heuristic_is_off_and_then_on_again(name: str) -> None:
+    """A name that the controller no longer has would fail here, and not after an hour of replaying."""
+    trace, setting = beginning("mix", 200), SETTINGS[0]
+    before = replay(trace, SOME[0], setting)
+    with HEURISTICS[name]():
+        assert replay(trace, SOME[0], setting) > 0.3
+    assert replay(trace, SOME[0], setting) == before
 
 
 def test_plain_decoding_takes_a_plain_step_a_token() -> None:

@@ -7,8 +7,9 @@ dialogue, or to rewrite it with a word replaced; the answer is computed and the 
 model copies badly. `hard`: the words of a true answer in random order, which no drafter can guess. `mix`: pieces of
 about 60 tokens (20 rounds at 3 tokens a round) of the three in turn.
 
-At every token the draft model goes on by itself for 15 tokens, and its two likeliest tokens and their probabilities
-are kept. With greedy verification that is all there is to know: a drafted token is accepted if the answer says it.
+At every token the draft model goes on by itself for 15 tokens, and its two first choices and their probabilities are
+kept. With the verifier `match` that is all there is to know: a drafted token is accepted if the answer says it. With
+--temperature 0.8 the target draws its answers and the draft model its guesses, by the noise that both share.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ import numpy as np
 
 from edgespec import models
 from edgespec.backends import Device, Interrupt, Model, Session, open_model
+from edgespec.sampling import Sampling, distribution, gumbel, pick, picks
 from edgespec.text.template import ChatTemplate, Message
+from edgespec.types import Floats
 
 from ..dialogues import FILE, Dialogues, dialogues
 from .trace import DEPTH, FOLDER, Item, Trace
@@ -35,19 +38,20 @@ _PIECE = 60  # tokens after which the mix changes its task
 class Recorder:
     """A target that says, and a draft model that guesses."""
 
-    def __init__(self, target: Model, draft: Model) -> None:
+    def __init__(self, target: Model, draft: Model, sampling: Sampling) -> None:
         self.vocabulary = target.vocabulary
+        self._sampling = sampling
         self.template = ChatTemplate(target.vocabulary)
         self._target = target.session(_CONTEXT)
         self._draft = draft.session(_CONTEXT)
 
-    def greedy(self, prompt: Sequence[int]) -> list[int]:
+    def answer(self, prompt: Sequence[int]) -> list[int]:
         """What the target answers, to its end."""
         _fill(self._target, prompt[:-1])
-        said = [prompt[-1]]
-        while len(said) <= _LONGEST and not (len(said) > 1 and self.vocabulary.ends(said[-1])):
-            said.append(int(self._target.decode((said[-1],))[0].argmax()))
-        return said[1:]
+        text = list(prompt)
+        while len(text) - len(prompt) < _LONGEST and not (len(text) > len(prompt) and self.vocabulary.ends(text[-1])):
+            text.append(pick(self._target.decode((text[-1],))[0], self._sampling, len(text)))
+        return text[len(prompt) :]
 
     def item(self, prompt: Sequence[int], answer: Sequence[int]) -> Item:
         """The draft model's guesses along `answer`."""
@@ -60,19 +64,23 @@ class Recorder:
             held = len(session.tokens)
             token = text[held]
             for depth in range(DEPTH):
-                guesses[at, depth], probs[at, depth] = _two_best(session.decode((token,))[0])
+                row = session.decode((token,))[0]
+                guesses[at, depth], probs[at, depth] = self._guesses(row, len(prompt) + at + depth)
                 token = int(guesses[at, depth, 0])
             session.rollback(held + 1)
         return Item(tuple(prompt), tuple(answer), guesses, probs)
 
-
-def _two_best(row: np.ndarray[tuple[int], np.dtype[np.float32]]) -> tuple[list[int], list[float]]:
-    best = int(row.argmax())
-    weights = np.exp(row - row[best])
-    total = float(weights.sum())
-    weights[best] = -1
-    second = int(weights.argmax())
-    return [best, second], [1 / total, float(weights[second]) / total]
+    def _guesses(self, row: Floats, position: int) -> tuple[list[int], list[float]]:
+        """The draft model's two first choices and their confidence, as `ModelDrafter` would give them."""
+        if self._sampling.greedy:
+            (first, sure), (second, chance) = picks(row, self._sampling, position, (), 2)
+            return [first, second], [sure, chance]
+        choices = distribution(row, self._sampling)
+        scores = np.log(choices.probs) + gumbel(self._sampling.seed, position, choices.tokens)
+        best = np.argpartition(scores, -2)[-2:]
+        second, first = best[scores[best].argsort()]
+        # Of the token that was drawn `Match.draw` says how sure the model is, and not how likely that token was.
+        return choices.tokens[[first, second]].tolist(), [float(choices.probs.max()), float(choices.probs[second])]
 
 
 def _fill(session: Session, tokens: Sequence[int]) -> None:
@@ -97,7 +105,7 @@ def _copies(messages: Sequence[Message], rng: random.Random) -> Iterator[tuple[s
         yield f"Rewrite the conversation with {old} replaced by Amsterdam.\n{text}", text.replace(old, "Amsterdam")
 
 
-def record(recorder: Recorder, dialogues: Sequence[Sequence[Message]]) -> Iterator[Trace]:
+def record(recorder: Recorder, dialogues: Sequence[Sequence[Message]], suffix: str) -> Iterator[Trace]:
     """The four traces."""
     rng = random.Random(0)  # noqa: S311
     tokenize = recorder.vocabulary.tokenize
@@ -107,17 +115,17 @@ def record(recorder: Recorder, dialogues: Sequence[Sequence[Message]]) -> Iterat
             prompt = recorder.template.tokens(history)
             if len(prompt) > 1000:
                 break
-            chat.append(recorder.item(prompt, recorder.greedy(prompt)))
+            chat.append(recorder.item(prompt, recorder.answer(prompt)))
             words = true.split()
             rng.shuffle(words)
             hard.append(recorder.item(prompt, tokenize(" ".join(words))[:_LONGEST]))
         for asked, answer in _copies(messages, rng):
             prompt = recorder.template.tokens([{"role": "user", "content": asked}])
             copy.append(recorder.item(prompt, tokenize(answer)[:_LONGEST]))
-    yield Trace("chat", chat)
-    yield Trace("copy", copy[: len(copy) // 2])
-    yield Trace("hard", hard[: len(hard) // 2])
-    yield Trace("mix", list(_mixed([chat[len(chat) // 2 :], copy[len(copy) // 2 :], hard[len(hard) // 2 :]])))
+    yield Trace(f"chat{suffix}", chat)
+    yield Trace(f"copy{suffix}", copy[: len(copy) // 2])
+    yield Trace(f"hard{suffix}", hard[: len(hard) // 2])
+    yield Trace(f"mix{suffix}", list(_mixed([chat[len(chat) // 2 :], copy[len(copy) // 2 :], hard[len(hard) // 2 :]])))
 
 
 def _mixed(tasks: Sequence[Sequence[Item]]) -> Iterator[Item]:
@@ -138,15 +146,17 @@ def _mixed(tasks: Sequence[Sequence[Item]]) -> Iterator[Item]:
 @dialogues(40)
 @click.option("--target", type=FILE, help="[default: the demo pair's]")
 @click.option("--draft", type=FILE, help="[default: the demo pair's]")
+@click.option("--temperature", default=0.0, show_default=True, help="At which target and draft model draw")
 @click.option("--out", default=FOLDER, type=click.Path(path_type=Path), help="Folder for the traces")
-def main(dialogues: Dialogues, target: Path | None, draft: Path | None, out: Path) -> None:
+def main(dialogues: Dialogues, target: Path | None, draft: Path | None, temperature: float, out: Path) -> None:
     """Record the traces of a pair on DIALOGUES."""
     device, interrupt, demo = Device(context=_CONTEXT), Interrupt(), models.demo()
     recorder = Recorder(
         open_model(target or demo.target, device, interrupt),
         open_model(draft or demo.draft or demo.target, device, interrupt),
+        Sampling(temperature=temperature, seed=1),
     )
-    for trace in record(recorder, dialogues.read()):
+    for trace in record(recorder, dialogues.read(), f"-{temperature:g}" if temperature else ""):
         size = trace.save(out).stat().st_size
         click.echo(f"{trace.name}: {len(trace.items)} answers, {trace.tokens} tokens, {size / 1e3:.0f} kB")
 

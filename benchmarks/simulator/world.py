@@ -1,4 +1,4 @@
-"""Replays a controller on a trace at given prices: no clock, no noise, thousands of rounds a second."""
+"""Replays a controller on a trace at given prices: no clock, repeatable noise, thousands of rounds a second."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edgespec.controller.adaptive import Controller
+from edgespec.drafters import Drafter
+from edgespec.drafters.lookup import Lookup
 from edgespec.prices import Prices
 from edgespec.sampling import Sampling
 from edgespec.types import Draft, Guess, Round
 from edgespec.verify import Drawing, verifier
 
+from .noise import SILENCE, Noise
 from .trace import DEPTH, Item, Trace
 
 WIDTHS = 32
@@ -49,6 +52,19 @@ CURVES = (
     Curve("onnx int4", (1, 2, 3, 4, 5, 6, 8, 12, 16), (1, 1.3, 1.7, 2.0, 2.4, 2.8, 3.3, 4.8, 6.3)),
     Curve("gpu", (1, 2, 8, 9, 16), (1, 1.05, 1.15, 2.6, 2.8)),
 )
+#: The same of a 417M model in OpenVINO's CPU plugin.
+FLAT = (
+    Curve("openvino int8", (1, 2, 4, 8, 16), (1, 1.0, 1.0, 1.03, 1.28)),
+    Curve("openvino int4", (1, 2, 4, 8, 16), (1, 1.06, 1.23, 1.54, 1.93)),
+)
+
+
+@dataclass(frozen=True)
+class Deciding:
+    """What the controller itself costs, in plain steps: of a round in which it asks anybody, and of each look-up."""
+
+    round: float = 0.0
+    look_up: float = 0.0
 
 
 class Clock:
@@ -103,11 +119,40 @@ class Recorded:
         """It holds nothing."""
 
 
+class Timed:
+    """A drafter whose guesses cost what deciding costs: nothing that it knows of."""
+
+    def __init__(self, drafter: Drafter, clock: Clock, cost: Deciding) -> None:
+        self.name = drafter.name
+        self.step_price = drafter.step_price
+        self._drafter = drafter
+        self._clock = clock
+        self._cost = cost
+        self._asked = False
+
+    def begin(self, drawing: Drawing) -> None:
+        self._drafter.begin(drawing)
+        self._asked = False
+
+    def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
+        self._clock.now += self._cost.look_up + (0.0 if self._asked else self._cost.round)
+        self._asked = True
+        return self._drafter.guess(path, most)
+
+    def observe(self, round: Round) -> None:  # noqa: A002
+        self._drafter.observe(round)
+
+    def close(self) -> None:
+        self._drafter.close()
+
+
 @dataclass
 class Outcome:
     """What a run brought and took."""
 
     tokens: int = 0
+    #: By the clock, in plain steps' time.
+    seconds: float = field(default=0.0, compare=False)
     #: Rounds by width of the pass and whether its draft was a tree.
     passes: Counter[tuple[int, bool]] = field(default_factory=Counter)
     #: Guesses of the draft model.
@@ -128,12 +173,20 @@ class Outcome:
 class World:
     """A trace on a machine."""
 
-    def __init__(self, trace: Trace, curve: Curve) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        curve: Curve,
+        noise: Noise = SILENCE,
+        deciding: Deciding = Deciding(),
+    ) -> None:
         self.trace = trace
         self.curve = curve
         self.clock = Clock()
         self.model = Recorded(self.clock, curve.step)
+        self.look_up = Timed(Lookup(), self.clock, deciding)
         self.prices = Prices(curve.seconds)
+        self._noise = noise
 
     def run(self, controller: Controller) -> Outcome:
         """Let `controller` decode the trace."""
@@ -150,6 +203,7 @@ class World:
                 drafting = self.clock.now - started
                 path = accepted(draft, text[len(context) :])
                 took = seconds[len(draft)] + (not draft.is_chain) * self.curve.tree
+                took *= self._noise.factor(self.clock.now, 1 + len(draft))
                 self.clock.now += took
                 said = text[len(context) : len(context) + len(path) + 1]
                 round_ = Round(draft, path, said, took, drafting, len(context) - 1)
@@ -161,6 +215,7 @@ class World:
                 outcome.passes[round_.width, not draft.is_chain] += 1
                 outcome.accepted += len(path)
         outcome.steps = self.model.steps
+        outcome.seconds = self.clock.now
         return outcome
 
 

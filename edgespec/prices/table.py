@@ -75,6 +75,10 @@ class Table:
         share = further / (above - self._contexts[place - 1])
         return [a + share * (b - a) for a, b in zip(row, self._rows[above], strict=True)]
 
+    def nearest(self, context: int) -> int:
+        """The cache length of the row that is nearest to `context`."""
+        return min(self._contexts, key=lambda own: max(own / max(1, context), max(1, context) / own))
+
     def row_for(self, context: int) -> int:
         """The cache length of the row that what is seen at `context` belongs to; a new one where none is near."""
         if context != self._asked:
@@ -82,7 +86,7 @@ class Table:
         return self._near
 
     def _find_row(self, context: int) -> int:
-        nearest = min(self._contexts, key=lambda own: max(own / context, context / own))
+        nearest = self.nearest(context)
         power = max(_FIRST, 1 << round(math.log2(context)))
         if context < _FIRST / _NEAR or nearest / _NEAR <= context <= nearest * _NEAR or power in self._rows:
             return nearest

@@ -1,0 +1,228 @@
+"""What each heuristic of the controller is worth: the traces are replayed with one of them off at a time.
+
+    python -m benchmarks.simulator.ablation [--out docs/ablation.md] [--jobs 2]
+
+A heuristic that changes no figure by more than replaying other dialogues would has no reason to stay.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import click
+
+from edgespec.controller import adaptive as control
+from edgespec.controller import backoff as guard
+from edgespec.controller import calibration, earnings
+from edgespec.controller import expansion as growth
+from edgespec.controller import exploration as explorer
+from edgespec.controller.adaptive import Adaptive, Fixed
+from edgespec.drafters import Drafter
+from edgespec.prices import drift, prices
+
+from ..report import table
+from .clairvoyant import clairvoyant
+from .noise import SILENCE, Noise, Recorded
+from .trace import Trace
+from .world import CURVES, FLAT, Curve, Deciding, World
+
+TRACES = ("chat", "copy", "hard", "mix", "chat-0.8", "copy-0.8", "hard-0.8", "mix-0.8")
+#: Measured by `benchmarks.overhead` on the 417M pair, q8_0.
+DECIDING = Deciding(round=0.004, look_up=0.0004)
+
+Off = Callable[[], Any]
+
+
+class Setting(NamedTuple):
+    """A machine on which the traces are replayed."""
+
+    name: str
+    noise: Callable[[], Noise]
+    deciding: Deciding
+    trees: bool = False
+
+
+SETTINGS = (
+    Setting("ideal", lambda: SILENCE, Deciding()),
+    Setting("noise", Recorded.load, DECIDING),
+    Setting("contention", lambda: Recorded.load(spells=True), DECIDING),
+    Setting("drift", lambda: Recorded.load(drift=True), DECIDING),
+    Setting("trees", lambda: SILENCE, DECIDING, trees=True),
+)
+
+
+def _constant(where: object, **values: object) -> Off:
+    return lambda: patch.multiple(where, **values)
+
+
+@contextmanager
+def _no_introduction() -> Iterator[None]:
+    begin = earnings.Earnings.__init__
+
+    def known(self: earnings.Earnings, *given: Any) -> None:
+        begin(self, *given)
+        self.stranger = False
+
+    with patch.object(earnings.Earnings, "__init__", known):
+        yield
+
+
+@contextmanager
+def _weighing(**fixed: float) -> Iterator[None]:
+    weigh = calibration.Guesses._weigh
+
+    def weighed(self: calibration.Guesses) -> None:
+        weigh(self)
+        for name, value in fixed.items():
+            setattr(self, name, value)
+
+    with patch.object(calibration.Guesses, "_weigh", weighed):
+        yield
+
+
+@contextmanager
+def _one_relation() -> Iterator[None]:
+    cell = calibration.Calibration.cell
+
+    def alone(self: calibration.Calibration, drafter: str, rank: int, _relation: int, confidence: float) -> Any:
+        return cell(self, drafter, rank, calibration.ALONE, confidence)
+
+    with patch.object(calibration.Calibration, "cell", alone):
+        yield
+
+
+def _ignore(*_given: object) -> None:
+    """In place of a method."""
+
+
+HEURISTICS: Mapping[str, Off] = {
+    "introduction of a new drafter": _no_introduction,
+    "mood of recent rounds": lambda: _weighing(_mood=1.0),
+    "trust shared by cells": lambda: _weighing(_trust=calibration._TRUST),
+    "agreement of drafters": _one_relation,
+    "rate of late": lambda: patch.object(Adaptive, "rate", lambda _self, plain: 1 / plain),
+    "asking by what it brought": lambda: patch.object(earnings.Earnings, "worth", 0.0),
+    "probes of silent drafters": lambda: patch.object(earnings.Earnings, "due", lambda _self, _plain: False),
+    "patience": _constant(earnings, _PATIENCE=(1, 1)),
+    "a drafter's price relearned": lambda: patch.object(earnings.Earnings, "step", property(_priced, _ignore)),
+    "what a guess opens the way to": _constant(growth, _FURTHER=1),
+    "pruning of faint paths": _constant(growth, _FAINT=0.0),
+    "guard": lambda: patch.object(guard.Guard, "observe", _ignore),
+    "guard: probation": _constant(guard, _EVEN=guard._LOSS, _GAIN=0.0),
+    "guard: waking": lambda: patch.object(guard.Guard, "listening", False),
+    "explorer": lambda: patch.object(explorer.Explorer, "due", False),
+    "plain step every 64 rounds": _constant(control, _PLAIN_EVERY=10**9),
+    "hiccups cut in the record": _constant(control, _HICCUP=1e9),
+    "prices: drift levels": lambda: patch.object(drift.Drift, "found", lambda _self: None),
+    "prices: holding back": _constant(drift, _WINDOW=0),
+    "prices: first pass corrects others": lambda: patch.object(prices.Prices, "_confirm", lambda _self, seen: seen),
+    "prices: plain at most a wider pass": _constant(prices, _DEAREST=1e9),
+    "prices: levels not far apart": _constant(prices, _APART=1e9),
+    "prices: learning at all": lambda: patch.object(prices.Prices, "observe", _ignore),
+    "trees only where flat": _constant(control, _FLAT=1e9),
+    "tree surcharge": _constant(control, _SURCHARGE=0.0),
+    "tree reluctance": _constant(growth, _RELUCTANCE=0.0),
+}
+
+
+def _priced(self: earnings.Earnings) -> float:
+    return self.drafter.step_price
+
+
+class Run(NamedTuple):
+    """A trace, replayed."""
+
+    heuristic: str
+    setting: str
+    trace: str
+    curve: str
+    speedup: float
+
+
+@cache
+def _trace(name: str) -> Trace:
+    return Trace.load(name)
+
+
+@cache
+def _plain_seconds(trace: Trace, curve: Curve, setting: Setting) -> float:
+    return World(trace, curve, setting.noise(), setting.deciding).run(Fixed([], 0)).seconds
+
+
+def replay(trace: Trace, curve: Curve, setting: Setting) -> float:
+    """The speedup of `Adaptive` over plain decoding on the same machine."""
+    world = World(trace, curve, setting.noise(), setting.deciding)
+    drafters: list[Drafter] = [world.look_up, world.model]
+    controller = Adaptive(drafters, world.prices, trees=setting.trees, clock=world.clock)
+    return _plain_seconds(trace, curve, setting) / world.run(controller).seconds
+
+
+def _replayed(job: tuple[str, str, str, int]) -> Run:
+    heuristic, name, trace, place = job
+    setting = next(each for each in SETTINGS if each.name == name)
+    curve = (*CURVES, *FLAT)[place]
+    with ExitStack() as stack:
+        if heuristic:
+            stack.enter_context(HEURISTICS[heuristic]())
+        return Run(heuristic, name, trace, curve.name, replay(_trace(trace), curve, setting))
+
+
+def rows(runs: Sequence[Run], heuristics: Sequence[str], settings: Sequence[str]) -> Iterator[list[str]]:
+    """For each heuristic and setting the mean and the worst speedup without it, over that with all."""
+    found = {run[:4]: run.speedup for run in runs}
+    keys = {run[2:4] for run in runs}
+
+    def column(heuristic: str, setting: str) -> dict[tuple[str, ...], float]:
+        return {key: found[(heuristic, setting, *key)] for key in keys}
+
+    limits = {key: clairvoyant(_trace(key[0]), next(c for c in (*CURVES, *FLAT) if c.name == key[1])) for key in keys}
+    for heuristic in ("", *heuristics):
+        row = [heuristic or "**all on**"]
+        for setting in settings:
+            own, full = column(heuristic, setting), column("", setting)
+            mean = statistics.mean(own.values())
+            worst = min(own.values())
+            share = statistics.mean(own[key] / limits[key] for key in keys)
+            change = "" if not heuristic else f" ({100 * (mean / statistics.mean(full.values()) - 1):+.1f}%)"
+            row.append(f"{mean:.3f}{change} / {worst:.3f} / {share:.3f}")
+        yield row
+
+
+@click.command()
+@click.option("--out", type=click.Path(path_type=Path), help="Write the report here [default: print it]")
+@click.option("--jobs", default=2, show_default=True, help="Processes")
+@click.option("--heuristic", "heuristics", multiple=True, type=click.Choice(list(HEURISTICS)), help="[default: all]")
+@click.option("--setting", "settings", multiple=True, type=click.Choice([s.name for s in SETTINGS]), help="[all]")
+@click.option("--trace", "traces", multiple=True, default=TRACES, help="Traces to replay [default: all]")
+def main(
+    out: Path | None, jobs: int, heuristics: Sequence[str], settings: Sequence[str], traces: Sequence[str]
+) -> None:
+    """Replay the traces with each heuristic off in turn."""
+    heuristics = heuristics or tuple(HEURISTICS)
+    settings = settings or tuple(setting.name for setting in SETTINGS)
+    work = list(product(("", *heuristics), settings, traces, range(len(CURVES) + len(FLAT))))
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(jobs) as pool, click.progressbar(length=len(work), label="replaying") as bar:
+        runs = []
+        for run in pool.imap_unordered(_replayed, work, chunksize=4):
+            runs.append(run)
+            bar.update(1)
+    text = table(
+        ("without", *(f"{name}: mean / worst / share" for name in settings)), list(rows(runs, heuristics, settings))
+    )
+    if out is None:
+        click.echo(text)
+        return
+    out.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""How much dearer passes are now than the table says: the machine's pace.
+
+Another program on one core makes OpenMP's threads wait for each other, and passes 2 to 100 times dearer, not all
+widths alike; heat does it slowly. A hiccup is one pass. So several passes in a row must agree on a change, and their
+median says how large it is.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Sequence
+
+CHANGE = 0.22  # log; what passes must differ by from the present pace to show another; they vary by less
+CALM = 0.12  # log; a pace nearer than this to the table is the machine as it was measured
+GAIN = 0.05  # share of a smaller surprise that a price takes over from one pass
+_CERTAIN = 2  # passes that outweigh what was assumed before them
+
+
+class Pace:
+    """The log of what passes of one kind take over their prices in the table.
+
+    Args:
+        passes: in a row that prove a change.
+    """
+
+    def __init__(self, passes: int) -> None:
+        self.log = 0.0
+        #: The round in which the present pace began.
+        self.since = 0
+        self._latest = deque[tuple[int, float]](maxlen=passes)
+        #: What is assumed since the other kind changed its pace; None where passes have confirmed it.
+        self._assumed: float | None = None
+
+    @property
+    def sure(self) -> bool:
+        """Whether passes have said more than what was assumed."""
+        return self._assumed is None
+
+    def observe(self, round_: int, surprise: float) -> float:
+        """Take a pass, the log of its seconds over the table's; the log of the change of pace that it shows, or 0.
+
+        What settles an assumption is no change: it was one when it was assumed.
+        """
+        self._latest.append((round_, surprise))
+        surprises = [each for _, each in self._latest]
+        if self._assumed is not None:
+            self._settle(surprises)
+            return 0.0
+        if len(surprises) == self._latest.maxlen and agree([each - self.log for each in surprises], CHANGE):
+            return self._change(statistics.median(surprises))
+        if self.log and abs(surprise - self.log) <= CHANGE:
+            self.log += GAIN * (surprise - self.log)
+        return 0.0
+
+    def assume(self, log: float, since: int) -> None:
+        """Take `log` for the pace since the round `since`, until passes seen since then tell otherwise."""
+        seen = [each for each in self._latest if each[0] >= since]
+        self._latest.clear()
+        self.log = self._assumed = log
+        self.since = since
+        for each in seen:
+            self.observe(*each)
+
+    def shift(self, by: float) -> None:
+        """The table became dearer by the log `by`."""
+        self.log -= by
+        self._latest = deque([(round_, s - by) for round_, s in self._latest], maxlen=self._latest.maxlen)
+
+    def saw(self, since: int) -> bool:
+        """Whether a pass was seen since the round `since`."""
+        return bool(self._latest) and self._latest[-1][0] >= since
+
+    def _settle(self, surprises: Sequence[float]) -> None:
+        """The lower median of what was assumed and the passes since: a cheaper pass is believed at once, for no hiccup
+        makes a pass cheap, a dearer one when a second confirms it."""
+        self.log = _calmed(statistics.median_low([self._assumed or 0.0, *surprises]))
+        if len(surprises) >= _CERTAIN:
+            self._assumed = None
+
+    def _change(self, log: float) -> float:
+        before, self.log = self.log, _calmed(log)
+        self.since = self._latest[0][0]
+        return self.log - before
+
+
+def agree(surprises: Sequence[float], threshold: float) -> bool:
+    """Whether all are beyond the threshold, to the same side; one hiccup among cheaper passes is overlooked."""
+    *others, _dearest = sorted(surprises)
+    return min(surprises) > threshold or max(others) < -threshold
+
+
+def _calmed(log: float) -> float:
+    return 0.0 if abs(log) <= CALM else log
