@@ -19,14 +19,10 @@ from unittest.mock import patch
 
 import click
 
-from edgespec.controller import adaptive as control
-from edgespec.controller import backoff as guard
-from edgespec.controller import calibration, earnings
-from edgespec.controller import expansion as growth
-from edgespec.controller import exploration as explorer
+from edgespec.controller import adaptive, budget, calibration, earnings, expansion, exploration
 from edgespec.controller.adaptive import Adaptive, Fixed
 from edgespec.drafters import Drafter
-from edgespec.prices import drift, prices
+from edgespec.prices import pace, prices
 
 from ..report import table
 from .clairvoyant import clairvoyant
@@ -113,23 +109,21 @@ HEURISTICS: Mapping[str, Off] = {
     "probes of silent drafters": lambda: patch.object(earnings.Earnings, "due", lambda _self, _plain: False),
     "patience": _constant(earnings, _PATIENCE=(1, 1)),
     "a drafter's price relearned": lambda: patch.object(earnings.Earnings, "step", property(_priced, _ignore)),
-    "what a guess opens the way to": _constant(growth, _FURTHER=1),
-    "pruning of faint paths": _constant(growth, _FAINT=0.0),
-    "guard": lambda: patch.object(guard.Guard, "observe", _ignore),
-    "guard: probation": _constant(guard, _EVEN=guard._LOSS, _GAIN=0.0),
-    "guard: waking": lambda: patch.object(guard.Guard, "listening", False),
-    "explorer": lambda: patch.object(explorer.Explorer, "due", False),
-    "plain step every 64 rounds": _constant(control, _PLAIN_EVERY=10**9),
-    "hiccups cut in the record": _constant(control, _HICCUP=1e9),
-    "prices: drift levels": lambda: patch.object(drift.Drift, "found", lambda _self: None),
-    "prices: holding back": _constant(drift, _WINDOW=0),
-    "prices: first pass corrects others": lambda: patch.object(prices.Prices, "_confirm", lambda _self, seen: seen),
+    "what a guess opens the way to": _constant(expansion, _FURTHER=1),
+    "pruning of faint paths": _constant(expansion, _FAINT=0.0),
+    "budget of losses": lambda: patch.object(budget.Budget, "is_left", True),
+    "explorer": lambda: patch.object(exploration.Explorer, "due", False),
+    "plain step every 64 rounds": _constant(adaptive, _PLAIN_EVERY=10**9),
+    "hiccups cut in the record": _constant(adaptive, _HICCUP=1e9),
+    "prices: pace": lambda: patch.object(pace.Pace, "observe", lambda _self, _round, _surprise: 0.0),
+    "prices: pace of one width": lambda: patch.object(prices.Prices, "_own", lambda _self, _n, _cell: 0.0),
+    "prices: first pass corrects others": lambda: patch.object(prices.Prices, "_confirm", _ignore),
     "prices: plain at most a wider pass": _constant(prices, _DEAREST=1e9),
-    "prices: levels not far apart": _constant(prices, _APART=1e9),
+    "prices: slow correction": _constant(prices, _MOST=0.0),
     "prices: learning at all": lambda: patch.object(prices.Prices, "observe", _ignore),
-    "trees only where flat": _constant(control, _FLAT=1e9),
-    "tree surcharge": _constant(control, _SURCHARGE=0.0),
-    "tree reluctance": _constant(growth, _RELUCTANCE=0.0),
+    "trees only where flat": _constant(adaptive, _FLAT=1e9),
+    "tree surcharge": _constant(adaptive, _SURCHARGE=0.0),
+    "tree reluctance": _constant(expansion, _RELUCTANCE=0.0),
 }
 
 

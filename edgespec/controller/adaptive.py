@@ -18,7 +18,7 @@ from ..errors import OptionError
 from ..prices import Prices
 from ..types import Draft, Guess, Round
 from ..verify import Drawing
-from .backoff import Guard
+from .budget import Budget
 from .calibration import Calibration
 from .draft_tree import Candidates
 from .earnings import Earnings
@@ -33,7 +33,6 @@ _SURCHARGE = 0.01  # of a tree, in plain steps, until one was timed
 # grow them takes 3% to 5% of a round on a processor (measured, passes of 7 to 17 ms).
 _BUSHY, _FLAT = 8, 1.25
 _HICCUP = 3.0  # times the price of a pass, for which what it took counts at most
-_SURE = 0.9  # the confidence of one who says what mostly follows
 
 
 class Controller(Protocol):
@@ -127,7 +126,7 @@ class Adaptive:
         self._priced = [Earnings(d, self.calibration.ahead(d.name)) for d in drafters if d.step_price]
         self._tokens = 0.0
         self._steps = 0.0  # the time they took, in plain steps of that time: a machine may change its pace
-        self._guard = Guard()
+        self._budget = Budget()
         self._explorer = Explorer()
         self._exploring = False
         self._believed: Sequence[float] = ()  # prices of the round that explores
@@ -143,7 +142,7 @@ class Adaptive:
     def choose(self, drawing: Drawing, limit: int) -> Draft:
         self._growth, self._exploring = None, False
         limit = min(limit, self.prices.widest - 1)
-        if limit < 1 or self._paused(drawing) or self.prices.unsure(1) or self.prices.unseen(1) >= _PLAIN_EVERY:
+        if limit < 1 or not self._budget.is_left or self.prices.unsure(1) or self.prices.unseen(1) >= _PLAIN_EVERY:
             return Draft()
         self._growth = growth = self._market(drawing, limit)
         self._trims = drawing.verifier.trims
@@ -167,8 +166,7 @@ class Adaptive:
         if self._exploring:
             pace = round.verify_seconds / self._believed[len(round.draft)] if round.draft else None
             self._explorer.explored(steps - len(round.tokens), pace)
-        if not (self._exploring and round.draft):  # what exploring may lose is bounded by itself
-            self._guard.observe(len(round.tokens), steps)
+        self._budget.observe(len(round.tokens), steps)
         self._explorer.observe()
         if not round.draft.is_chain:
             extra = max(0.0, round.verify_seconds - self.prices.price(round.width, round.held))
@@ -183,18 +181,11 @@ class Adaptive:
 
     def _steps_of(self, round: Round) -> float:  # noqa: A002
         """What a round took, in plain steps of that time."""
-        plain = self.prices.plain(round.held)
-        if not round.draft:  # whatever it took, plain decoding would have spent the same
-            return 1 + round.draft_seconds / plain
+        price, plain = self.prices.price(round.width, round.held), self.prices.plain(round.held)
+        # Whatever a plain step took, plain decoding would have spent the same.
+        verifying = round.verify_seconds if round.draft else plain
         # One hiccup of the machine can take as long as a hundred rounds, and says nothing of drafts.
-        verifying = min(round.verify_seconds, _HICCUP * self.prices.price(round.width, round.held))
-        return (verifying + round.draft_seconds) / plain
-
-    def _paused(self, drawing: Drawing) -> bool:
-        """Whether the guard wants a plain step, told whether it still does right to."""
-        if self._guard.listening:
-            self._guard.hear(any(_sure(drafter, drawing) for drafter in self._free))
-        return self._guard.pausing
+        return min(verifying + round.draft_seconds, _HICCUP * price) / plain
 
     def _market(self, drawing: Drawing, limit: int) -> Growth:
         """An empty tree, and what it may cost to grow."""
@@ -235,9 +226,3 @@ class Adaptive:
         if steps := work():
             seconds = self._clock() - started
             earner.asked(steps, seconds, growth.gain() - before - growth.rate * seconds)
-
-
-def _sure(drafter: Drafter, drawing: Drawing) -> bool:
-    """Whether `drafter` knows what comes next, as far as it can tell."""
-    drafter.begin(drawing)
-    return any(guess.confidence > _SURE for guess in drafter.guess((), 1))

@@ -1,0 +1,49 @@
+"""The account of what speculation may lose."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgespec.controller.budget import Budget
+
+
+def run(budget: Budget, rounds: int, tokens: int, steps: float) -> tuple[int, float]:
+    """Rounds that speculated, each bringing `tokens` for `steps`, and what all of them lost; others are plain."""
+    speculated, lost = 0, 0.0
+    for _ in range(rounds):
+        if budget.is_left:
+            speculated += 1
+            lost += steps - tokens
+            budget.observe(tokens, steps)
+        else:
+            budget.observe(1, 1.0)
+    return speculated, lost
+
+
+@pytest.mark.parametrize("steps", [1.01, 1.05, 2.0, 6.0])
+def test_no_more_is_lost_than_a_share_of_the_time(steps: float) -> None:
+    speculated, lost = run(Budget(), 5000, 1, steps)
+    time = 5000 + lost
+    assert lost <= 0.02 * time + 16 + steps
+    assert speculated > 16, "it is tried again and again"
+    assert (speculated == 5000) == (steps - 1 <= 0.02)
+
+
+def test_what_gains_is_never_stopped() -> None:
+    assert run(Budget(), 1000, 3, 2.0)[0] == 1000
+
+
+def test_gains_of_long_ago_pay_for_no_losses_now() -> None:
+    budget = Budget()
+    run(budget, 1000, 3, 2.0)
+    assert run(budget, 30, 1, 2.0)[0] <= 17
+
+
+def test_gains_that_vary_are_not_stopped_by_bad_luck() -> None:
+    random = np.random.default_rng(0)
+    budget, stopped = Budget(), 0
+    for _ in range(5000):
+        stopped += not budget.is_left
+        budget.observe(int(random.choice([1, 4])), 2.0)
+    assert stopped < 50
