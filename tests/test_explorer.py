@@ -1,13 +1,11 @@
-"""Drafts bought to learn prices: when, at which prices, and what they may lose."""
+"""Drafts bought to learn prices: when, and at which prices."""
 
 from __future__ import annotations
-
-import pytest
 
 from edgespec.controller.exploration import Explorer
 
 
-def waits(explorer: Explorer, lost: float, pace: float | None, times: int) -> list[int]:
+def waits(explorer: Explorer, pace: float | None, times: int) -> list[int]:
     """Rounds until each of the next `times` explorations, all of which end alike."""
     found = []
     for _ in range(times):
@@ -15,27 +13,20 @@ def waits(explorer: Explorer, lost: float, pace: float | None, times: int) -> li
         while not explorer.due:
             explorer.observe()
             rounds += 1
-        explorer.explored(lost, pace)
+        explorer.explored(pace)
         found.append(rounds)
     return found
 
 
 def test_a_price_that_proves_right_doubles_the_wait() -> None:
-    assert waits(Explorer(), 0.0, 1.0, 4) == [16, 32, 64, 128]
+    assert waits(Explorer(), 1.0, 4) == [16, 32, 64, 128]
 
 
 def test_a_price_that_proves_wrong_or_no_draft_does_not() -> None:
     explorer = Explorer()
-    assert waits(explorer, 0.0, 1.0, 2) == [16, 32]
-    assert waits(explorer, 0.0, None, 2) == [64, 64]
-    assert waits(explorer, 0.0, 0.5, 3) == [64, 16, 16]
-
-
-def test_what_was_lost_is_earned_before_more_is_risked() -> None:
-    """At a hundredth of a plain step a round; gains are no credit."""
-    explorer = Explorer()
-    waits(explorer, -50.0, 0.5, 1)
-    assert waits(explorer, 8.0, 0.5, 3) == [16, pytest.approx(500, abs=20), pytest.approx(800, abs=20)]
+    assert waits(explorer, 1.0, 2) == [16, 32]
+    assert waits(explorer, None, 2) == [64, 64]
+    assert waits(explorer, 0.5, 3) == [64, 16, 16]
 
 
 def test_only_what_wide_passes_cost_beyond_a_plain_one_is_doubted() -> None:

@@ -165,7 +165,7 @@ class Adaptive:
         self._steps = _MEMORY * self._steps + steps
         if self._exploring:
             pace = round.verify_seconds / self._believed[len(round.draft)] if round.draft else None
-            self._explorer.explored(steps - len(round.tokens), pace)
+            self._explorer.explored(pace)
         self._budget.observe(len(round.tokens), steps)
         self._explorer.observe()
         if not round.draft.is_chain:

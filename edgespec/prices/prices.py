@@ -89,7 +89,7 @@ class Prices:
             curve[0] *= math.exp(self._plain.log) / wide
             for n, cell in self._cells.get(self._table.nearest(self._context), {}).items():
                 curve[n - 1] *= math.exp(self._own(n, cell))
-            # A few stalls in a row look like a change of pace of plain steps; while drafts pay, no plain step denies it.
+            # A few stalls in a row look like a change of pace of plain steps, and while drafts pay none denies it.
             curve[0] = min([curve[0], *(_DEAREST * seconds for seconds in curve[1:])])
             self._curve = curve
         return self._curve
@@ -150,7 +150,7 @@ class Prices:
         row = self._table.row_for(context)
         cell = self._cells.setdefault(row, {}).setdefault(n, _Cell())
         if n > 1 and n not in self._last and self._drifted_at is None and seconds > _POSSIBLE * self.plain(context):
-            self._confirm(row, n, self._surprise(n, context, seconds))
+            self._confirm(row, self._surprise(n, context, seconds))
         surprise = self._surprise(n, context, seconds)
         self._last[n] = self._rounds
         self._context, self._curve = context, None
@@ -192,7 +192,7 @@ class Prices:
         cell = self._cells.get(row, {}).get(n)
         return (row, n) in self._known or (cell is not None and cell.seen >= _TAUGHT)
 
-    def _confirm(self, row: int, n: int, surprise: float) -> None:
+    def _confirm(self, row: int, surprise: float) -> None:
         """Compare the first pass of a width with what was measured before.
 
         It may have been measured beside another program. A price that is too low corrects itself; one that is too high
