@@ -18,7 +18,6 @@ _CELL = 9  # passes of one width of which the median is taken
 _MOST = 0.1  # log; small corrections of a measured price add up to no more, for they may be a slow change of pace
 _REFIT = 16  # passes of a width between looks at what they say of longer caches
 _TAUGHT = 3  # passes that make a price worth keeping
-_SETTLED = 5  # passes after which a price that was not measured is corrected slowly
 _POSSIBLE = 0.7  # of a plain step; no wide pass takes less
 _NEWS = 0.35  # log; so much cheaper than measured one pass is by no accident
 _DEAREST = 1.25  # times the cheapest wider pass, what a plain step takes at most; more than 1, for prices vary
@@ -209,18 +208,12 @@ class Prices:
         """Move a price that was not measured to the lower median of its passes, and of what was assumed while they are
         few: a cheaper pass is believed at once, for no hiccup makes a pass cheap."""
         pace = self._pace(n).log
-        surprises = [surprise - pace for _, surprise in cell.latest]
-        if cell.seen > _SETTLED:
-            self._move(row, n, cell, GAIN * surprises[-1] if abs(surprises[-1]) <= CHANGE else 0.0)
-            if cell.seen % _REFIT == 0 or abs(statistics.median_low(surprises)) > CHANGE:
-                self._move(row, n, cell, statistics.median_low(surprises))
-                self._table.refit()
-            return
         assumed = [-cell.moved] if cell.seen < _TAUGHT else []
-        by = statistics.median_low([*assumed, *surprises])
+        by = statistics.median_low([*assumed, *(surprise - pace for _, surprise in cell.latest)])
         cell.moved += by
         self._move(row, n, cell, by)
-        self._table.refit()
+        if cell.seen <= _CELL or cell.seen % _REFIT == 0:
+            self._table.refit()
 
     def _learn(self, row: int, n: int, cell: _Cell, surprise: float) -> None:
         """A pass of a measured width on a calm machine."""
