@@ -160,8 +160,8 @@ def convert(source: Path | None, fmt: str, quant: str | None, output: Path, forc
     from edgespec.terminal.converting import run, size  # noqa: PLC0415
     from edgespec.terminal.pulling import Fetching, checkpoint  # noqa: PLC0415
 
+    quant = converters.chosen_quantization(fmt, quant)  # before anything is fetched
     source = checkpoint(source, Fetching(yes=pairing.yes))
-    quant = converters.chosen_quantization(fmt, quant)
     steps = converters.convert(source, output, fmt=fmt, quantization=quant, force=force)
     run(steps, f"converting to {quant}")
     click.echo(f"{output}: {size(output) / 1e6:.1f} MB, {quant}", err=True)

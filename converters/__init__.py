@@ -35,8 +35,10 @@ from pathlib import Path
 from typing import Any
 
 from edgespec.errors import ConversionError, OptionError
+from edgespec.extras import require
 
-#: Each is the name of a module here with `DEFAULT`, `quantizations`, `check`, `check_output` and `write`.
+#: Each is the name of a module here with `DEFAULT`, `quantizations`, `check`, `check_output` and `write`, and of the
+#: package that the module writes with.
 _FORMATS = ("gguf", "onnx")
 
 
@@ -62,7 +64,10 @@ def formats() -> tuple[str, ...]:
 
 
 def quantizations(fmt: str) -> tuple[str, ...]:
-    """The names that `convert` takes as `quantization` with this format. OptionError if that is unknown."""
+    """The names that `convert` takes as `quantization` with this format.
+
+    OptionError if that is unknown, MissingPackage without the package that writes it.
+    """
     return tuple(_writer(fmt).quantizations())
 
 
@@ -79,7 +84,7 @@ def convert(
 ) -> Iterator[Progress | Note]:
     """Convert the checkpoint folder `source` into `output`: one file for gguf, a folder for onnx.
 
-    The call itself checks options and paths and reads the checkpoint's headers: OptionError or
+    The call itself checks options and paths and reads the checkpoint's headers: OptionError, MissingPackage or
     ConversionError at once. The work is done by iterating. The output appears under its name when the
     iterator ends, and never otherwise: after an error, an interruption or `close()` nothing is left behind.
     """
@@ -95,6 +100,7 @@ def convert(
 def _writer(fmt: str) -> Any:
     if fmt not in _FORMATS:
         raise OptionError(f"unknown format {fmt!r}; known: {', '.join(_FORMATS)}")
+    require(fmt, f"converting to {fmt}")
     return import_module(f"edgespec.converters.{fmt}")
 
 

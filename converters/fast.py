@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from edgespec.converters.checkpoint import Json
-from edgespec.converters.vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Vocabulary, package
+from edgespec.converters.vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Vocabulary
+from edgespec.extras import import_package
 
 _SPACE = "\u2581"
 _MODEL = {NORMAL, UNKNOWN, CONTROL, BYTE}  # types of tokens inside the model; others are only added to it
@@ -58,7 +59,8 @@ def tokenizer_json(words: Vocabulary) -> str:
 @contextmanager
 def opened(words: Vocabulary) -> Iterator[FastTokenizer]:
     """The tokenizer that `words` make."""
-    yield FastTokenizer(package("tokenizers").Tokenizer.from_str(tokenizer_json(words)))
+    tokenizers = import_package("tokenizers", "making a tokenizer.json")
+    yield FastTokenizer(tokenizers.Tokenizer.from_str(tokenizer_json(words)))
 
 
 class FastTokenizer:

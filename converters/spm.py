@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,8 @@ from edgespec.converters.vocabulary import (
     has_step,
     special_texts,
 )
-from edgespec.errors import ConversionError, MissingPackage
+from edgespec.errors import ConversionError
+from edgespec.extras import import_package
 
 _SPACE = "\u2581"  # how SentencePiece writes a space
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
@@ -120,10 +120,7 @@ def _sentencepiece(path: Path) -> Any:
     """The model in `path`; None if that is missing or something else (Llama 3 has a file of that name)."""
     if not path.is_file():
         return None
-    try:
-        package = import_module("sentencepiece")
-    except ImportError as error:
-        raise MissingPackage("reading tokenizer.model needs sentencepiece: pip install sentencepiece") from error
+    package = import_package("sentencepiece", "reading tokenizer.model")
     try:
         model = package.SentencePieceProcessor(model_file=str(path))
     except (OSError, RuntimeError):

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
 from edgespec.converters.checkpoint import Checkpoint, Json
-from edgespec.errors import ConversionError, MissingPackage
+from edgespec.errors import ConversionError
+from edgespec.extras import import_package
 from edgespec.storage.files import is_text
 
 # Token types of GGUF (enum llama_token_type in llama.h).
@@ -270,7 +270,7 @@ class TokenizersReference:
     """A tokenizer.json as the `tokenizers` package runs it."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        tokenizers = package("tokenizers")
+        tokenizers = import_package("tokenizers", "reading tokenizer.json")
         self._path = checkpoint.folder / "tokenizer.json"
         with self._checked():
             self.tokenizer = tokenizers.Tokenizer.from_file(str(self._path))
@@ -302,11 +302,3 @@ class TokenizersReference:
                 raise
             reason = " ".join(str(error).split())
             raise ConversionError(f"{self._path} is not a sound tokenizer: {reason}; fetch it again") from error
-
-
-def package(name: str) -> Any:
-    """A package that reads tokenizers. MissingPackage without it."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise MissingPackage(f"reading this tokenizer needs {name}: pip install {name}") from error

@@ -83,10 +83,12 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
+        """Whether the likeliest token is always chosen."""
         return self.temperature == 0
 
     @property
     def penalises(self) -> bool:
+        """Whether a penalty depends on the tokens before."""
         return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
 
     def check(self, vocab: int) -> None:

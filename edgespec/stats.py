@@ -43,6 +43,7 @@ class Stats:
 
     @property
     def tokens_per_second(self) -> float:
+        """Tokens by the seconds of the rounds; 0 if there were none."""
         return self.tokens / self.seconds if self.seconds else 0.0
 
     @property
@@ -52,6 +53,7 @@ class Stats:
 
     @property
     def acceptance_rate(self) -> float:
+        """Accepted of drafted tokens, from 0 to 1; 0 if none was drafted."""
         return self.accepted / self.drafted if self.drafted else 0.0
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ HOUSE = Path(edgespec.__file__).parent
 
 #: From the ground up. Rooms of one floor do not import each other, but for the ground floor's.
 FLOORS = [
-    {"errors", "values", "types", "sampling", "baseline", "stats", "storage"},
+    {"errors", "extras", "values", "types", "sampling", "baseline", "stats", "storage"},
     {"backends", "verify"},
     {"text", "prices"},
     {"drafters"},
@@ -28,7 +29,7 @@ FLOORS = [
 ]
 #: Neighbours: the runtime imports none of them.
 NEIGHBOURS = {"__main__", "bench", "cli", "converters", "models", "terminal"}
-ENGINES = ["llama_cpp", "onnxruntime", "gguf", "tokenizers", "sentencepiece", "huggingface_hub", "torch"]
+ENGINES = ["llama_cpp", "onnxruntime", "gguf", "onnx", "tokenizers", "sentencepiece", "huggingface_hub", "torch"]
 
 
 def modules() -> dict[str, Path]:
@@ -129,6 +130,16 @@ def test_the_round_names_no_method_and_no_engine() -> None:
         assert not {"lookup", "model", "llama", "toy", "gguf"} & set(texts)
         others = tuple({"drafters.", "backends.", "verify."} - {f"{module}."})
         assert not [n for n in imports(module, MODULES[module]) if n.count(".") > 1 and n.startswith(others)]
+
+
+def test_the_drawing_of_the_floors_is_right() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text("utf-8")
+    drawn = re.findall(r"^\| (\d+) \| `(\w+)` \|", text, re.MULTILINE)
+    assert {(int(level), room) for level, room in drawn} == {
+        (level, room) for level, rooms in enumerate(FLOORS) for room in rooms
+    }
+    neighbours = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", text, re.MULTILINE)
+    assert {name for names in neighbours for name in re.findall(r"\w+", names)} == NEIGHBOURS
 
 
 @pytest.mark.parametrize("statement", ["import edgespec", "import edgespec.backends.toy", "import edgespec.prices"])

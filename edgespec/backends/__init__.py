@@ -96,15 +96,18 @@ class Interrupt:
 
     @property
     def is_set(self) -> bool:
+        """Whether work was asked to stop."""
         return self._flag.raw[0] != 0
 
     def set(self) -> None:
+        """Stop what is under way; from any thread."""
         self._flag.raw = b"\x01\x00"
         for reference in self._told:
             if (told := reference()) is not None:
                 told.stop()
 
     def clear(self) -> None:
+        """Allow work again."""
         self._flag.raw = b"\x00\x00"
 
     def tell(self, told: Stoppable) -> None:

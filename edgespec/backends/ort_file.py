@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 
 from ..errors import ModelFileError
 from ..storage.files import contents
+from .ort_proto import parse
 
 _FORMAT = "1"
 _LARGEST = 64_000_000  # bytes of a graph, whose weights lie beside it; ours are thousands
@@ -153,13 +154,11 @@ def _model(path: Path) -> Any:
     """The model at `path`; None for a file larger than ours ever are.
 
     Raises:
-        DecodeError, ValueError: it is no ONNX model.
+        DecodeError: it is no ONNX model.
     """
     if path.stat().st_size > _LARGEST:
         return None
-    import onnx  # noqa: PLC0415 - with the first ONNX model
-
-    return onnx.load_model_from_string(contents(path) or b"")
+    return parse(contents(path) or b"")
 
 
 def _metadata(model: Any) -> dict[str, str]:

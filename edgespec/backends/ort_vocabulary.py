@@ -14,7 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..errors import ClosedError, EdgespecError, MissingPackage, ModelFileError
+from ..errors import ClosedError, EdgespecError, ModelFileError
+from ..extras import import_package
 from ..sampling import stated
 from ..storage.files import contents, is_text, text
 from ..values import shown
@@ -253,12 +254,9 @@ def byte_characters() -> dict[str, int]:
 
 
 def _tokenizer(files: TokenizerFiles) -> Any:
-    try:
-        from tokenizers import Tokenizer  # noqa: PLC0415 - loaded with the first model that needs it
-    except ImportError as error:
-        raise MissingPackage("reading tokenizer.json needs tokenizers; pip install tokenizers") from error
+    tokenizers = import_package("tokenizers", "reading tokenizer.json")
     with _sound(files.folder / "tokenizer.json"):
-        tokenizer = Tokenizer.from_str(files.guarded)
+        tokenizer = tokenizers.Tokenizer.from_str(files.guarded)
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode("a")

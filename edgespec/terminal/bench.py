@@ -18,6 +18,7 @@ from ..bench.contender import Contender, ContenderFailed
 from ..bench.report.wording import headline
 from ..bench.running import Course, Terms
 from ..errors import Interrupted, OptionError
+from ..extras import require
 from ..runtime.runtime import Runtime
 from ..sampling import Sampling
 from ..text.template import Message
@@ -58,8 +59,11 @@ class Bench:
 
         Raises:
             OptionError: options that make no sense; nothing was measured then.
+            MissingPackage: the report could not be drawn; nothing was measured then.
             and as `edgespec.load`.
         """
+        # Not imported until the report is drawn: the report states how much memory this process took.
+        require("matplotlib", "the report of a benchmark")
         answered = self._answered()
         suite = suites.read(self.benching.suite).limited(self.benching.limit)
         names = _names(self.benching.compare)

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ....extras import require
 from ....terminal.show import printable
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def svg(name: str, width: int, height: int, draw: Callable[[Figure], None]) -> s
     written = io.StringIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that its font, which only measures, lacks a character
+        require("matplotlib", "drawing charts")
         from matplotlib import style  # noqa: PLC0415 - only reports need it
         from matplotlib.figure import Figure  # noqa: PLC0415
 

@@ -1,0 +1,66 @@
+"""The part of the ONNX file format that describes a model, so that models run without the `onnx` package.
+
+Names and field numbers are those of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto. The parser skips all fields
+that are not listed here, among them the nodes of the graph, which ONNX Runtime checks itself.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+_PACKAGE = "edgespec.onnx"
+_INT32, _INT64, _STRING = (
+    descriptor_pb2.FieldDescriptorProto.TYPE_INT32,
+    descriptor_pb2.FieldDescriptorProto.TYPE_INT64,
+    descriptor_pb2.FieldDescriptorProto.TYPE_STRING,
+)
+_ONE, _MANY = (
+    descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL,
+    descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED,
+)
+#: By message, its fields: name, number, whether it is repeated, and a type, or the name of a message.
+_MESSAGES = {
+    "ModelProto": [("graph", 7, _ONE, "GraphProto"), ("metadata_props", 14, _MANY, "StringStringEntryProto")],
+    "StringStringEntryProto": [("key", 1, _ONE, _STRING), ("value", 2, _ONE, _STRING)],
+    "GraphProto": [
+        ("initializer", 5, _MANY, "TensorProto"),
+        ("input", 11, _MANY, "ValueInfoProto"),
+        ("output", 12, _MANY, "ValueInfoProto"),
+    ],
+    "TensorProto": [("dims", 1, _MANY, _INT64), ("name", 8, _ONE, _STRING)],
+    "ValueInfoProto": [("name", 1, _ONE, _STRING), ("type", 2, _ONE, "TypeProto")],
+    "TypeProto": [("tensor_type", 1, _ONE, "Tensor")],
+    "Tensor": [("elem_type", 1, _ONE, _INT32), ("shape", 2, _ONE, "TensorShapeProto")],
+    "TensorShapeProto": [("dim", 1, _MANY, "Dimension")],
+    "Dimension": [("dim_value", 1, _ONE, _INT64)],
+}
+
+
+def parse(data: bytes) -> Any:
+    """The ModelProto in `data`, with the fields above.
+
+    Raises:
+        DecodeError: it is not one.
+    """
+    return _model_class().FromString(data)
+
+
+@cache
+def _model_class() -> Any:
+    """The class of ModelProto, in a pool of its own: the default one is shared by the whole process."""
+    file = descriptor_pb2.FileDescriptorProto(name="edgespec/onnx.proto", package=_PACKAGE)
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field, number, label, kind in fields:
+            described = message.field.add(name=field, number=number, label=label)
+            if isinstance(kind, str):
+                described.type = descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE
+                described.type_name = f".{_PACKAGE}.{kind}"
+            else:
+                described.type = kind
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.ModelProto"))

@@ -1,0 +1,49 @@
+"""Optional packages: which extra of edgespec installs each, and the error where one is missing.
+
+`pip install edgespec` installs what `chat` and the conversion to GGUF need. Everything else is an extra of
+pyproject.toml, is imported where it is used, and is required before the work that needs it begins.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from .errors import MissingPackage
+
+#: By package, the extra that installs it. Packages that are not listed come with edgespec itself.
+EXTRAS = {"onnx": "onnx", "matplotlib": "bench"}
+
+
+def require(package: str, purpose: str) -> None:
+    """Check that `package` is installed, without importing it.
+
+    Args:
+        purpose: what needs the package; the error message begins with it.
+
+    Raises:
+        MissingPackage: it is not installed; the message has the command that installs it.
+    """
+    if find_spec(package) is None:
+        raise _missing(package, purpose, "is not installed")
+
+
+def import_package(package: str, purpose: str) -> Any:
+    """Import `package`.
+
+    Raises:
+        MissingPackage: it is not installed, or its import fails; the message has the command that installs it.
+    """
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise _missing(package, purpose, f"cannot be imported ({error})") from error
+
+
+def _missing(package: str, purpose: str, problem: str) -> MissingPackage:
+    extra = EXTRAS.get(package)
+    name = f"'edgespec[{extra}]'" if extra else package
+    return MissingPackage(
+        f"{purpose} needs the package {package}, which {problem}; install it with `pip install {name}`"
+    )

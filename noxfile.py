@@ -1,0 +1,90 @@
+"""What CI runs, by name: `nox -l` lists the sessions, `nox -s lint types` runs two of them.
+
+All but `wheel` use the environment that nox runs in, which `pip install -e '.[dev]'` makes. `wheel` makes one of its
+own and installs the wheel there.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).parent
+PYTHON, SCRIPTS = sys.executable, Path(sysconfig.get_path("scripts"))
+#: Packages that mypy checks: the installed one, and two that lie beside it.
+TYPED = ("edgespec", "tests", "benchmarks", "examples")
+
+nox.options.sessions = ["tests", "lint", "types", "docs"]
+nox.options.default_venv_backend = "venv"
+
+
+@nox.session(venv_backend="none")
+def tests(session: nox.Session) -> None:
+    """The tests, against the editable install; arguments after -- go to pytest."""
+    session.run(here("pytest"), *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def lint(session: nox.Session) -> None:
+    """Ruff's rules and its formatting."""
+    session.run(here("ruff"), "check", ".")
+    session.run(here("ruff"), "format", "--check", ".")
+
+
+@nox.session(venv_backend="none")
+def types(session: nox.Session) -> None:
+    """mypy --strict over the package as a wheel lays it out, the tests, the benchmarks and the examples."""
+    folder = Path(session.create_tmp()).resolve()
+    with zipfile.ZipFile(build(session, folder / "dist", "--no-isolation")) as wheel:
+        wheel.extractall(fresh(folder / "typed"))
+    check_types(session, folder / "typed", here("mypy"))
+
+
+@nox.session(venv_backend="none")
+def docs(session: nox.Session) -> None:
+    """The API reference, from docstrings, into build/docs."""
+    session.run(here("pdoc"), "--docformat", "google", "-o", str(ROOT / "build" / "docs"), "edgespec")
+
+
+@nox.session
+def wheel(session: nox.Session) -> None:
+    """The tests and mypy against the wheel, installed into an environment of its own."""
+    folder = Path(session.create_tmp()).resolve()
+    session.install(f"{build(session, folder / 'dist')}[dev]")
+    check = "import edgespec, sys; sys.exit(not edgespec.__file__.startswith(sys.prefix) and edgespec.__file__)"
+    with session.chdir(folder):
+        session.run("python", "-c", check)  # or the tests would run against this folder
+    session.run("pytest", *session.posargs)
+    check_types(session, fresh(folder / "typed"), "mypy")
+
+
+def here(tool: str) -> str:
+    """The command `tool` of the environment that nox runs in, which need not be on the PATH."""
+    return str(SCRIPTS / tool)
+
+
+def build(session: nox.Session, folder: Path, *options: str) -> Path:
+    """The wheel, built into `folder`."""
+    session.run(PYTHON, "-m", "build", "--wheel", "--outdir", str(fresh(folder)), *options, str(ROOT), external=True)
+    return next(folder.glob("*.whl"))
+
+
+def check_types(session: nox.Session, folder: Path, mypy: str) -> None:
+    """Run mypy in `folder`, where it finds copies of what lies beside the package and nothing else of this one."""
+    for name in TYPED[1:]:
+        shutil.copytree(ROOT / name, folder / name)
+    with session.chdir(folder):
+        for name in TYPED:
+            session.run(mypy, "--config-file", str(ROOT / "pyproject.toml"), "-p", name)
+
+
+def fresh(folder: Path) -> Path:
+    """`folder`, empty."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder

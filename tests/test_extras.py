@@ -1,0 +1,142 @@
+"""What `pip install edgespec` does without the extras, and what it says where one is needed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from edgespec.extras import EXTRAS
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[1]
+#: Makes the packages of all extras as good as missing.
+WITHOUT = f"import sys; sys.modules.update(dict.fromkeys({sorted(EXTRAS)}))"
+
+
+def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    with TemporaryDirectory() as elsewhere:  # in a clone, Python would find the clone and not the install
+        return subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            cwd=elsewhere,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`edgespec` without the packages of the extras."""
+    return run(f"{WITHOUT}; from edgespec.cli import main; main()", *arguments)
+
+
+def refused(done: subprocess.CompletedProcess[str], extra: str) -> None:
+    assert done.returncode == 1, done.stdout + done.stderr
+    install = f"is not installed; install it with `pip install 'edgespec[{extra}]'`\n"
+    assert re.fullmatch(rf"Error: .* {re.escape(install)}", done.stderr)
+
+
+def files(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+def test_onnx_is_required_before_a_conversion(checkpoint: Path, tmp_path: Path) -> None:
+    out = ("--to", "onnx", "--out", str(tmp_path / "model"))
+    refused(command("convert", str(checkpoint), *out), "onnx")
+    refused(command("convert", "--pair", str(checkpoint), str(checkpoint), *out), "onnx")
+    assert files(tmp_path) == []
+
+
+def test_onnx_is_required_before_a_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint was fetched first, gigabytes of it."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # so that a download that is tried fails with another message
+    refused(command("convert", "org/name", "--to", "onnx", "--yes", "--out", str(tmp_path / "model")), "onnx")
+
+
+def test_matplotlib_is_required_before_a_benchmark(demo: dict[str, Path], tmp_path: Path) -> None:
+    """Not when the report is drawn, hours later."""
+    refused(command("bench", str(demo["target"]), "--limit", "1", "--out", str(tmp_path / "bench")), "bench")
+    assert files(tmp_path) == []
+
+
+def test_converting_to_gguf_needs_no_extra(checkpoint: Path, tmp_path: Path) -> None:
+    done = command("convert", str(checkpoint), "--out", str(tmp_path / "model.gguf"))
+    assert done.returncode == 0, done.stderr
+    assert files(tmp_path) == ["model.gguf"]
+
+
+def test_running_an_onnx_model_needs_no_extra(onnx_folders: Callable[[str], Path]) -> None:
+    done = command("chat", str(onnx_folders("int4")), "-p", "Hello", "--max-tokens", "4", "--json")
+    assert done.returncode == 0, done.stderr
+    assert '"event": "finished"' in done.stdout
+
+
+def test_chat_loads_no_extra(demo: dict[str, Path]) -> None:
+    code = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); from edgespec.cli import main; main()"
+    done = run(code, "chat", str(demo["target"]), "-p", "Hello", "--max-tokens", "4", "--stats")
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "llama_cpp" in loaded
+    assert not loaded & {*EXTRAS}
+
+
+def test_all_modules_but_the_onnx_writer_are_imported_without_extras() -> None:
+    packages = settings()["tool"]["setuptools"]["packages"]
+    code = f"""{WITHOUT}
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+for package in map(import_module, {packages}):
+    folder = [Path(package.__file__).parent] if hasattr(package, "__path__") else []
+    for found in iter_modules(folder, package.__name__ + "."):
+        try:
+            found.name.endswith("__main__") or import_module(found.name)
+        except ImportError:
+            print(found.name)
+"""
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["edgespec.converters.onnx", "edgespec.converters.onnx_graph"]
+
+
+def settings() -> dict[str, Any]:
+    """pyproject.toml."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        return tomllib.load(file)
+
+
+def project() -> dict[str, Any]:
+    found: dict[str, Any] = settings()["project"]
+    return found
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {re.split(r"[^\w-]", line)[0] for line in requirements}
+
+
+def test_the_extras_of_code_and_project_agree() -> None:
+    extras = project()["optional-dependencies"]
+    for package, extra in EXTRAS.items():
+        assert package in names(extras[extra])
+    everything = {each for extra in {*EXTRAS.values()} for each in names(extras[extra])}
+    assert extras["all"] == ["edgespec[onnx,bench]"]
+    assert {*EXTRAS.values()} == {"onnx", "bench"}
+    assert "edgespec[all,docs]" in extras["dev"]
+    assert not everything & names(project()["dependencies"])
+
+
+def test_the_readme_names_every_extra() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    for extra in project()["optional-dependencies"]:
+        assert f"`{extra}`" in readme or f"[{extra}]" in readme, extra
