@@ -14,7 +14,7 @@ takes NumPy and no test runner.
 """
 
 from ..backends.toy import END, Bytes, Rule, ToyModel, ToySession, blend, ngram_rule, scripted
-from .doubles import Chain, FromRule, Irregular, Saying, Whole, WrongFirst, by_book
+from .doubles import Chain, Clock, FromRule, Irregular, Saying, Whole, WrongFirst, by_book
 from .drafters import DRAFTER_LAWS, DrafterCase, check_drafter
 from .errors import LawError
 from .languages import ALL_ON, Letters, law, logits, never, place, plainly, spoken, table
@@ -28,6 +28,7 @@ __all__ = [
     "SESSION_LAWS",
     "Bytes",
     "Chain",
+    "Clock",
     "DrafterCase",
     "EngineCase",
     "FromRule",

@@ -122,11 +122,11 @@ class Whole:
         self._n = n
 
     def choose(self, drawing: Drawing, limit: int) -> Draft:
-        tree = _Tree()
+        tree, most = _Tree(), min(self._n, limit)  # near the end of the context there is no room for more
         for drafter in self.drafters:
             drafter.begin(drawing)
         waiting, turn = [-1], 0
-        while waiting and len(tree.tokens) < self._n:
+        while waiting and len(tree.tokens) < most:
             node, turn = waiting.pop(-1 if turn % 2 else 0), turn + 1
             path = tree.path(node)
             if len(path) >= limit or (path and drawing.ends(path[-1])):
@@ -134,7 +134,7 @@ class Whole:
             for drafter in self.drafters:
                 nodes = tree.add(node, drafter.name, drafter.guess(path, 2))
                 waiting += [new for new in nodes if new not in waiting]
-        return tree.draft(self._n)
+        return tree.draft(most)
 
     def observe(self, round: Round) -> None:  # noqa: A002 - the protocol's word
         """It learns nothing."""
