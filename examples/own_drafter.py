@@ -1,8 +1,6 @@
-"""A drafter of your own: what mostly followed the last two tokens, or the last one, in all that it has read.
+"""A drafter of your own: what mostly followed the last two tokens, or the last one, in all that it has read."""
 
-Run it on the demo pair by `python examples/own_drafter.py "The lazy dog, the lazy dog, the lazy"`.
-"""
-
+# Run it on the demo pair: python examples/own_drafter.py "The lazy dog, the lazy dog, the lazy"
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -36,5 +34,6 @@ class Bigrams(edgespec.Drafter):
 
 if __name__ == "__main__":
     with edgespec.load(models.demo().target, drafters=[Bigrams]) as runtime:
-        *_, finished = runtime.complete(sys.argv[1], max_tokens=100, speculation=edgespec.Speculation(("bigrams",), 3))
-        print({name: f"{right} of {guessed}" for name, (guessed, right) in finished.stats.by_drafter.items()})
+        for event in runtime.complete(sys.argv[1], max_tokens=100, speculation=edgespec.Speculation(("bigrams",), 3)):
+            if isinstance(event, edgespec.Finished):
+                print({name: f"{right} of {guessed}" for name, (guessed, right) in event.stats.by_drafter.items()})

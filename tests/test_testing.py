@@ -34,7 +34,7 @@ from edgespec.testing import (
 from edgespec.types import Distribution, Floats
 from edgespec.verify import verifier
 
-SCRIPT = DrafterCase(Lookup).script
+SCRIPT = DrafterCase(lambda _target: Lookup()).script
 
 
 def model(target: Target) -> ModelDrafter:
@@ -187,7 +187,7 @@ class Peeks(Good):
         return [guess._replace(q=even) for guess in super().guess(path, 1)]
 
 
-WRONG: list[tuple[Factory, str, str]] = [
+WRONG: list[tuple[type[Good], str, str]] = [
     (Closes, "has_the_members", "place"),
     (Named, "has_the_members", r"its name is 'a\+b'"),
     (Dear, "has_the_members", "its step_price is nan"),
@@ -206,7 +206,7 @@ WRONG: list[tuple[Factory, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("wrong", "law", "says"), WRONG, ids=[f"{w.__name__}-{law}" for w, law, _ in WRONG])  # type: ignore[attr-defined]
+@pytest.mark.parametrize(("wrong", "law", "says"), WRONG, ids=[f"{w.__name__}-{law}" for w, law, _ in WRONG])
 def test_a_wrong_drafter_breaks_a_law(wrong: Factory, law: str, says: str) -> None:
     with pytest.raises(Exception, match=says) as raised:
         DRAFTER_LAWS[law](DrafterCase(wrong))

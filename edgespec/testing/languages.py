@@ -84,7 +84,7 @@ def spoken(script: Sequence[int], vocab: int = Bytes.size, loud: float = _LOUD) 
     noise = ngram_rule(vocab, order=2, seed=7, sharpness=0.5)
 
     def rule(context: Sequence[int]) -> Floats:
-        row = noise(context).copy()
+        row: Floats = noise(context).copy()
         row[script[len(context) % len(script)]] += loud
         return row
 
