@@ -125,7 +125,7 @@ class Engine:
     def _generate(self, request: Request) -> Iterator[Event]:
         context = list(request.prompt)
         text = TextStream(request.stop)
-        tally = Tally(len(context), common_prefix(self._target.tokens, context[:-1]))
+        tally = Tally(len(context), self._cached(context))
         reason = None
         try:
             started = time.perf_counter()
@@ -136,15 +136,18 @@ class Engine:
                 if self._interrupt.is_set:
                     raise Interrupted
                 event, reason = self._round(request, context, text, tally)
-                if reason is not None:
-                    # A text may end inside an accepted draft. The next prompt must find what plain decoding leaves.
-                    self._target.rollback(min(len(self._target.tokens), len(context) - 1))
                 yield event
         except Interrupted:
             reason = "cancelled"
         if reason == "cancelled" and (spans := text.flush()):
             yield _text((), Round(Draft(), (), (), 0.0), spans)
         yield Finished(reason, tally.stats())
+
+    def _cached(self, context: Sequence[int]) -> int:
+        """How many tokens of `context` need not be computed again."""
+        held = self._target.tokens
+        same = common_prefix(held, context[:-1])
+        return same if same == len(held) or self._target.reach is None else 0
 
     def _prefill(self, context: Sequence[int], cached: int) -> None:
         self._target.rollback(cached)
@@ -159,6 +162,7 @@ class Engine:
         acceptance, seconds = self._verify(draft, drawing)
         said = (*(draft.tokens[node] for node in acceptance.path), acceptance.token)
         tokens, spans, reason = self._cut(said, request, text, tally.tokens)
+        self._keep(draft, acceptance.path[: len(tokens) - 1], held)
         context.extend(tokens)
         round_ = Round(draft, acceptance.path, tokens, seconds, drafting, held)
         if reason is None and len(context) > self._target.context:
@@ -171,23 +175,26 @@ class Engine:
         return _text(tokens, round_, spans), reason
 
     def _limit(self, request: Request, context: Sequence[int], tally: Tally) -> int:
-        """The longest draft that is any use: the context must hold it, and one token more always comes."""
+        """The longest draft that is any use: the context must hold it, one token more always comes, and the cache must
+        be able to go back over it."""
         room = self._target.context - len(context)
         wanted = request.max_tokens - tally.tokens - 1 if request.max_tokens is not None else room
-        return max(0, min(room, wanted))
+        reach = room if self._target.reach is None else self._target.reach
+        return max(0, min(room, wanted, reach))
 
     def _verify(self, draft: Draft, drawing: Drawing) -> tuple[Acceptance, float]:
-        """Verify and bring the cache in line: what was accepted stays, and nothing else."""
-        held = len(self._target.tokens)
+        """What the target accepts of `draft`, and the seconds that its pass took."""
         started = time.perf_counter()
         tree = None if draft.is_chain else (-1, *(parent + 1 for parent in draft.parents))
         rows = self._target.decode((drawing.context[-1], *draft.tokens), tree)
         seconds = time.perf_counter() - started
         require_numbers(rows, "target")
-        acceptance = self._verifier.accept(draft, rows, drawing.sampling, drawing.context)
-        if len(acceptance.path) < len(draft):
-            self._target.rollback(held, (0, *(node + 1 for node in acceptance.path)))
-        return acceptance, seconds
+        return self._verifier.accept(draft, rows, drawing.sampling, drawing.context), seconds
+
+    def _keep(self, draft: Draft, path: Sequence[int], held: int) -> None:
+        """Bring the cache in line, by one rollback at the most: what became text stays, as after plain decoding."""
+        if len(path) < len(draft):
+            self._target.rollback(held, (0, *(node + 1 for node in path)))
 
     def _cut(
         self, said: Sequence[int], request: Request, text: TextStream, before: int

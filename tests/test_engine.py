@@ -312,6 +312,51 @@ def test_a_prompt_that_does_not_fit_is_refused_before_any_work() -> None:
     assert len(list(engine(target).generate(Request([1] * 7, max_tokens=5)))) > 1
 
 
+@pytest.mark.parametrize("k", CONTROLLERS)
+@pytest.mark.parametrize("reach", [1, 3])
+def test_a_session_goes_back_once_a_round_and_not_far(reach: int, k: str, clock: Clock) -> None:
+    """As recurrent states do: no draft is longer, and texts that end inside a draft need no second rollback."""
+
+    class Recurrent(Priced):
+        def __init__(self) -> None:
+            super().__init__(TARGET, VOCAB, clock, STAIRS)
+            self.reach, self.can_tree, self.leaves = reach, False, 0
+
+    target = Recurrent()
+    drafter = FromRule(blend(TARGET, OTHER, 0.2))
+    controller = Fixed([drafter], 8) if k == "whole" else CONTROLLERS[k.replace(", trees", "")]([drafter], clock)
+    speaker = engine(target, controller)
+    right = plainly(TARGET, PROMPT, Sampling(), 60)
+    for n in (60, 21, 22, 23):
+        said, _ = run(speaker.generate(Request(PROMPT, max_tokens=n)), target, PROMPT)
+        assert said == right[:n]
+    assert all(len(r.draft) <= reach for r in drafter.rounds)
+    longer = [*PROMPT, *right[:23], 5]
+    started, *_ = speaker.generate(Request(longer, max_tokens=9))
+    assert isinstance(started, Started)
+    assert started.cached == len(longer) - 2, "a prompt that goes on from what is held"
+    started, *_ = speaker.generate(Request([*PROMPT, 1], max_tokens=9))
+    assert isinstance(started, Started)
+    assert started.cached == 0, "all others begin anew"
+
+
+@pytest.mark.parametrize("n", range(1, 12))
+def test_a_round_takes_one_rollback_also_where_the_text_ends(n: int) -> None:
+    target, rollbacks = ToySession(TARGET, VOCAB), list[int]()
+    rollback = target.rollback
+
+    def counted(length: int, keep: Sequence[int] = ()) -> None:
+        rollbacks.append(length)
+        rollback(length, keep)
+
+    speaker = engine(target, Careless(lambda context: Draft.chain(right[len(context) - len(PROMPT) :][:4], "test")))
+    right = plainly(TARGET, PROMPT, Sampling(), 20)
+    target.rollback = counted  # type: ignore[method-assign]
+    said, _ = run(speaker.generate(Request(PROMPT, max_tokens=n)), target, PROMPT)
+    assert said == right[:n]
+    assert len(rollbacks) <= 2, "that before the prompt, and one"
+
+
 def test_requests_that_make_no_sense_are_refused() -> None:
     with pytest.raises(OptionError, match="prompt is empty"):
         Request([])

@@ -306,6 +306,40 @@ class Keeps(ToySession):
         super()._prepare(tokens)
 
 
+class Recurrent(ToySession):
+    """It goes back over three tokens."""
+
+    def __init__(self, rule: Rule, vocab: int, context: int = 4096) -> None:
+        super().__init__(rule, vocab, context, reach=3)
+
+
+class Further(Recurrent):
+    """It pretends to go back further."""
+
+    def _require_reach(self, length: int) -> None:
+        pass
+
+
+class Shorter(Recurrent):
+    """It says four."""
+
+    def __init__(self, rule: Rule, vocab: int, context: int = 4096) -> None:
+        super().__init__(rule, vocab, context)
+        self.reach = 4
+
+    def _require_reach(self, length: int) -> None:
+        self._back = min(self._back, 3)
+        super()._require_reach(length)
+
+
+class Twice(Recurrent):
+    """It goes back again and again."""
+
+    def rollback(self, length: int, keep: Sequence[int] = ()) -> None:
+        super().rollback(length, keep)
+        self._back = 3
+
+
 BROKEN: list[tuple[Callable[..., ToySession], str]] = [
     (Leaves, "a_rollback_leaves_no_trace"),
     (Leaves, "a_rollback_keeps_what_was_accepted"),
@@ -320,6 +354,10 @@ BROKEN: list[tuple[Callable[..., ToySession], str]] = [
     (Roomy, "a_tree_may_fill_the_context"),
     (Wide, "passes_of_any_width_agree"),
     (Wide, "a_tree_may_begin_the_text"),
+    (Further, "it_goes_back_as_far_as_it_says"),
+    (Shorter, "it_goes_back_as_far_as_it_says"),
+    (Twice, "it_goes_back_as_far_as_it_says"),
+    (Leaves, "it_goes_back_as_far_as_it_says"),
     (Keeps, "a_tree_that_nobody_settles_is_forgotten"),
     (Keeps, "a_chain_after_a_tree_is_a_chain"),
 ]
@@ -364,6 +402,10 @@ def test_a_chain_only_engine_is_asked_for_no_trees() -> None:
         leaves = 0
 
     check_model(Model(Chains))
+
+
+def test_an_engine_of_recurrent_models_is_held_to_its_reach() -> None:
+    check_model(Model(Recurrent))
 
 
 def test_it_takes_no_test_runner() -> None:

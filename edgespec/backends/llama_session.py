@@ -44,10 +44,10 @@ class Opened:
 class LlamaSession(SequenceCache):
     """One sequence of a GGUF model."""
 
-    def __init__(self, opened: Opened, interrupt: Interrupt, *, vocab: int, identity: str, can_rollback: bool) -> None:
+    def __init__(self, opened: Opened, interrupt: Interrupt, *, vocab: int, identity: str, recurs: bool) -> None:
         super().__init__(vocab, opened.length)
         self.identity = identity
-        self.can_rollback = can_rollback
+        self.reach = 0 if recurs else None
         self.leaves = opened.leaves
         self.can_tree = opened.leaves > 1
         self.widest = opened.exact or opened.chunk
@@ -82,8 +82,6 @@ class LlamaSession(SequenceCache):
         self._cache.keep(branches, path, len(self._held))
 
     def _cut(self, length: int) -> None:
-        if length and not self.can_rollback:
-            raise RollbackError("this model's recurrent state cannot go back; only plain decoding from scratch can")
         if not self._cache.cut(length):
             raise RollbackError(f"llama.cpp could not go back from {len(self._held)} to {length} tokens")
 

@@ -24,8 +24,6 @@ class OrtSession(SequenceCache):
         hidden: layers whose output decodes keep, from 0.
     """
 
-    can_rollback = True
-
     def __init__(
         self, graph: Graph, interrupt: Interrupt, context: int, *, identity: str, exact: int, hidden: Sequence[int] = ()
     ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from ..errors import ClosedError, ContextOverflow, EngineError, Interrupted
+from ..errors import ClosedError, ContextOverflow, EngineError, Interrupted, RollbackError
 from ..types import Floats
 from .tree_layout import Branches, is_chain, kept_length
 
@@ -20,6 +20,7 @@ class SequenceCache(ABC):
         context: tokens of text that it may hold.
     """
 
+    reach: int | None = None
     can_tree: bool
     leaves: int
     widest: int
@@ -29,6 +30,7 @@ class SequenceCache(ABC):
         self.context = context
         self._held: list[int] = []
         self._last = 0  # where the last decode began
+        self._back = 0  # tokens that a rollback may take back now, if `reach` is a number
         self._pending: tuple[Branches, Sequence[int]] | None = None  # a tree that no rollback has settled
         self._closed = False
 
@@ -43,15 +45,15 @@ class SequenceCache(ABC):
             while left := tokens[len(self._held) - start :]:
                 self._append(left[: self._chunk()], logits=False)
         except (EngineError, Interrupted):
-            self.rollback(start)
+            self.rollback(start if self.reach is None else 0)
             raise
-        self._last = len(self._held)
+        self._last, self._back = len(self._held), 0
 
     def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
         if len(tokens) > self.widest:
             raise EngineError(f"one decode takes at most {self.widest} tokens, not {len(tokens)}; prefill the rest")
         self._prepare(tokens)
-        self._last = len(self._held)
+        self._last, self._back = len(self._held), min(self.reach or 0, len(tokens) - 1)
         if tree is None or (is_chain(tree) and len(tree) == len(tokens)):
             self._append(tokens, logits=True)
         else:
@@ -67,8 +69,10 @@ class SequenceCache(ABC):
             return
         length = kept_length(len(self._held), self._last, length, keep)
         if length < len(self._held):
+            self._require_reach(length)
             self._cut(length)
             del self._held[length:]
+            self._back = 0
 
     def close(self) -> None:
         if not self._closed:
@@ -143,6 +147,13 @@ class SequenceCache(ABC):
             raise EngineError(f"could not decode {list(tokens[:8])}: tokens are from 0 to {self.vocab - 1}")
         if self._pending is not None:
             self.rollback(len(self._held))
+
+    def _require_reach(self, length: int) -> None:
+        if self.reach is not None and length and len(self._held) - length > self._back:
+            raise RollbackError(
+                f"cannot go back from {len(self._held)} to {length} tokens: this model keeps a recurrent state, which goes "
+                f"back {self._back} tokens now; begin anew from none"
+            )
 
     def _require_open(self) -> None:
         if self._closed:

@@ -86,16 +86,29 @@ def scripted(vocab: int, script: Sequence[int]) -> Rule:
 
 
 class ToySession(SequenceCache):
-    """A session over a rule. `passes` records the width of every decode."""
+    """A session over a rule. `passes` records the width of every decode.
 
-    can_rollback = True
+    Args:
+        reach: how far it goes back, as a recurrent state does; then it takes no trees.
+    """
+
     can_tree = True
     leaves = 512
     widest = 512
     identity = "toy"
 
-    def __init__(self, rule: Rule, vocab: int, context: int = 4096, interrupt: Interrupt | None = None) -> None:
+    def __init__(
+        self,
+        rule: Rule,
+        vocab: int,
+        context: int = 4096,
+        interrupt: Interrupt | None = None,
+        *,
+        reach: int | None = None,
+    ) -> None:
         super().__init__(vocab, context)
+        if reach is not None:
+            self.reach, self.can_tree, self.leaves = reach, False, 0
         self.passes: list[int] = []
         self._rule = rule
         self._interrupt = interrupt

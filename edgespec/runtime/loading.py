@@ -206,7 +206,7 @@ def _drafter(session: Session, target: Model, draft: Model, step: float) -> Draf
 def _opened(model: Model, context: int) -> Session:
     """A session that can go back, for rejected tokens must leave the cache."""
     session = model.session(context)
-    if not session.can_rollback:
+    if session.reach is not None:
         session.close()
         raise ModelError(
             f"{model.description} keeps a recurrent state that cannot go back, so no draft can be taken back; "

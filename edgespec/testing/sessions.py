@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -151,6 +152,37 @@ def a_prefill_may_be_long(case: EngineCase) -> None:
             require_held(session, text)
     for row in rows[1:]:
         case.agree(row, rows[0], "after prefills of other lengths")
+
+
+def it_goes_back_as_far_as_it_says(case: EngineCase) -> None:
+    """`reach` tokens of the last pass, once; what it refuses changes nothing, and all can always be forgotten."""
+    text, words = case.text(), case.text(12)
+    with case.session() as session:
+        reach = len(words) - 1 if session.reach is None else min(session.reach, len(words) - 1)
+        for back in range(1, reach + 1):
+            kept = [*text, *words[: len(words) - back]]
+            session.rollback(0)
+            session.prefill(text)
+            session.decode(words)
+            session.rollback(len(text), range(len(words) - back))
+            require_held(session, kept)
+            if session.reach is not None:
+                what = "a second rollback before the next pass"
+                require_refused(RollbackError, what, lambda: session.rollback(len(session.tokens) - 1))
+                require_held(session, kept)
+            case.agree(session.decode([7, 8]), case.fresh([*kept, 7, 8])[-2:], f"{back} tokens back")
+        if session.reach is None:
+            return
+        session.rollback(0)
+        session.prefill(text)
+        what = "a rollback into the prompt"
+        require_refused(RollbackError, what, lambda: session.rollback(len(text) - 1))
+        for width, length in ((len(words), len(words) - reach - 1), (min(2, reach), 0)):
+            session.decode(words[:width])
+            held = list(session.tokens)
+            at = len(held) - width + length
+            require_refused(RollbackError, f"a rollback from {len(held)} to {at}", lambda at=at: session.rollback(at))  # type: ignore[misc]
+            require_held(session, held)
 
 
 def a_rollback_leaves_no_trace(case: EngineCase) -> None:
@@ -344,22 +376,42 @@ def a_chain_after_a_tree_is_a_chain(case: EngineCase) -> None:
         case.holds(session, [*text, 10, 11])
 
 
+def _anywhere(holds: Callable[[EngineCase], None]) -> Callable[[EngineCase], None]:
+    """A law for sessions that can go back anywhere; the others are not held to it."""
+
+    @functools.wraps(holds)
+    def where_it_applies(case: EngineCase) -> None:
+        with case.session(8) as session:
+            anywhere = session.reach is None
+        if anywhere:
+            holds(case)
+
+    return where_it_applies
+
+
+_ALWAYS = (
+    passes_of_any_width_agree,
+    a_prefill_may_be_long,
+    what_does_not_fit_is_refused,
+    it_goes_back_as_far_as_it_says,
+)
+
 #: By name; each raises LawError.
 SESSION_LAWS: Mapping[str, Callable[[EngineCase], None]] = {
-    each.__name__: each
-    for each in (
-        passes_of_any_width_agree,
-        a_prefill_may_be_long,
-        a_rollback_leaves_no_trace,
-        a_rollback_keeps_what_was_accepted,
-        what_cannot_be_kept_is_refused,
-        what_does_not_fit_is_refused,
-        rounds_leave_no_trace,
-        rounds_at_the_end_of_the_context,
-        a_tree_may_fill_the_context,
-        a_tree_may_begin_the_text,
-        only_paths_of_a_tree_are_kept,
-        a_tree_that_nobody_settles_is_forgotten,
-        a_chain_after_a_tree_is_a_chain,
-    )
+    **{each.__name__: each for each in _ALWAYS},
+    **{
+        each.__name__: _anywhere(each)
+        for each in (
+            a_rollback_leaves_no_trace,
+            a_rollback_keeps_what_was_accepted,
+            what_cannot_be_kept_is_refused,
+            rounds_leave_no_trace,
+            rounds_at_the_end_of_the_context,
+            a_tree_may_fill_the_context,
+            a_tree_may_begin_the_text,
+            only_paths_of_a_tree_are_kept,
+            a_tree_that_nobody_settles_is_forgotten,
+            a_chain_after_a_tree_is_a_chain,
+        )
+    },
 }
