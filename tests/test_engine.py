@@ -349,12 +349,16 @@ def test_a_round_takes_one_rollback_also_where_the_text_ends(n: int) -> None:
         rollbacks.append(length)
         rollback(length, keep)
 
-    speaker = engine(target, Careless(lambda context: Draft.chain(right[len(context) - len(PROMPT) :][:4], "test")))
+    def with_a_wrong_end(context: Sequence[int]) -> Draft:
+        here = right[len(context) - len(PROMPT) :]
+        return Draft.chain([*here[:4], (here[4] + 1) % VOCAB], "test")
+
     right = plainly(TARGET, PROMPT, Sampling(), 20)
     target.rollback = counted  # type: ignore[method-assign]
-    said, _ = run(speaker.generate(Request(PROMPT, max_tokens=n)), target, PROMPT)
+    events = engine(target, Careless(with_a_wrong_end)).generate(Request(PROMPT, max_tokens=n))
+    said, finished = run(events, target, PROMPT)
     assert said == right[:n]
-    assert len(rollbacks) <= 2, "that before the prompt, and one"
+    assert len(rollbacks) == 1 + finished.stats.rounds, "one before the prompt"
 
 
 def test_requests_that_make_no_sense_are_refused() -> None:

@@ -151,8 +151,8 @@ class SequenceCache(ABC):
     def _require_reach(self, length: int) -> None:
         if self.reach is not None and length and len(self._held) - length > self._back:
             raise RollbackError(
-                f"cannot go back from {len(self._held)} to {length} tokens: this model keeps a recurrent state, which goes "
-                f"back {self._back} tokens now; begin anew from none"
+                f"cannot go back from {len(self._held)} to {length} tokens: this model keeps a recurrent state, which "
+                f"goes back {self._back} tokens now; begin anew from none"
             )
 
     def _require_open(self) -> None:
