@@ -13,7 +13,7 @@ Importing this loads no engine; one is loaded with the first model.
 from pathlib import Path as _Path
 
 from .backends import Device, Interrupt
-from .drafters import Drafter, Target
+from .drafters import Drafter, Follower, Target
 from .engine import Event, Finished, Started, Text
 from .errors import (
     BusyError,
@@ -38,7 +38,7 @@ from .runtime.pair import DRAFTERS, Speculation
 from .runtime.runtime import Runtime
 from .sampling import Sampling
 from .stats import Stats
-from .types import Guess, Round
+from .types import Evaluated, Guess, Round, Top
 from .verify import VERIFIERS, Drawing
 
 _HERE = _Path(__file__).parent
@@ -60,8 +60,10 @@ __all__ = [
     "Drawing",
     "EdgespecError",
     "EngineError",
+    "Evaluated",
     "Event",
     "Finished",
+    "Follower",
     "Guess",
     "HubError",
     "Interrupt",
@@ -80,6 +82,7 @@ __all__ = [
     "Target",
     "TemplateError",
     "Text",
+    "Top",
     "VocabularyMismatch",
     "assemble",
     "load",

@@ -18,12 +18,13 @@ from typing import NamedTuple
 
 from .backends import Interrupt, Pieces, Session, common_prefix, require_numbers
 from .controller.adaptive import Controller
+from .drafters import Follower, top_of
 from .errors import ContextOverflow, Interrupted, OptionError
 from .prices import Prices
-from .sampling import Sampling
+from .sampling import Sampling, likeliest
 from .stats import Stats, Tally
 from .text.stream import Span, TextStream
-from .types import Acceptance, Draft, Round
+from .types import Acceptance, Draft, Evaluated, Round, Top
 from .values import instance, texts, whole
 from .verify import Drawing, Verifier
 
@@ -103,6 +104,9 @@ class Engine:
         self._verifier = verifier
         self._interrupt = interrupt
         self._prices = prices
+        wanted = [(each, top_of(each)) for each in controller.drafters]
+        self._followers = [each for each, top in wanted if top is not None and isinstance(each, Follower)]
+        self._top = max((top or 0 for _, top in wanted), default=0)
 
     def generate(self, request: Request) -> Iterator[Event]:
         """Follow the prompt.
@@ -152,17 +156,26 @@ class Engine:
     def _prefill(self, context: Sequence[int], cached: int) -> None:
         self._target.rollback(cached)
         if len(context) - 1 > cached:
-            self._target.prefill(context[cached:-1])
+            prompt = tuple(context[cached:-1])
+            self._target.prefill(prompt)
+            self._tell(Evaluated(cached, prompt, tuple(range(-1, len(prompt) - 1)), tuple(range(len(prompt)))))
+
+    def _tell(self, what: Evaluated) -> None:
+        for follower in self._followers:
+            follower.evaluated(what)
 
     def _round(self, request: Request, context: list[int], text: TextStream, tally: Tally) -> tuple[Text, str | None]:
         started = time.perf_counter()
         drawing = Drawing(self._verifier, request.sampling, context, self._vocabulary.ends)
         draft = self._controller.choose(drawing, self._limit(request, context, tally))
         drafting, held = self._speculating(started), len(self._target.tokens)
-        acceptance, seconds = self._verify(draft, drawing)
+        acceptance, top, seconds = self._verify(draft, drawing)
         said = (*(draft.tokens[node] for node in acceptance.path), acceptance.token)
         tokens, spans, reason = self._cut(said, request, text, tally.tokens)
-        self._keep(draft, acceptance.path[: len(tokens) - 1], held)
+        kept = (0, *(node + 1 for node in acceptance.path[: len(tokens) - 1]))
+        if len(kept) <= len(draft):  # one rollback at the most: what became text stays, as after plain decoding
+            self._target.rollback(held, kept)
+        evaluated = Evaluated(held, (context[-1], *draft.tokens), _parents(draft), kept, top)
         context.extend(tokens)
         round_ = Round(draft, acceptance.path, tokens, seconds, drafting, held)
         if reason is None and len(context) > self._target.context:
@@ -170,7 +183,7 @@ class Engine:
         if reason is not None and not text.stopped:
             spans += text.flush()
         plain_price = self._prices.plain(held) if self._prices is not None else None
-        observing = self._observe(round_)
+        observing = self._observe(round_, evaluated)
         tally.add(round_, time.perf_counter() - started, drafting + observing, plain_price)
         return _text(tokens, round_, spans), reason
 
@@ -182,19 +195,15 @@ class Engine:
         reach = room if self._target.reach is None else self._target.reach
         return max(0, min(room, wanted, reach))
 
-    def _verify(self, draft: Draft, drawing: Drawing) -> tuple[Acceptance, float]:
-        """What the target accepts of `draft`, and the seconds that its pass took."""
+    def _verify(self, draft: Draft, drawing: Drawing) -> tuple[Acceptance, Top | None, float]:
+        """What the target accepts of `draft`, what it holds likeliest where, and the seconds that its pass took."""
         started = time.perf_counter()
-        tree = None if draft.is_chain else (-1, *(parent + 1 for parent in draft.parents))
+        tree = None if draft.is_chain else _parents(draft)
         rows = self._target.decode((drawing.context[-1], *draft.tokens), tree)
         seconds = time.perf_counter() - started
         require_numbers(rows, "target")
-        return self._verifier.accept(draft, rows, drawing.sampling, drawing.context), seconds
-
-    def _keep(self, draft: Draft, path: Sequence[int], held: int) -> None:
-        """Bring the cache in line, by one rollback at the most: what became text stays, as after plain decoding."""
-        if len(path) < len(draft):
-            self._target.rollback(held, (0, *(node + 1 for node in path)))
+        acceptance = self._verifier.accept(draft, rows, drawing.sampling, drawing.context)
+        return acceptance, likeliest(rows, self._top) if self._top else None, seconds
 
     def _cut(
         self, said: Sequence[int], request: Request, text: TextStream, before: int
@@ -211,11 +220,12 @@ class Engine:
                 return tuple(said[:i]), spans, "length"
         return tuple(said), spans, None
 
-    def _observe(self, round: Round) -> float:  # noqa: A002
+    def _observe(self, round: Round, evaluated: Evaluated) -> float:  # noqa: A002
         """Learn from a round; the seconds that plain decoding would not have spent on it."""
         if self._prices is not None and round.draft.is_chain:
             self._prices.observe(round.width, round.held, round.verify_seconds)
         started = time.perf_counter()
+        self._tell(evaluated)
         self._controller.observe(round)
         for drafter in self._controller.drafters:
             drafter.observe(round)
@@ -224,6 +234,11 @@ class Engine:
     def _speculating(self, started: float) -> float:
         """Seconds since `started` if there is a drafter to ask; without one they are plain decoding's own."""
         return time.perf_counter() - started if self._controller.drafters else 0.0
+
+
+def _parents(draft: Draft) -> tuple[int, ...]:
+    """Those of a pass: its first token is the text's last, and the draft's nodes are below it."""
+    return (-1, *(parent + 1 for parent in draft.parents))
 
 
 def _text(tokens: tuple[int, ...], round: Round, spans: Sequence[Span]) -> Text:  # noqa: A002

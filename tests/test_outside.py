@@ -21,6 +21,7 @@ from edgespec import (
     DrafterError,
     Drawing,
     EdgespecError,
+    Evaluated,
     Finished,
     Guess,
     OptionError,
@@ -265,6 +266,71 @@ def test_paths_are_the_controllers_own() -> None:
     with opened(mine, names=("mine",)) as runtime:
         answer(runtime)
     assert all(isinstance(path, tuple) for path in paths)
+
+
+class Recycling(Drafter):
+    """What the target held likeliest after a token when it last stood anywhere, in rejected drafts too."""
+
+    name = "recycling"
+    top: int | None = 4
+
+    def __init__(self, _target: Target) -> None:
+        self.after: dict[int, list[Guess]] = {}
+        self.told: list[Evaluated] = []
+
+    def begin(self, drawing: Drawing) -> None:
+        self.last, self.ends = drawing.context[-1], drawing.ends
+
+    def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
+        last = path[-1] if path else self.last
+        return [] if self.ends(last) else self.after.get(last, [])[:most]
+
+    def evaluated(self, what: Evaluated) -> None:
+        self.told.append(what)
+        if what.top is not None:
+            for token, tokens, probs in zip(what.tokens, what.top.tokens.tolist(), what.top.probs, strict=True):
+                self.after[token] = [Guess(other, float(p)) for other, p in zip(tokens, probs, strict=True)]
+
+
+def test_a_follower_of_an_app_is_told_of_prompts_and_rounds() -> None:
+    made: list[Recycling] = []
+
+    def make(target: Target) -> Recycling:
+        made.append(Recycling(target))
+        return made[-1]
+
+    check_drafter(make)
+    assert any(what.top is None for each in made for what in each.told)
+    assert any(what.top is not None for each in made for what in each.told)
+    made.clear()
+    with opened(make, names=("recycling",)) as runtime:
+        assert answer(runtime).notices == ()
+        assert answer(runtime).stats.by_drafter["recycling"][1] > 5
+    assert made[0].told[0] == Evaluated(0, (97, 98), (-1, 0), (0, 1), None)
+    with opened(Mine(), names=("mine",)) as runtime:
+        assert answer(runtime).notices == (), "who is no follower is not told"
+
+
+@pytest.mark.parametrize("top", [-1, 65, "many", 1.5])
+def test_a_follower_wants_a_number_of_tokens(top: Any) -> None:
+    class Wants(Recycling):
+        pass
+
+    Wants.top = top
+    with opened(Wants, names=("recycling",)) as runtime:
+        answer(runtime)
+        (notice,) = runtime.notices
+        assert f"its top is {top!r}" in notice
+
+
+def test_a_follower_that_fails_drafts_no_more() -> None:
+    class Fails(Recycling):
+        def evaluated(self, what: Evaluated) -> None:
+            fails()
+
+    with opened(Fails, names=("recycling",)) as runtime:
+        (notice,) = answer(runtime).notices
+        assert "it broke on two lines" in notice
 
 
 # --- of installed packages

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ..backends import Vocabulary
-from ..types import Guess, Round
+from ..types import Evaluated, Guess, Round
 from ..verify import Drawing
 
 
@@ -61,6 +61,25 @@ class Drafter(Protocol):
     def close(self) -> None:
         """Free what it holds. Closing twice does no harm."""
         return
+
+
+@runtime_checkable
+class Follower(Protocol):
+    """What a drafter has, too, that learns from all that the target evaluates, also in rounds it had no part in."""
+
+    @property
+    def top(self) -> int | None:
+        """How many of the target's likeliest tokens it wants to know after each token; None to be told of nothing."""
+        ...
+
+    def evaluated(self, what: Evaluated) -> None:
+        """Learn from a prompt, or from the pass of a round, before `observe` is called for that."""
+        ...
+
+
+def top_of(drafter: Drafter) -> int | None:
+    """`Follower.top`; None of a drafter that is no follower."""
+    return drafter.top if isinstance(drafter, Follower) else None
 
 
 @dataclass(frozen=True, slots=True)

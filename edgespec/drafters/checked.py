@@ -11,11 +11,12 @@ from operator import index
 from typing import Any
 
 from ..errors import DrafterError
-from ..types import Distribution, Guess, Round
+from ..types import Distribution, Evaluated, Guess, Round
 from ..values import shown
 from ..verify import Drawing
-from . import Drafter
+from . import Drafter, Follower, top_of
 
+_MOST = 64  # likeliest tokens that may be asked for
 _TOTAL = 1e-6  # by which probabilities may miss a sum of 1
 
 
@@ -43,6 +44,13 @@ class Checked:
             raise DrafterError(f"its step_price is {shown(price)}; it must be seconds, 0 or more")
         return seconds
 
+    @property
+    def top(self) -> int | None:
+        top = top_of(self._drafter)
+        if top is None or (type(top) is int and 0 <= top <= _MOST):
+            return top
+        raise DrafterError(f"its top is {shown(top)}; it must be a number of tokens from 0 to {_MOST}, or None")
+
     def begin(self, drawing: Drawing) -> None:
         self._drafter.begin(drawing)
 
@@ -53,6 +61,10 @@ class Checked:
         if len({guess.token for guess in guesses}) < len(guesses):
             raise DrafterError(f"it guessed a token twice at one place: {[guess.token for guess in guesses]}")
         return guesses
+
+    def evaluated(self, what: Evaluated) -> None:
+        if isinstance(self._drafter, Follower):
+            self._drafter.evaluated(what)
 
     def observe(self, round: Round) -> None:  # noqa: A002 - the field's word
         self._drafter.observe(round)

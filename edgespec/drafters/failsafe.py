@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ..errors import EdgespecError, Interrupted
-from ..types import Guess, Round
+from ..types import Evaluated, Guess, Round
 from ..verify import Drawing
-from . import Drafter
+from . import Drafter, Follower, top_of
 
 R = TypeVar("R")
 
@@ -26,6 +26,10 @@ class Failsafe:
     def step_price(self) -> float:
         return self._guarded(0.0, lambda: self._drafter.step_price)
 
+    @property
+    def top(self) -> int | None:
+        return self._guarded(None, lambda: top_of(self._drafter))
+
     def begin(self, drawing: Drawing) -> None:
         self._guarded(None, lambda: self._drafter.begin(drawing))
 
@@ -40,6 +44,9 @@ class Failsafe:
         except Exception as error:  # noqa: BLE001 - an engine or a drafter of somebody else's may raise anything
             self._fail(error)
             return ()
+
+    def evaluated(self, what: Evaluated) -> None:
+        self._guarded(None, lambda: self._drafter.evaluated(what) if isinstance(self._drafter, Follower) else None)
 
     def observe(self, round: Round) -> None:  # noqa: A002 - the field's word
         self._guarded(None, lambda: self._drafter.observe(round))

@@ -16,7 +16,7 @@ from ..drafters.checked import Checked
 from ..engine import Engine, Finished, Request, Text
 from ..errors import DrafterError
 from ..sampling import Sampling
-from ..types import Guess, Round
+from ..types import Evaluated, Guess, Round
 from ..verify import VERIFIERS, Drawing, verifier
 from .doubles import Chain, Irregular, Whole, WrongFirst
 from .errors import LawError, require
@@ -96,6 +96,13 @@ class _Watched:
         )
         self._case.guesses += len(guesses)
         return guesses
+
+    @property
+    def top(self) -> int | None:
+        return self._checked.top
+
+    def evaluated(self, what: Evaluated) -> None:
+        self._checked.evaluated(what)
 
     def observe(self, round: Round) -> None:  # noqa: A002 - the protocol's word
         self._checked.observe(round)
