@@ -96,7 +96,7 @@ def _made(factory: Any, target: Target, whose: str) -> Drafter:
         drafter: Drafter = factory(target)
     except Interrupted:
         raise
-    except Exception as error:  # code of somebody else's may raise anything
+    except (Exception, SystemExit) as error:  # code of somebody else's may raise anything
         raise DrafterError(f"{whose} cannot be made: {_told(error)}; repair it, or leave it out") from error
     return drafter
 
