@@ -115,7 +115,7 @@ class ToySession(SequenceCache):
         self._rows: Floats = np.zeros((0, vocab), np.float32)
 
     def _free(self) -> None:
-        """Nothing is held."""
+        self._held.clear()
 
     def _chunk(self) -> int:
         return self.context
