@@ -50,7 +50,7 @@ class Drafter(Protocol):
 
         Empty where there is nothing to go on, and after a token that ends the text (`Drawing.ends`). Mostly a path is
         the last one and a token more, perhaps of another drafter. Tokens are of the target's vocabulary and differ from
-        each other.
+        each other. One has a `q` only if it comes from `Drawing.draw`: the distribution of the output rests on that.
         """
         ...
 
