@@ -13,12 +13,14 @@ Importing this loads no engine; one is loaded with the first model.
 from pathlib import Path as _Path
 
 from .backends import Device, Interrupt
+from .drafters import Drafter, Follower, Target
 from .engine import Event, Finished, Started, Text
 from .errors import (
     BusyError,
     ClosedError,
     ContextOverflow,
     ConversionError,
+    DrafterError,
     EdgespecError,
     EngineError,
     HubError,
@@ -36,7 +38,8 @@ from .runtime.pair import DRAFTERS, Speculation
 from .runtime.runtime import Runtime
 from .sampling import Sampling
 from .stats import Stats
-from .verify import VERIFIERS
+from .types import Evaluated, Guess, Round, Top
+from .verify import VERIFIERS, Drawing
 
 _HERE = _Path(__file__).parent
 if not (_HERE / "cli.py").exists() and (_HERE.parent / "cli.py").exists():
@@ -52,10 +55,16 @@ __all__ = [
     "ContextOverflow",
     "ConversionError",
     "Device",
+    "Drafter",
+    "DrafterError",
+    "Drawing",
     "EdgespecError",
     "EngineError",
+    "Evaluated",
     "Event",
     "Finished",
+    "Follower",
+    "Guess",
     "HubError",
     "Interrupt",
     "Interrupted",
@@ -64,13 +73,16 @@ __all__ = [
     "ModelFileError",
     "OptionError",
     "RollbackError",
+    "Round",
     "Runtime",
     "Sampling",
     "Speculation",
     "Started",
     "Stats",
+    "Target",
     "TemplateError",
     "Text",
+    "Top",
     "VocabularyMismatch",
     "assemble",
     "load",

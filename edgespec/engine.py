@@ -18,12 +18,13 @@ from typing import NamedTuple
 
 from .backends import Interrupt, Pieces, Session, common_prefix, require_numbers
 from .controller.adaptive import Controller
+from .drafters import Follower, top_of
 from .errors import ContextOverflow, Interrupted, OptionError
 from .prices import Prices
-from .sampling import Sampling
+from .sampling import Sampling, likeliest
 from .stats import Stats, Tally
 from .text.stream import Span, TextStream
-from .types import Acceptance, Draft, Round
+from .types import Acceptance, Draft, Evaluated, Round, Top
 from .values import instance, texts, whole
 from .verify import Drawing, Verifier
 
@@ -103,6 +104,9 @@ class Engine:
         self._verifier = verifier
         self._interrupt = interrupt
         self._prices = prices
+        wanted = [(each, top_of(each)) for each in controller.drafters]
+        self._followers = [each for each, top in wanted if top is not None and isinstance(each, Follower)]
+        self._top = max((top or 0 for _, top in wanted), default=0)
 
     def generate(self, request: Request) -> Iterator[Event]:
         """Follow the prompt.
@@ -125,7 +129,7 @@ class Engine:
     def _generate(self, request: Request) -> Iterator[Event]:
         context = list(request.prompt)
         text = TextStream(request.stop)
-        tally = Tally(len(context), common_prefix(self._target.tokens, context[:-1]))
+        tally = Tally(len(context), self._cached(context))
         reason = None
         try:
             started = time.perf_counter()
@@ -136,9 +140,6 @@ class Engine:
                 if self._interrupt.is_set:
                     raise Interrupted
                 event, reason = self._round(request, context, text, tally)
-                if reason is not None:
-                    # A text may end inside an accepted draft. The next prompt must find what plain decoding leaves.
-                    self._target.rollback(min(len(self._target.tokens), len(context) - 1))
                 yield event
         except Interrupted:
             reason = "cancelled"
@@ -146,19 +147,35 @@ class Engine:
             yield _text((), Round(Draft(), (), (), 0.0), spans)
         yield Finished(reason, tally.stats())
 
+    def _cached(self, context: Sequence[int]) -> int:
+        """How many tokens of `context` need not be computed again."""
+        held = self._target.tokens
+        same = common_prefix(held, context[:-1])
+        return same if same == len(held) or self._target.reach is None else 0
+
     def _prefill(self, context: Sequence[int], cached: int) -> None:
         self._target.rollback(cached)
         if len(context) - 1 > cached:
-            self._target.prefill(context[cached:-1])
+            prompt = tuple(context[cached:-1])
+            self._target.prefill(prompt)
+            self._tell(Evaluated(cached, prompt, tuple(range(-1, len(prompt) - 1)), tuple(range(len(prompt)))))
+
+    def _tell(self, what: Evaluated) -> None:
+        for follower in self._followers:
+            follower.evaluated(what)
 
     def _round(self, request: Request, context: list[int], text: TextStream, tally: Tally) -> tuple[Text, str | None]:
         started = time.perf_counter()
         drawing = Drawing(self._verifier, request.sampling, context, self._vocabulary.ends)
         draft = self._controller.choose(drawing, self._limit(request, context, tally))
         drafting, held = self._speculating(started), len(self._target.tokens)
-        acceptance, seconds = self._verify(draft, drawing)
+        acceptance, top, seconds = self._verify(draft, drawing)
         said = (*(draft.tokens[node] for node in acceptance.path), acceptance.token)
         tokens, spans, reason = self._cut(said, request, text, tally.tokens)
+        kept = (0, *(node + 1 for node in acceptance.path[: len(tokens) - 1]))
+        if len(kept) <= len(draft):  # one rollback at the most: what became text stays, as after plain decoding
+            self._target.rollback(held, kept)
+        evaluated = Evaluated(held, (context[-1], *draft.tokens), _parents(draft), kept, top)
         context.extend(tokens)
         round_ = Round(draft, acceptance.path, tokens, seconds, drafting, held)
         if reason is None and len(context) > self._target.context:
@@ -167,28 +184,27 @@ class Engine:
             spans += text.flush()
         prices = self._prices
         price, plain_price = (prices.price(round_.width, held), prices.plain(held)) if prices else (None, None)
-        observing = self._observe(round_)
+        observing = self._observe(round_, evaluated)
         tally.add(round_, time.perf_counter() - started, drafting + observing, price, plain_price)
         return _text(tokens, round_, spans), reason
 
     def _limit(self, request: Request, context: Sequence[int], tally: Tally) -> int:
-        """The longest draft that is any use: the context must hold it, and one token more always comes."""
+        """The longest draft that is any use: the context must hold it, one token more always comes, and the cache must
+        be able to go back over it."""
         room = self._target.context - len(context)
         wanted = request.max_tokens - tally.tokens - 1 if request.max_tokens is not None else room
-        return max(0, min(room, wanted))
+        reach = room if self._target.reach is None else self._target.reach
+        return max(0, min(room, wanted, reach))
 
-    def _verify(self, draft: Draft, drawing: Drawing) -> tuple[Acceptance, float]:
-        """Verify and bring the cache in line: what was accepted stays, and nothing else."""
-        held = len(self._target.tokens)
+    def _verify(self, draft: Draft, drawing: Drawing) -> tuple[Acceptance, Top | None, float]:
+        """What the target accepts of `draft`, what it holds likeliest where, and the seconds that its pass took."""
         started = time.perf_counter()
-        tree = None if draft.is_chain else (-1, *(parent + 1 for parent in draft.parents))
+        tree = None if draft.is_chain else _parents(draft)
         rows = self._target.decode((drawing.context[-1], *draft.tokens), tree)
         seconds = time.perf_counter() - started
         require_numbers(rows, "target")
         acceptance = self._verifier.accept(draft, rows, drawing.sampling, drawing.context)
-        if len(acceptance.path) < len(draft):
-            self._target.rollback(held, (0, *(node + 1 for node in acceptance.path)))
-        return acceptance, seconds
+        return acceptance, likeliest(rows, self._top) if self._top else None, seconds
 
     def _cut(
         self, said: Sequence[int], request: Request, text: TextStream, before: int
@@ -205,11 +221,12 @@ class Engine:
                 return tuple(said[:i]), spans, "length"
         return tuple(said), spans, None
 
-    def _observe(self, round: Round) -> float:  # noqa: A002
+    def _observe(self, round: Round, evaluated: Evaluated) -> float:  # noqa: A002
         """Learn from a round; the seconds that plain decoding would not have spent on it."""
         if self._prices is not None and round.draft.is_chain:
             self._prices.observe(round.width, round.held, round.verify_seconds)
         started = time.perf_counter()
+        self._tell(evaluated)
         self._controller.observe(round)
         for drafter in self._controller.drafters:
             drafter.observe(round)
@@ -218,6 +235,11 @@ class Engine:
     def _speculating(self, started: float) -> float:
         """Seconds since `started` if there is a drafter to ask; without one they are plain decoding's own."""
         return time.perf_counter() - started if self._controller.drafters else 0.0
+
+
+def _parents(draft: Draft) -> tuple[int, ...]:
+    """Those of a pass: its first token is the text's last, and the draft's nodes are below it."""
+    return (-1, *(parent + 1 for parent in draft.parents))
 
 
 def _text(tokens: tuple[int, ...], round: Round, spans: Sequence[Span]) -> Text:  # noqa: A002

@@ -11,6 +11,7 @@
     ├── RollbackError           a cache that cannot go back
     ├── EngineError             the engine below reported a failure
     ├── MissingPackage          an optional package is not installed
+    ├── DrafterError            a drafter from outside that cannot be loaded, or does what no drafter may
     ├── OptionError             an option that makes no sense
     ├── BusyError               a second use while the first goes on
     ├── ClosedError             use after close
@@ -79,6 +80,10 @@ class EngineError(EdgespecError):
 
 class MissingPackage(EdgespecError):
     """An optional package is not installed."""
+
+
+class DrafterError(EdgespecError):
+    """A drafter of an app or of an installed package that cannot be made, or guesses what no drafter may guess."""
 
 
 class OptionError(EdgespecError):

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import OptionError
-from .types import Distribution, Doubles, Floats, Ints
+from .types import Distribution, Doubles, Floats, Ints, Top
 from .values import MOST, real, shown, whole
 
 # What a number is drawn for. Draws for different purposes at one place must be independent.
@@ -308,6 +308,18 @@ def _top_k(row: Floats, k: int) -> tuple[Ints, Floats]:
         near = _near_top(row, k)
         tokens = near[np.argpartition(row[near], -k)[-k:]]
     return tokens, row[tokens]
+
+
+def likeliest(rows: Floats, most: int) -> Top:
+    """The `most` likeliest tokens of each row of logits, or all where there are fewer."""
+    most = min(most, rows.shape[1])
+    tokens, probs = np.empty((len(rows), most), np.int64), np.empty((len(rows), most))
+    for n, row in enumerate(rows):
+        found, values = _top_k(row, most)
+        order = np.argsort(-values, kind="stable")
+        tokens[n] = found[order]
+        probs[n] = np.exp(values[order] - values[order[0]]) / np.exp(row - values[order[0]]).sum()
+    return Top(tokens, probs)
 
 
 def _near_top(row: Floats, k: int) -> Ints:

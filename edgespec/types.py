@@ -39,6 +39,31 @@ class Distribution(NamedTuple):
         return float(self.probs[self.tokens == token].sum())
 
 
+class Top(NamedTuple):
+    """The likeliest tokens after each of n evaluated ones, by the model's own logits, the likeliest first.
+
+    `tokens` int64 [n, m]; `probs` float64 [n, m], of all tokens.
+    """
+
+    tokens: Ints
+    probs: Doubles
+
+
+class Evaluated(NamedTuple):
+    """Tokens that the target evaluated, in one pass or as a prompt.
+
+    `start` is the length of the text before them. `parents` are as in a draft, -1 for that text; `kept` are the nodes,
+    from a root down, that became part of the text. What was told before of places from `start` on is out of date.
+    `top` is what may follow each token, None for a prompt, which has no logits, or where nobody asks for it.
+    """
+
+    start: int
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...]
+    kept: tuple[int, ...]
+    top: Top | None = None
+
+
 class Guess(NamedTuple):
     """A drafter's guess of one token.
 

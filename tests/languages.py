@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 
+from edgespec import testing
 from edgespec.backends.toy import Rule
-from edgespec.sampling import Sampling, distribution, round_seed
+from edgespec.sampling import Sampling, round_seed
 from edgespec.types import Acceptance, Distribution, Draft, Guess
 from edgespec.verify import Verifier
 
@@ -52,13 +52,7 @@ def committed(draft: Draft, got: Acceptance) -> tuple[int, ...]:
 
 def law(target: Rule, sampling: Sampling, n: int) -> dict[tuple[int, ...], float]:
     """The probability of every text of `n` tokens."""
-    probs: dict[tuple[int, ...], float] = {}
-    for text in product(range(3), repeat=n):
-        probs[text] = 1.0
-        for at in range(n):
-            above = (0, *text[:at])
-            probs[text] *= distribution(target(above), sampling, sampling.recent(above)).of(text[at])
-    return probs
+    return testing.law(target, 3, (0,), sampling, n)
 
 
 def drawn_chain(rule: Verifier, context: Sequence[int], sampling: Sampling, n: int, drafter: Rule = DRAFT) -> Draft:

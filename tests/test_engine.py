@@ -10,6 +10,7 @@ import pytest
 
 from edgespec.backends import Interrupt, Vocabulary
 from edgespec.backends.toy import END, Bytes, Rule, ToySession, blend, ngram_rule, scripted
+from edgespec.backends.tree_layout import is_chain
 from edgespec.controller.adaptive import Adaptive, Controller, Fixed
 from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
@@ -18,7 +19,7 @@ from edgespec.engine import Engine, Event, Finished, Request, Started, Text
 from edgespec.errors import ContextOverflow, EngineError, OptionError
 from edgespec.prices import Prices
 from edgespec.sampling import Sampling
-from edgespec.types import Draft, Floats, Round
+from edgespec.types import Draft, Evaluated, Floats, Round
 from edgespec.verify import Drawing, verifier
 
 from .helpers import ALL_ON, Clock, FromRule, Priced, Whole, WrongFirst, plainly
@@ -312,6 +313,55 @@ def test_a_prompt_that_does_not_fit_is_refused_before_any_work() -> None:
     assert len(list(engine(target).generate(Request([1] * 7, max_tokens=5)))) > 1
 
 
+@pytest.mark.parametrize("k", CONTROLLERS)
+@pytest.mark.parametrize("reach", [1, 3])
+def test_a_session_goes_back_once_a_round_and_not_far(reach: int, k: str, clock: Clock) -> None:
+    """As recurrent states do: no draft is longer, and texts that end inside a draft need no second rollback."""
+
+    class Recurrent(Priced):
+        def __init__(self) -> None:
+            super().__init__(TARGET, VOCAB, clock, STAIRS)
+            self.reach, self.can_tree, self.leaves = reach, False, 0
+
+    target = Recurrent()
+    drafter = FromRule(blend(TARGET, OTHER, 0.2))
+    controller = Fixed([drafter], 8) if k == "whole" else CONTROLLERS[k.replace(", trees", "")]([drafter], clock)
+    speaker = engine(target, controller)
+    right = plainly(TARGET, PROMPT, Sampling(), 60)
+    for n in (60, 21, 22, 23):
+        said, _ = run(speaker.generate(Request(PROMPT, max_tokens=n)), target, PROMPT)
+        assert said == right[:n]
+    assert all(len(r.draft) <= reach for r in drafter.rounds)
+    longer = [*PROMPT, *right[:23], 5]
+    started, *_ = speaker.generate(Request(longer, max_tokens=9))
+    assert isinstance(started, Started)
+    assert started.cached == len(longer) - 2, "a prompt that goes on from what is held"
+    started, *_ = speaker.generate(Request([*PROMPT, 1], max_tokens=9))
+    assert isinstance(started, Started)
+    assert started.cached == 0, "all others begin anew"
+
+
+@pytest.mark.parametrize("n", range(1, 12))
+def test_a_round_takes_one_rollback_also_where_the_text_ends(n: int) -> None:
+    target, rollbacks = ToySession(TARGET, VOCAB), list[int]()
+    rollback = target.rollback
+
+    def counted(length: int, keep: Sequence[int] = ()) -> None:
+        rollbacks.append(length)
+        rollback(length, keep)
+
+    def with_a_wrong_end(context: Sequence[int]) -> Draft:
+        here = right[len(context) - len(PROMPT) :]
+        return Draft.chain([*here[:4], (here[4] + 1) % VOCAB], "test")
+
+    right = plainly(TARGET, PROMPT, Sampling(), 20)
+    target.rollback = counted  # type: ignore[method-assign]
+    events = engine(target, Careless(with_a_wrong_end)).generate(Request(PROMPT, max_tokens=n))
+    said, finished = run(events, target, PROMPT)
+    assert said == right[:n]
+    assert len(rollbacks) == 1 + finished.stats.rounds, "one before the prompt"
+
+
 def test_requests_that_make_no_sense_are_refused() -> None:
     with pytest.raises(OptionError, match="prompt is empty"):
         Request([])
@@ -388,6 +438,54 @@ def test_every_drafter_is_told_of_every_round() -> None:
     events = engine(ToySession(TARGET, VOCAB), Fixed(drafters, 2)).generate(Request(PROMPT, max_tokens=9))
     rounds = [event.round for event in events if isinstance(event, Text)]
     assert drafters[0].rounds == rounds == drafters[1].rounds
+
+
+class Following(FromRule):
+    """A follower that puts together what it is told."""
+
+    def __init__(self, rule: Rule, top: int | None) -> None:
+        super().__init__(rule, "following")
+        self.top = top
+        self.told: list[Evaluated] = []
+        self.text: list[int] = []
+
+    def evaluated(self, what: Evaluated) -> None:
+        self.told.append(what)
+        self.text[what.start :] = [what.tokens[node] for node in what.kept]
+
+
+@pytest.mark.parametrize("k", ["0 drafted", "8", "whole"])
+@pytest.mark.parametrize("top", [0, 3, VOCAB + 5])
+def test_a_follower_is_told_of_all_that_is_evaluated(top: int, k: str, clock: Clock) -> None:
+    """Prompts and rounds alike: the text is what was kept, and the likeliest tokens are right at every node."""
+    target, follower = ToySession(TARGET, VOCAB), Following(blend(TARGET, OTHER, 0.3), top)
+    controller = Whole([follower], 0) if k == "0 drafted" else CONTROLLERS[k]([follower], clock)
+    speaker = engine(target, controller)
+    for prompt in (PROMPT, [*PROMPT, 9, 9, 9], [7], [*PROMPT, 3, 4]):
+        before = len(follower.told)
+        for event in speaker.generate(Request(prompt, Sampling(temperature=0.8, seed=4), max_tokens=30)):
+            if isinstance(event, Text):
+                assert follower.text == list(target.tokens)
+        texts: dict[int, list[int]] = {}
+        for what in follower.told[before:]:
+            told, text = what.top, follower.text[: what.start]
+            assert (told is None) == (top == 0 or what.start + len(what.tokens) < len(prompt))
+            for node, parent in enumerate(what.parents):
+                texts[node] = [*(texts[parent] if parent >= 0 else text), what.tokens[node]]
+                if told is not None:
+                    row = TARGET(texts[node]).astype(np.float64)
+                    best = np.argsort(-row)[:top]
+                    assert told.tokens[node].tolist() == best.tolist()
+                    np.testing.assert_allclose(told.probs[node], (np.exp(row) / np.exp(row).sum())[best], rtol=1e-4)
+    trees = [what for what in follower.told if not is_chain(what.parents)]
+    assert bool(trees) == (k == "whole")
+
+
+def test_who_follows_nothing_is_told_of_nothing() -> None:
+    follower = Following(TARGET, None)
+    list(engine(ToySession(TARGET, VOCAB), Fixed([follower], 3)).generate(Request(PROMPT, max_tokens=9)))
+    assert follower.told == []
+    assert follower.rounds
 
 
 def test_prices_are_corrected_by_the_rounds(clock: Clock) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from edgespec.backends.toy import Rule
 from edgespec.sampling import Sampling, uniform
+from edgespec.testing import Outcomes
 from edgespec.types import Doubles, Draft, Ints
 from edgespec.verify import VERIFIERS, Verifier, verifier
 
@@ -35,7 +36,6 @@ from .languages import (
     settled_chain,
 )
 from .many import Many
-from .outcomes import Outcomes
 
 JUDGING = ("rejection", "block")  # by p and q; match is plain picking, tested as such
 SHAPES = [drawn_chain, settled_chain, fixed_chain, drawn_tree, mixed_tree, fixed_tree]
@@ -53,9 +53,7 @@ def generate(rule: str, propose: Propose, sampling: Sampling, n: int, k: int, ta
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
 @pytest.mark.parametrize("propose", SHAPES)
 @pytest.mark.parametrize("rule", JUDGING)
-def test_a_round_keeps_the_law_of_the_text(
-    rule: str, propose: Propose, sampling: Sampling, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_round_keeps_the_law_of_the_text(rule: str, propose: Propose, sampling: Sampling) -> None:
     """Exactly. What the round does not say, the target says after it: so its length must not tell of its tokens."""
     judge = verifier(rule)
     longest = 4 if propose in {drawn_chain, settled_chain, fixed_chain} else 3
@@ -66,7 +64,8 @@ def test_a_round_keeps_the_law_of_the_text(
 
     texts: Counter[tuple[int, ...]] = Counter()
     wanted = law(TARGET, sampling, longest)
-    rounds = Outcomes(monkeypatch).of(said)
+    with Outcomes() as outcomes:
+        rounds = outcomes.of(said)
     for start, probability in rounds.items():
         after = {text: p for text, p in wanted.items() if text[: len(start)] == start}
         assert after, f"the target never says {start}"
@@ -158,7 +157,7 @@ def test_noise_of_the_place_alone_would_bias(
     assert not right()
 
 
-def accepted(rule: str, target: Rule, draft: Rule, k: int, outcomes: Outcomes) -> float:
+def accepted(rule: str, target: Rule, draft: Rule, k: int) -> float:
     """The mean number of drafted tokens that one round accepts, exactly."""
     judge, sampling = verifier(rule), SAMPLINGS["plain"]
 
@@ -166,7 +165,8 @@ def accepted(rule: str, target: Rule, draft: Rule, k: int, outcomes: Outcomes) -
         chain = drawn_chain(judge, [0], sampling, k, draft)
         return len(accept(judge, target, chain, [0], sampling).path)
 
-    return sum(n * probability for n, probability in outcomes.of(length).items())
+    with Outcomes() as outcomes:
+        return sum(n * probability for n, probability in outcomes.of(length).items())
 
 
 def agreed(target: Rule, draft: Rule, k: int, context: tuple[int, ...] = (0,)) -> float:
@@ -192,14 +192,13 @@ def languages(seed: int) -> tuple[Rule, Rule]:
     return says(p), says(q)
 
 
-def test_block_accepts_most_and_match_least(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_accepts_most_and_match_least() -> None:
     """Exactly, for pairs more or less alike."""
-    outcomes = Outcomes(monkeypatch)
     means = []
     for seed in range(30):
         target, draft = languages(seed)
         match = agreed(target, draft, 3)
-        rejection, block = (accepted(rule, target, draft, 3, outcomes) for rule in JUDGING)
+        rejection, block = (accepted(rule, target, draft, 3) for rule in JUDGING)
         assert match <= rejection <= block + 1e-9, seed
         means.append((match, rejection, block))
     match, rejection, block = np.mean(means, axis=0)
@@ -207,25 +206,23 @@ def test_block_accepts_most_and_match_least(monkeypatch: pytest.MonkeyPatch) -> 
     assert block > 1.01 * rejection
 
 
-def test_as_much_is_accepted_as_the_papers_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_much_is_accepted_as_the_papers_say() -> None:
     """Sun et al. 2024, section 1: (1/3, 2/3) drafted by (2/3, 1/3), two tokens: 10/9 by rejection and 11/9 by block."""
     target, draft = table({}, (1 / 3, 2 / 3)), table({}, (2 / 3, 1 / 3))
-    outcomes = Outcomes(monkeypatch)
-    assert accepted("rejection", target, draft, 2, outcomes) == pytest.approx(10 / 9, abs=1e-6)
-    assert accepted("block", target, draft, 2, outcomes) == pytest.approx(11 / 9, abs=1e-6)
+    assert accepted("rejection", target, draft, 2) == pytest.approx(10 / 9, abs=1e-6)
+    assert accepted("block", target, draft, 2) == pytest.approx(11 / 9, abs=1e-6)
 
 
 @pytest.mark.parametrize("rule", VERIFIERS)
-def test_many_rounds_accept_what_is_expected(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rounds_accept_what_is_expected(rule: str) -> None:
     _, lengths = Many(TARGET, DRAFT, SAMPLINGS["plain"], n=1, k=3).generate(rule, range(200_000))
-    wanted = agreed(TARGET, DRAFT, 3) if rule == "match" else accepted(rule, TARGET, DRAFT, 3, Outcomes(monkeypatch))
+    wanted = agreed(TARGET, DRAFT, 3) if rule == "match" else accepted(rule, TARGET, DRAFT, 3)
     assert lengths.mean() == pytest.approx(wanted, abs=4 * lengths.std() / 200_000**0.5)
 
 
 @pytest.mark.parametrize("propose", SHAPES)
-def test_block_accepts_more_than_rejection_wherever_it_can(propose: Propose, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_accepts_more_than_rejection_wherever_it_can(propose: Propose) -> None:
     """In trees and by filtered distributions too. A look-up leaves nothing to make up for: no token has q below p."""
-    outcomes = Outcomes(monkeypatch)
     for sampling in SAMPLINGS.values():
         means = []
         for rule in map(verifier, JUDGING):
@@ -233,7 +230,8 @@ def test_block_accepts_more_than_rejection_wherever_it_can(propose: Propose, mon
             def length(rule: Verifier = rule, sampling: Sampling = sampling) -> int:
                 return len(accept(rule, TARGET, propose(rule, [0], sampling, 3), [0], sampling).path)
 
-            means.append(sum(n * p for n, p in outcomes.of(length).items()))
+            with Outcomes() as outcomes:
+                means.append(sum(n * p for n, p in outcomes.of(length).items()))
         assert means[1] >= means[0] - 1e-9
         if sampling is SAMPLINGS["plain"]:
             assert (means[1] > 1.005 * means[0]) == (propose not in {fixed_chain, fixed_tree})

@@ -14,8 +14,9 @@ from edgespec.backends import Model, Session, open_model
 from edgespec.backends.llama import LlamaModel
 from edgespec.backends.llama_library import bindings
 from edgespec.errors import ClosedError, EngineError, Interrupted
+from edgespec.testing import EngineCase
+from edgespec.testing.sessions import dice, paths
 
-from .branching import dice, paths, same, words
 from .requantize import requantize
 
 #: By how much a logit may differ where the cells of a text are in another order: attention sums in half precision,
@@ -72,7 +73,8 @@ def sharp(demo: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> It
 def test_a_branch_is_bit_equal_to_itself_alone(demo_target: Model, shape: str, before: int) -> None:
     """In passes of one width, multiples of four, and with cells in the order of the text: then nothing may differ."""
     parents, rng = SHAPES[shape], dice(before)
-    text, tokens = words(rng, before), words(rng, len(parents))
+    case = EngineCase(demo_target)
+    text, tokens = case.words(rng, before), case.words(rng, len(parents))
     session, alone = demo_target.session(512), demo_target.session(512)
     session.prefill(text)
     alone.prefill(text)
@@ -126,7 +128,7 @@ def test_a_tree_costs_no_copy_of_the_text(demo: dict[str, Path]) -> None:
 
 
 def test_trees_that_cannot_be(sharp: Model) -> None:
-    session, text = sharp.session(256), words(dice(1), 20)
+    session, text = sharp.session(256), EngineCase(sharp).words(dice(1), 20)
     session.prefill(text)
     leaves = session.leaves
     for n, tree in [
@@ -139,12 +141,12 @@ def test_trees_that_cannot_be(sharp: Model) -> None:
     ]:
         with pytest.raises(EngineError):
             session.decode([5] * n, tree)
-        same(session, sharp, text, ROUNDING)
+        EngineCase(sharp, ROUNDING).holds(session, text)
     assert len(session.decode([5] * (leaves + 1), [-1, *[0] * leaves])) == leaves + 1
     session.rollback(20)
     with pytest.raises(EngineError, match="could not decode"):
         session.decode([5, 10**6, 7], (-1, 0, 0))
-    same(session, sharp, text, ROUNDING)
+    EngineCase(sharp, ROUNDING).holds(session, text)
     session.close()
     with pytest.raises(ClosedError):
         session.decode([5, 6, 7], (-1, 0, 0))
@@ -153,7 +155,7 @@ def test_trees_that_cannot_be(sharp: Model) -> None:
 @pytest.mark.parametrize("polls", [1, 5, 20])
 def test_a_tree_is_cancelled_in_the_middle(sharp: Model, polls: int) -> None:
     """llama.cpp itself removes only some of the tree's cells then."""
-    session, text = sharp.session(256), words(dice(1), 20)
+    session, text = sharp.session(256), EngineCase(sharp).words(dice(1), 20)
     session.prefill(text)
     session.decode([7, 8, 9], (-1, 0, 0))
     session.rollback(20)
@@ -168,10 +170,10 @@ def test_a_tree_is_cancelled_in_the_middle(sharp: Model, polls: int) -> None:
     with pytest.raises(Interrupted):
         session.decode([7, 8, 9, 10, 11], (-1, 0, 0, 1, 1))
     left[0] = 10**9
-    same(session, sharp, text, ROUNDING)
+    EngineCase(sharp, ROUNDING).holds(session, text)
     session.decode([7, 8, 9, 10], (-1, 0, 0, 1))
     session.rollback(20, [0, 1, 3])
-    same(session, sharp, [*text, 7, 8, 10], ROUNDING)
+    EngineCase(sharp, ROUNDING).holds(session, [*text, 7, 8, 10])
     session.close()
 
 

@@ -811,7 +811,7 @@ def test_a_cancelled_answer_that_said_nothing_is_not_kept(own_cache: Path) -> No
 
 def test_unknown_names_list_the_known() -> None:
     with pytest.raises(OptionError, match="no drafter 'medusa'; there are lookup, model"):
-        Speculation(drafters=("lookup", "medusa"))
+        assemble(Recorded(), speculation=Speculation(drafters=("lookup", "medusa")))
     with pytest.raises(OptionError, match="no verifier 'hope'; there are match, rejection, block"):
         Speculation(verifier="hope")
     with pytest.raises(OptionError, match="k is -1"):

@@ -20,6 +20,7 @@ from edgespec.sampling import (
     draw,
     gumbel,
     happens,
+    likeliest,
     pick,
     picks,
     round_seed,
@@ -345,3 +346,15 @@ def test_models_that_share_the_noise_agree_often() -> None:
     p, q = logits(*PROBS), logits(0.3, 0.4, 0.1, 0.15, 0.05)
     agreed = sum(pick(p, s, n) == pick(q, s, n) for s in [Sampling(temperature=1)] for n in range(4000))
     assert 0.74 < agreed / 4000 < 0.85
+
+
+@pytest.mark.parametrize("vocab", [5, 300, 40_000])
+@pytest.mark.parametrize("most", [1, 4, 8])
+def test_the_likeliest_tokens_of_rows(vocab: int, most: int) -> None:
+    rows = np.random.default_rng(vocab).normal(size=(3, vocab)).astype(np.float32) * 3
+    rows[1, : vocab // 2] = -np.inf
+    top = likeliest(rows, most)
+    assert top.tokens.shape == top.probs.shape == (3, min(most, vocab))
+    for row, tokens, probs in zip(rows.astype(np.float64), top.tokens, top.probs, strict=True):
+        assert row[tokens].tolist() == sorted(row.tolist(), reverse=True)[:most]
+        np.testing.assert_allclose(probs, np.exp(row[tokens]) / np.exp(row).sum(), rtol=1e-4)

@@ -169,7 +169,9 @@ class Session(Protocol):
     vocab: int
     #: How many tokens the cache can hold.
     context: int
-    can_rollback: bool
+    #: How many tokens of the last decode a rollback may take back, once before the next one and never its first; 0 for
+    #: none, None where any rollback may go anywhere. Back to an empty cache is always possible.
+    reach: int | None
     can_tree: bool
     #: The most leaves that a tree may have; 0 where it takes none.
     leaves: int
@@ -188,7 +190,7 @@ class Session(Protocol):
 
         Raises:
             ContextOverflow: more tokens than there is room for; nothing was appended.
-            Interrupted: the interrupt was set; the cache holds what it held before.
+            Interrupted: the interrupt was set; the cache holds what it held before, or nothing if its `reach` is short.
         """
         ...
 
@@ -211,7 +213,7 @@ class Session(Protocol):
         `keep` is a path from its root down, and `length` then where that decode began.
 
         Raises:
-            RollbackError: the cache cannot go back there. It never pretends.
+            RollbackError: the cache cannot go back there (see `reach`). It never pretends.
         """
         ...
 

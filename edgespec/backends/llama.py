@@ -197,7 +197,7 @@ class LlamaModel:
             self._interrupt,
             vocab=self.vocabulary.size,
             identity=f"{self._identity}|threads={self._threads}" + (f"|exact={self._exact}" if self._exact else ""),
-            can_rollback=not self._recurs,
+            recurs=self._recurs,
         )
 
     def close(self) -> None:

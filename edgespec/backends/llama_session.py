@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ClosedError, ContextOverflow, EngineError, Interrupted, RollbackError
+from ..errors import EngineError, Interrupted, RollbackError
 from ..types import Floats
 from . import Interrupt
 from .llama_batch import Batch
 from .llama_cache import Cache
-from .tree_layout import Branches, is_chain, kept_length
+from .sequence import SequenceCache
+from .tree_layout import Branches
 
 _ABORTED = 2
 
@@ -40,14 +41,13 @@ class Opened:
     exact: int
 
 
-class LlamaSession:
+class LlamaSession(SequenceCache):
     """One sequence of a GGUF model."""
 
-    def __init__(self, opened: Opened, interrupt: Interrupt, *, vocab: int, identity: str, can_rollback: bool) -> None:
-        self.vocab = vocab
-        self.context = opened.length
+    def __init__(self, opened: Opened, interrupt: Interrupt, *, vocab: int, identity: str, recurs: bool) -> None:
+        super().__init__(vocab, opened.length)
         self.identity = identity
-        self.can_rollback = can_rollback
+        self.reach = 0 if recurs else None
         self.leaves = opened.leaves
         self.can_tree = opened.leaves > 1
         self.widest = opened.exact or opened.chunk
@@ -55,113 +55,35 @@ class LlamaSession:
         self._interrupt = interrupt
         self._cache = Cache(self._low, self._context, opened.leaves)
         self._chain = Batch(self._low, opened.chunk, 1)
-        self._tree = Batch(self._low, opened.chunk, opened.leaves) if self.can_tree else None
-        self._held: list[int] = []
-        self._last = 0  # where the last decode began
-        self._pending: tuple[Branches, Sequence[int]] | None = None  # a tree in the cache that is not settled yet
+        self._tree = Batch(self._low, opened.chunk, max(1, opened.leaves))
         self._rows: dict[int, Any] = {}
 
-    @property
-    def tokens(self) -> Sequence[int]:
-        return self._held
+    def _free(self) -> None:
+        self._low.llama_free(self._context)
+        self._context = None
 
-    def prefill(self, tokens: Sequence[int]) -> None:
-        start = len(self._held)
-        self._check_open()
-        self._check_room(len(tokens))
-        self._settle()
-        try:
-            for at in range(0, len(tokens), self._chain.size):
-                self._append(tokens[at : at + self._chain.size], logits=False)
-        except (EngineError, Interrupted):
-            self.rollback(start)
-            raise
-        self._last = len(self._held)
+    def _chunk(self) -> int:
+        return self._chain.size
 
-    def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
-        self._check_open()
-        if len(tokens) > self.widest:
-            raise EngineError(f"one decode takes at most {self.widest} tokens, not {len(tokens)}; prefill the rest")
-        self._check_room(len(tokens))
-        self._settle()
-        self._last = len(self._held)
-        if tree is None or (is_chain(tree) and len(tree) == len(tokens)):
-            self._append(tokens, logits=True)
-        else:
-            self._branch(tokens, tree)
-        return self._logits(len(tokens))
-
-    def rollback(self, length: int, keep: Sequence[int] = ()) -> None:
-        self._check_open()
-        if self._pending is not None:
-            self._keep(length, keep, *self._pending)
-            return
-        length = kept_length(len(self._held), self._last, length, keep)
-        if length == len(self._held):
-            return
-        if length and not self.can_rollback:
-            raise RollbackError("this model's recurrent state cannot go back; only plain decoding from scratch can")
-        self._cut(length)
-
-    def close(self) -> None:
-        if self._context:
-            self._low.llama_free(self._context)
-            self._context = None
-
-    def _append(self, tokens: Sequence[int], *, logits: bool) -> None:
-        """One pass over a chain; one with logits is as wide as exactness wants."""
+    def _pass_chain(self, tokens: Sequence[int], *, logits: bool) -> None:
+        """One with logits is as wide as exactness wants."""
         start, width = len(self._held), self._exact if logits else 0
         self._chain.chain(tokens, start, width=width, logits=logits)
         self._pass(self._chain)
-        self._held.extend(tokens)
         if len(tokens) < width:
-            self._cache.cut(len(self._held))
+            self._cache.cut(start + len(tokens))
 
-    def _branch(self, tokens: Sequence[int], tree: Sequence[int]) -> None:
-        """One pass over a tree; its nodes wait beside the text until a rollback says which of them are kept."""
-        if self._tree is None:
-            raise EngineError("this llama.cpp session decodes chains only; ask can_tree before giving it a tree")
-        if len(tree) != len(tokens):
-            raise EngineError(f"a tree of {len(tokens)} tokens has {len(tree)} parents; give each token one")
-        branches = Branches(tree)
-        if branches.leaves > self.leaves:
-            raise EngineError(
-                f"a tree of {branches.leaves} leaves; this session takes {self.leaves} (its `leaves`): draft fewer"
-            )
+    def _pass_tree(self, tokens: Sequence[int], branches: Branches) -> None:
         self._cache.give(len(self._held), branches.leaves)
         self._tree.tree(tokens, len(self._held), branches)
         self._pass(self._tree)
-        self._pending = branches, list(tokens)
 
-    def _settle(self) -> None:
-        """Forget a tree that no rollback asked anything of."""
-        if self._pending is not None:
-            self.rollback(len(self._held))
-
-    def _keep(self, length: int, keep: Sequence[int], branches: Branches, tokens: Sequence[int]) -> None:
-        branches.check_kept(self._last, length, keep)
-        if keep:
-            self._cache.keep(branches, keep, length)
-            self._held.extend(tokens[node] for node in keep)
-        else:
-            self._cut(length)
-        self._pending = None
-        self._last = len(self._held)
+    def _keep(self, branches: Branches, path: Sequence[int]) -> None:
+        self._cache.keep(branches, path, len(self._held))
 
     def _cut(self, length: int) -> None:
         if not self._cache.cut(length):
             raise RollbackError(f"llama.cpp could not go back from {len(self._held)} to {length} tokens")
-        del self._held[length:]
-
-    def _check_open(self) -> None:
-        if self._context is None:
-            raise ClosedError("this session is closed; open another")
-
-    def _check_room(self, n: int) -> None:
-        if len(self._held) + n > self.context:
-            raise ContextOverflow(
-                f"{len(self._held)} + {n} tokens do not fit the context of {self.context}; a larger --ctx holds more"
-            )
 
     def _pass(self, batch: Batch) -> None:
         """Run `batch`; where that fails, the cache is as it was."""

@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..errors import ContextOverflow, Interrupted, RollbackError
+from ..errors import Interrupted
 from ..sampling import gumbel
 from ..types import Floats
 from . import Interrupt
-from .tree_layout import Branches, is_chain
+from .sequence import SequenceCache
+from .tree_layout import Branches
 
 Rule = Callable[[Sequence[int]], Floats]
 
@@ -84,60 +85,67 @@ def scripted(vocab: int, script: Sequence[int]) -> Rule:
     return rule
 
 
-class ToySession:
-    """A session over a rule. `passes` records the width of every decode."""
+class ToySession(SequenceCache):
+    """A session over a rule. `passes` records the width of every decode.
 
-    can_rollback = True
+    Args:
+        reach: how far it goes back, as a recurrent state does; then it takes no trees.
+    """
+
     can_tree = True
     leaves = 512
     widest = 512
     identity = "toy"
 
-    def __init__(self, rule: Rule, vocab: int, context: int = 4096, interrupt: Interrupt | None = None) -> None:
-        self.vocab = vocab
-        self.context = context
+    def __init__(
+        self,
+        rule: Rule,
+        vocab: int,
+        context: int = 4096,
+        interrupt: Interrupt | None = None,
+        *,
+        reach: int | None = None,
+    ) -> None:
+        super().__init__(vocab, context)
+        if reach is not None:
+            self.reach, self.can_tree, self.leaves = reach, False, 0
         self.passes: list[int] = []
         self._rule = rule
         self._interrupt = interrupt
-        self._held: list[int] = []
-        self._last: tuple[int, list[int], Branches] = (0, [], Branches(()))
+        self._rows: Floats = np.zeros((0, vocab), np.float32)
 
-    @property
-    def tokens(self) -> Sequence[int]:
-        return self._held
+    def _free(self) -> None:
+        self._held.clear()
 
-    def prefill(self, tokens: Sequence[int]) -> None:
-        self._check(tokens)
-        self._held.extend(tokens)
+    def _chunk(self) -> int:
+        return self.context
 
-    def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
-        self._check(tokens)
+    def _pass_chain(self, tokens: Sequence[int], *, logits: bool) -> None:
+        if logits:
+            self._compute(tokens, Branches(range(-1, len(tokens) - 1)))
+        elif self._interrupt is not None and self._interrupt.is_set:
+            raise Interrupted
+
+    def _pass_tree(self, tokens: Sequence[int], branches: Branches) -> None:
+        self._compute(tokens, branches)
+
+    def _logits(self, n: int) -> Floats:
+        return self._rows[:n]
+
+    def _keep(self, branches: Branches, path: Sequence[int]) -> None:
+        """It holds tokens only."""
+
+    def _cut(self, length: int) -> None:
+        """It holds tokens only."""
+
+    def _compute(self, tokens: Sequence[int], branches: Branches) -> None:
+        if self._interrupt is not None and self._interrupt.is_set:
+            raise Interrupted
         self.passes.append(len(tokens))
-        branches = Branches(range(-1, len(tokens) - 1) if tree is None else tree)
         paths: list[list[int]] = []
         for token, parent in zip(tokens, branches.parents, strict=True):
             paths.append([*(paths[parent] if parent >= 0 else ()), token])
-        rows = np.stack([self._rule([*self._held, *path]) for path in paths])
-        self._last = (len(self._held), list(tokens), branches)
-        if is_chain(branches.parents):
-            self._held.extend(tokens)
-        return rows
-
-    def rollback(self, length: int, keep: Sequence[int] = ()) -> None:
-        start, decoded, branches = self._last
-        if not 0 <= length <= len(self._held) or (keep and not (length == start and branches.is_path(keep))):
-            raise RollbackError(f"cannot go back to {length} tokens and keep {list(keep)}: {len(self._held)} are held")
-        self._held[length:] = [decoded[node] for node in keep]
-        self._last = (len(self._held), [], Branches(()))
-
-    def close(self) -> None:
-        self._held.clear()
-
-    def _check(self, tokens: Sequence[int]) -> None:
-        if self._interrupt is not None and self._interrupt.is_set:
-            raise Interrupted
-        if len(self._held) + len(tokens) > self.context:
-            raise ContextOverflow(f"{len(self._held)} + {len(tokens)} tokens, but the context holds {self.context}")
+        self._rows = np.stack([self._rule([*self._held, *path]) for path in paths])
 
 
 class ToyModel:

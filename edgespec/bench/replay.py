@@ -17,7 +17,7 @@ class Replayed:
     def __init__(self, session: Session) -> None:
         self.vocab = session.vocab
         self.context = session.context
-        self.can_rollback = session.can_rollback
+        self.reach = session.reach
         self.can_tree = session.can_tree
         self.leaves = session.leaves
         self.widest = session.widest

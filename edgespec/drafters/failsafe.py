@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from ..errors import EdgespecError, Interrupted
-from ..types import Guess, Round
+from ..types import Evaluated, Guess, Round
 from ..verify import Drawing
-from . import Drafter
+from . import Drafter, Follower, top_of
+
+R = TypeVar("R")
 
 
 class Failsafe:
@@ -21,41 +24,51 @@ class Failsafe:
 
     @property
     def step_price(self) -> float:
-        return self._drafter.step_price
+        return self._guarded(0.0, lambda: self._drafter.step_price)
+
+    @property
+    def top(self) -> int | None:
+        return self._guarded(None, lambda: top_of(self._drafter))
 
     def begin(self, drawing: Drawing) -> None:
-        if self.notice:
-            return
-        try:
-            self._drafter.begin(drawing)
-        except Interrupted:
-            raise
-        except Exception as error:  # noqa: BLE001 - an engine or a drafter of somebody else's may raise anything
-            self._fail(error)
+        self._guarded(None, lambda: self._drafter.begin(drawing))
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
+        # Written out: it is called for every node of a draft tree.
         if self.notice:
             return ()
         try:
             return self._drafter.guess(path, most)
         except Interrupted:
             raise
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 - an engine or a drafter of somebody else's may raise anything
             self._fail(error)
             return ()
 
+    def evaluated(self, what: Evaluated) -> None:
+        self._guarded(None, lambda: self._drafter.evaluated(what) if isinstance(self._drafter, Follower) else None)
+
     def observe(self, round: Round) -> None:  # noqa: A002 - the field's word
-        if self.notice:
-            return
+        self._guarded(None, lambda: self._drafter.observe(round))
+
+    def close(self) -> None:
+        """Close the drafter, also one that failed. What `close` raises must not keep the rest from being freed."""
         try:
-            self._drafter.observe(round)
+            self._drafter.close()
+        except Exception as error:  # noqa: BLE001
+            self._fail(error)
+
+    def _guarded(self, otherwise: R, work: Callable[[], R]) -> R:
+        """What `work` returns; `otherwise` once anything failed."""
+        if self.notice:
+            return otherwise
+        try:
+            return work()
         except Interrupted:
             raise
         except Exception as error:  # noqa: BLE001
             self._fail(error)
-
-    def close(self) -> None:
-        self._drafter.close()
+            return otherwise
 
     def _fail(self, error: Exception) -> None:
         kind = "" if isinstance(error, EdgespecError) else f"{type(error).__name__}: "

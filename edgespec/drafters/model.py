@@ -40,6 +40,8 @@ class ModelDrafter:
         if self._drawing is None:
             raise ClosedError("guess was called before begin; tell the drafter the context first")
         context = self._drawing.context
+        if path and self._drawing.ends(path[-1]):
+            return ()
         if len(context) + len(path) > self._session.context or max(path, default=0) >= self._session.vocab:
             return ()
         if not self._in_line and not self._catch_up(context):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 from ..backends import Device, Interrupt, Model, Session, context_length, fingerprint, open_model, require_same_tokens
 from ..backends.machine import OtherPrograms
-from ..drafters import Drafter
+from ..drafters import Drafter, Factory, Target
 from ..drafters.cross_vocabulary import WordsDrafter
 from ..drafters.failsafe import Failsafe
 from ..drafters.lookup import Lookup
@@ -22,6 +22,7 @@ from ..storage import pair_file as pairfile
 from ..values import instance, shown
 from .earlier_texts import Memory
 from .learned import Learned
+from .outside import made, require_known
 from .pair import Pair, Speculation
 from .runtime import Runtime
 
@@ -36,6 +37,7 @@ def load(
     draft: str | Path | None = None,
     *,
     device: Device | None = None,
+    drafters: Sequence[Drafter | Factory] = (),
     speculation: Speculation | None = None,
     interrupt: Interrupt | None = None,
     on_progress: OnProgress | None = None,
@@ -47,6 +49,7 @@ def load(
             folder, which name a target and its draft.
         draft: a small one, of either kind. None (or "auto") takes that of the pair, or the one that lies beside the
             target: `NAME.draft.gguf` or `draft.gguf`, of a folder `NAME.draft` or `draft`. "none" takes none.
+        drafters: drafters of your own, or what makes one for a `Target`. Each serves one runtime, which closes it.
         interrupt: set it from another thread to give up loading.
         on_progress: told how far measuring is; it runs once for each model and machine.
 
@@ -56,9 +59,11 @@ def load(
         ModelError: a file that cannot be loaded, or a pair that does not fit together.
         MissingPackage: the engine for these files is not installed.
         OptionError: an argument that makes no sense.
+        DrafterError: a drafter of your own, or an installed one that was named, cannot be made.
         Interrupted: `interrupt` was set.
     """
     device, speculation = _settings(device, speculation)
+    require_known(speculation.drafters or (), drafters)
     interrupt = interrupt or Interrupt()
     files = _files(model, draft)
     with ExitStack() as opened:
@@ -77,6 +82,7 @@ def load(
             target,
             second,
             device=device,
+            drafters=drafters,
             speculation=speculation,
             interrupt=interrupt,
             on_progress=on_progress,
@@ -117,11 +123,12 @@ def _mismatch(target: Model, draft: Model) -> str:
     return ""
 
 
-def assemble(
+def assemble(  # noqa: PLR0913 - all but the models are options by name
     target: Model,
     draft: Model | None = None,
     *,
     device: Device | None = None,
+    drafters: Sequence[Drafter | Factory] = (),
     speculation: Speculation | None = None,
     interrupt: Interrupt | None = None,
     on_progress: OnProgress | None = None,
@@ -133,6 +140,8 @@ def assemble(
     kept. Raises as `load` does; then the models stay open.
     """
     device, speculation = _settings(device, speculation)
+    names = speculation.drafters or ()
+    require_known(names, drafters)
     if draft is not None and not speculation.through_text:
         require_same_tokens(target.vocabulary, draft.vocabulary)
     context = context_length(device, target)
@@ -144,17 +153,29 @@ def assemble(
         prices = _priced(session, "target", on_progress)
         sessions.callback(_keep_learned, session, prices)
         kept = Memory(fingerprint(target.vocabulary), target.vocabulary.size) if speculation.remember else None
-        drafters: list[Drafter] = [Lookup(earlier=kept.texts() if kept else ())]
+        own: list[Drafter] = [Lookup(earlier=kept.texts() if kept else ())]
         if draft is not None:
             drafting = _opened(draft, context)
             sessions.callback(drafting.close)
-            drafters.append(_drafter(drafting, target, draft, _priced(drafting, "draft", on_progress).plain()))
+            own.append(_drafter(drafting, target, draft, _priced(drafting, "draft", on_progress).plain()))
         models = (target, draft) if draft is not None else (target,)
         learned = learned or Learned.of(models)
         sessions.callback(learned.keep)
-        failsafe = tuple(map(Failsafe, drafters))
-        pair = Pair(models, session, failsafe, prices, learned, interrupt or Interrupt(), sessions.close, kept)
+        facts = Target(target.vocabulary, session.context, target.description, target.weights)
+        added = list(made(drafters, names, facts, refused))
+        pair = Pair(
+            models,
+            session,
+            (*map(Failsafe, own), *added),
+            prices,
+            learned,
+            interrupt or Interrupt(),
+            sessions.close,
+            kept,
+        )
         runtime = Runtime(pair, speculation)
+        for drafter in added:
+            sessions.callback(drafter.close)
         refused.pop_all()
     return runtime
 
@@ -185,7 +206,7 @@ def _drafter(session: Session, target: Model, draft: Model, step: float) -> Draf
 def _opened(model: Model, context: int) -> Session:
     """A session that can go back, for rejected tokens must leave the cache."""
     session = model.session(context)
-    if not session.can_rollback:
+    if session.reach is not None:
         session.close()
         raise ModelError(
             f"{model.description} keeps a recurrent state that cannot go back, so no draft can be taken back; "

@@ -17,7 +17,7 @@ from ..verify import verifier
 from .earlier_texts import Memory
 from .learned import Learned
 
-DRAFTERS = ("lookup", "model", "words")  #: the names of all drafters
+DRAFTERS = ("lookup", "model", "words")  #: the names of the built-in drafters
 LONGEST = 256  #: tokens of a draft; what one pass of any engine takes
 
 
@@ -26,7 +26,8 @@ class Speculation:
     """How to speculate.
 
     Args:
-        drafters: names from `DRAFTERS`; None takes all that the pair allows.
+        drafters: names from `DRAFTERS`, of drafters given to `load`, or of installed ones; None takes all that the pair
+            allows and those that were given. Installed ones are there only if they were named when loading.
         k: tokens to draft in each round, 0 for plain decoding; None adapts to what pays.
         verifier: `match`, `rejection` or `block`.
         through_text: when loading, let a draft model with another vocabulary draft through text, which costs more and
@@ -47,9 +48,6 @@ class Speculation:
             object.__setattr__(self, "k", _length(self.k))
         if self.drafters is not None:
             object.__setattr__(self, "drafters", texts("drafters", self.drafters))
-        for name in self.drafters or ():
-            if name not in DRAFTERS:
-                raise OptionError(f"no drafter {name!r}; there are {', '.join(DRAFTERS)}")
 
 
 def _length(k: Any) -> int:
@@ -100,7 +98,8 @@ class Pair:
         if missing := [name for name in names if name not in known]:
             raise OptionError(
                 f"this pair has no drafter {missing[0]!r}, only {', '.join(known)}: 'model' takes a draft model "
-                "(--draft) with the target's vocabulary, 'words' one with another"
+                "(--draft) with the target's vocabulary, 'words' one with another, and an installed one its name when "
+                "loading"
             )
         drafters = [known[name] for name in names]
         if speculation.k is not None:

@@ -44,13 +44,15 @@ class Loading:
         from ..backends import Interrupt  # noqa: PLC0415
         from ..errors import VocabularyMismatch  # noqa: PLC0415
         from ..runtime.loading import load  # noqa: PLC0415
+        from ..runtime.outside import require_known  # noqa: PLC0415
         from ..runtime.pair import Speculation  # noqa: PLC0415
         from ..storage.pair_file import at  # noqa: PLC0415
         from . import background  # noqa: PLC0415
         from .fitting import fitted  # noqa: PLC0415
 
-        target, draft = files(self.model, self.draft, self.ctx, yes=self.yes)
         names = tuple(name.strip() for name in self.drafter.split(",")) if self.drafter is not None else None
+        require_known(names or (), ())  # before anything is fetched
+        target, draft = files(self.model, self.draft, self.ctx, yes=self.yes)
         named = self.draft != "auto" or (self.model is not None and at(self.model) is not None)
         speculation = Speculation(names, self._k(), self.verifier, named, self.remember)
         device = fitted(target, draft, _device(self, self.exact), anywhere=self.gpu_layers is None)
@@ -302,7 +304,11 @@ loading = gathered(
     "loading",
     _model,
     _draft,
-    click.option("--drafter", metavar="NAME,...", help="Drafters to use: lookup, model, words [default: all]"),
+    click.option(
+        "--drafter",
+        metavar="NAME,...",
+        help="Drafters to use: lookup, model, words, or of an installed package [default: the first three]",
+    ),
     click.option("--k", default="auto", metavar="auto|N", help="Tokens to draft a round; 0 is plain decoding"),
     click.option("--verifier", default="match", show_default=True, metavar="NAME", help="match, rejection or block"),
     _ctx,

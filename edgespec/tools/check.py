@@ -223,12 +223,13 @@ def _several_ways(runtime: Runtime, prompt: Sequence[int], said: Sequence[int]) 
     context = [*prompt, *said]
     session.rollback(0)
     session.prefill(context[:-1])
-    widths = [width for width in _WIDTHS if width <= min(session.widest, session.context - len(context))]
+    room = session.context - len(context)
+    widths = [width for width in _WIDTHS if width <= min(session.widest, room)]
     for width in (1, *widths):
         rows.append(session.decode([context[-1]] * width)[0].copy())
         session.rollback(len(context) - 1)
     rows += [_behind_passes(session, context, len(prompt) - 1, width) for width in widths]
-    most = min(session.leaves - 1, session.context - len(context)) if session.can_tree else 0
+    most = min(session.leaves - 1, session.widest - 2, room) if session.can_tree else 0
     return [*rows, *(_behind_trees(session, prompt, said, branches) for branches in _BRANCHES if branches <= most)]
 
 

@@ -152,7 +152,7 @@ def opener(target: Path, draft: Path | None, device: Device, interrupt: Interrup
         with closing(open_model(target, asked, interrupt)) as model:
             context = context_length(asked, model)
             with closing(model.session(context)) as session:
-                if not session.can_rollback:
+                if session.reach is not None:
                     raise ModelError(
                         f"{model.description} keeps a recurrent state that cannot go back, so no draft can be taken "
                         "back and there is nothing to tune; take a model with attention in every layer"

@@ -4,37 +4,54 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable
+from types import TracebackType
 from typing import TypeVar
 
-import pytest
-
-from edgespec.types import Distribution
+from ..types import Distribution
+from ..verify import block, rejection
+from .errors import require
 
 Result = TypeVar("Result", bound=Hashable)
 
 
 class Outcomes:
-    """Stands in the verifiers for all that is random, and has them go every way there is.
+    """Stands in the verifiers for all that is random, while it is entered, and has them go every way there is.
 
-    Draws count as independent here; whether the noise is, others must test.
+    Draws count as independent here; whether the noise is, others must test. One at a time, and on one thread: it
+    replaces functions of modules.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self._script: list[int] = []
         self._ways: list[int] = []
+        self._before: list[int] = []
         self._probability = 1.0
-        for module in ("rejection", "block"):
-            monkeypatch.setattr(f"edgespec.verify.{module}.draw", self._draw)
-            monkeypatch.setattr(f"edgespec.verify.{module}.happens", self._happens)
+        self._real = [(module, module.draw, module.happens) for module in (rejection, block)]
+
+    def __enter__(self) -> Outcomes:
+        for module, _, _ in self._real:
+            vars(module).update(draw=self._draw, happens=self._happens)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for module, draw, happens in self._real:
+            vars(module).update(draw=draw, happens=happens)
 
     def of(self, function: Callable[[], Result]) -> dict[Result, float]:
-        """The law of what `function` returns."""
+        """The law of what `function` returns.
+
+        Raises:
+            LawError: run again with the same draws it does something else.
+        """
         found: Counter[Result] = Counter()
-        self._script = []
+        self._script, self._before = [], []
         while True:
             self._ways, self._probability = [], 1.0
             result = function()
             found[result] += self._probability  # type: ignore[assignment]
+            self._before = self._ways
             while self._script and self._script[-1] == self._ways[len(self._script) - 1] - 1:
                 self._script.pop()
             if not self._script:
@@ -55,7 +72,13 @@ class Outcomes:
 
     def _way(self, ways: int) -> int:
         """Which of so many ways to go: as the script says, and past its end the first."""
+        at = len(self._ways)
         self._ways.append(ways)
-        if len(self._ways) > len(self._script):
+        if at >= len(self._script):
             self._script.append(0)
-        return self._script[len(self._ways) - 1]
+            return 0
+        require(
+            self._before[at : at + 1] == [ways],
+            "it draws otherwise when it is run again: all that is random must come from Drawing.draw, by the seed",
+        )
+        return self._script[at]

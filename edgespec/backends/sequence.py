@@ -1,0 +1,160 @@
+"""What the sessions of all engines do alike: the tokens held, what may be asked, and a tree not settled yet."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from ..errors import ClosedError, ContextOverflow, EngineError, Interrupted, RollbackError
+from ..types import Floats
+from .tree_layout import Branches, is_chain, kept_length
+
+
+class SequenceCache(ABC):
+    """A session but for its passes: an engine's own class adds these, and the other members of `Session`.
+
+    Where a pass raises, the engine's cache must be as it was before.
+
+    Args:
+        vocab: the width of a row of logits.
+        context: tokens of text that it may hold.
+    """
+
+    reach: int | None = None
+    can_tree: bool
+    leaves: int
+    widest: int
+
+    def __init__(self, vocab: int, context: int) -> None:
+        self.vocab = vocab
+        self.context = context
+        self._held: list[int] = []
+        self._last = 0  # where the last decode began
+        self._back = 0  # tokens that a rollback may take back now, if `reach` is a number
+        self._pending: tuple[Branches, Sequence[int]] | None = None  # a tree that no rollback has settled
+        self._closed = False
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        return self._held
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        start = len(self._held)
+        self._prepare(tokens)
+        try:
+            while left := tokens[len(self._held) - start :]:
+                self._append(left[: self._chunk()], logits=False)
+        except (EngineError, Interrupted):
+            self.rollback(start if self.reach is None else 0)
+            raise
+        self._last, self._back = len(self._held), 0
+
+    def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
+        if len(tokens) > self.widest:
+            raise EngineError(f"one decode takes at most {self.widest} tokens, not {len(tokens)}; prefill the rest")
+        self._prepare(tokens)
+        self._last, self._back = len(self._held), min(self.reach or 0, len(tokens) - 1)
+        if tree is None or (is_chain(tree) and len(tree) == len(tokens)):
+            self._append(tokens, logits=True)
+        else:
+            branches = self._branches(tokens, tree)
+            self._pass_tree(tokens, branches)
+            self._pending = branches, list(tokens)
+        return self._logits(len(tokens))
+
+    def rollback(self, length: int, keep: Sequence[int] = ()) -> None:
+        self._require_open()
+        if self._pending is not None:
+            self._settle(length, keep, *self._pending)
+            return
+        length = kept_length(len(self._held), self._last, length, keep)
+        if length < len(self._held):
+            self._require_reach(length)
+            self._cut(length)
+            del self._held[length:]
+            self._back = 0
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._free()
+
+    @abstractmethod
+    def _chunk(self) -> int:
+        """The most tokens that the next pass of a prefill takes."""
+
+    @abstractmethod
+    def _pass_chain(self, tokens: Sequence[int], *, logits: bool) -> None:
+        """A pass over `tokens`, which follow the text."""
+
+    @abstractmethod
+    def _pass_tree(self, tokens: Sequence[int], branches: Branches) -> None:
+        """A pass over a tree, whose tokens are beside the text until `_keep` or `_cut` is called."""
+
+    @abstractmethod
+    def _logits(self, n: int) -> Floats:
+        """The logits of the last pass, float32 [n, vocab], valid until the next."""
+
+    @abstractmethod
+    def _keep(self, branches: Branches, path: Sequence[int]) -> None:
+        """Let `path` of the tree of the last pass follow the text, and forget the rest of the tree."""
+
+    @abstractmethod
+    def _cut(self, length: int) -> None:
+        """Forget all but the first `length` tokens, and all of a tree. RollbackError where that cannot be."""
+
+    @abstractmethod
+    def _free(self) -> None:
+        """Free what the engine holds; called once."""
+
+    def _append(self, tokens: Sequence[int], *, logits: bool) -> None:
+        self._pass_chain(tokens, logits=logits)
+        self._held.extend(tokens)
+
+    def _branches(self, tokens: Sequence[int], tree: Sequence[int]) -> Branches:
+        """How `tree` lies in a pass. Raises EngineError where this session does not take it."""
+        if not self.can_tree:
+            raise EngineError("this session decodes chains only; ask can_tree before giving it a tree")
+        if len(tree) != len(tokens):
+            raise EngineError(f"a tree of {len(tokens)} tokens has {len(tree)} parents; give each token one")
+        branches = Branches(tree)
+        if branches.leaves > self.leaves:
+            raise EngineError(
+                f"a tree of {branches.leaves} leaves; this session takes {self.leaves} (its `leaves`): draft fewer"
+            )
+        return branches
+
+    def _settle(self, length: int, keep: Sequence[int], branches: Branches, tokens: Sequence[int]) -> None:
+        branches.check_kept(self._last, length, keep)
+        if keep:
+            self._keep(branches, keep)
+        else:
+            self._cut(length)
+        self._pending = None
+        self._held[length:] = [tokens[node] for node in keep]
+        self._last = len(self._held)
+
+    def _prepare(self, tokens: Sequence[int]) -> None:
+        """Before a pass over `tokens`: they must fit, and a tree that no rollback asked anything of is forgotten."""
+        self._require_open()
+        if len(self._held) + len(tokens) > self.context:
+            raise ContextOverflow(
+                f"{len(self._held)} + {len(tokens)} tokens do not fit the context of {self.context}; a larger --ctx "
+                "holds more"
+            )
+        # Not left to the engine: what an index too large does is its kernels' affair.
+        if tokens and not (min(tokens) >= 0 and max(tokens) < self.vocab):
+            raise EngineError(f"could not decode {list(tokens[:8])}: tokens are from 0 to {self.vocab - 1}")
+        if self._pending is not None:
+            self.rollback(len(self._held))
+
+    def _require_reach(self, length: int) -> None:
+        if self.reach is not None and length and len(self._held) - length > self._back:
+            raise RollbackError(
+                f"cannot go back from {len(self._held)} to {length} tokens: this model keeps a recurrent state, which "
+                f"goes back {self._back} tokens now; begin anew from none"
+            )
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ClosedError("this session is closed; open another")

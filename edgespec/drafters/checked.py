@@ -1,0 +1,95 @@
+"""A drafter from outside the package, whose guesses are checked before anything relies on them.
+
+A token that is not there would reach the engine's native code, and a confidence that is no number the controller.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from operator import index
+from typing import Any
+
+from ..errors import DrafterError
+from ..types import Distribution, Evaluated, Guess, Round
+from ..values import shown
+from ..verify import Drawing
+from . import Drafter, Follower, top_of
+
+_MOST = 64  # likeliest tokens that may be asked for
+_TOTAL = 1e-6  # by which probabilities may miss a sum of 1
+
+
+class Checked:
+    """Another drafter, which gets copies of what must not change and is held to the limits of its guesses.
+
+    Args:
+        name: what it is called here.
+        vocab: the size of the target's vocabulary.
+    """
+
+    def __init__(self, drafter: Drafter, name: str, vocab: int) -> None:
+        self.name = name
+        self._drafter = drafter
+        self._vocab = vocab
+
+    @property
+    def step_price(self) -> float:
+        price = self._drafter.step_price
+        try:
+            seconds = float(price)
+        except (TypeError, ValueError):
+            seconds = math.nan
+        if not 0 <= seconds < math.inf:
+            raise DrafterError(f"its step_price is {shown(price)}; it must be seconds, 0 or more")
+        return seconds
+
+    @property
+    def top(self) -> int | None:
+        top = top_of(self._drafter)
+        if top is None or (type(top) is int and 0 <= top <= _MOST):
+            return top
+        raise DrafterError(f"its top is {shown(top)}; it must be a number of tokens from 0 to {_MOST}, or None")
+
+    def begin(self, drawing: Drawing) -> None:
+        self._drafter.begin(drawing)
+
+    def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
+        guesses = [self._checked(guess) for guess in self._drafter.guess(tuple(path), most)]
+        if len(guesses) > most:
+            raise DrafterError(f"it made {len(guesses)} guesses where at most {most} were asked for")
+        if len({guess.token for guess in guesses}) < len(guesses):
+            raise DrafterError(f"it guessed a token twice at one place: {[guess.token for guess in guesses]}")
+        return guesses
+
+    def evaluated(self, what: Evaluated) -> None:
+        if isinstance(self._drafter, Follower):
+            self._drafter.evaluated(what)
+
+    def observe(self, round: Round) -> None:  # noqa: A002 - the field's word
+        self._drafter.observe(round)
+
+    def close(self) -> None:
+        self._drafter.close()
+
+    def _checked(self, guess: Any) -> Guess:
+        try:
+            token, confidence = index(guess.token), float(guess.confidence)
+        except (AttributeError, TypeError, ValueError):
+            raise DrafterError(
+                f"it guessed {shown(guess)}; a guess is edgespec.Guess(token, confidence) with a whole number and a "
+                "probability"
+            ) from None
+        if not 0 <= token < self._vocab:
+            raise DrafterError(f"it guessed the token {token}; the vocabulary has tokens 0 to {self._vocab - 1}")
+        if not 0 <= confidence <= 1:
+            raise DrafterError(f"its confidence is {confidence}; it must be from 0 to 1")
+        if guess.q is not None:
+            self._check_drawn(token, guess.q)
+        return Guess(token, confidence, guess.q)
+
+    def _check_drawn(self, token: int, q: Distribution) -> None:
+        """Raises DrafterError where `token` cannot have been drawn from `q`."""
+        sound = len(q.tokens) == len(q.probs) and abs(float(q.probs.sum()) - 1) < _TOTAL and float(q.probs.min()) > 0
+        if not (sound and q.of(token) > 0 and q.tokens.min() >= 0 and q.tokens.max() < self._vocab):
+            raise DrafterError(f"the token {token} cannot have been drawn from the q given with it")

@@ -1,0 +1,203 @@
+"""Drafters that say what a test wants, controllers that buy what no sensible one would, and a clock that is told."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from ..backends.toy import Rule
+from ..drafters import Drafter
+from ..types import Distribution, Draft, Guess, Round
+from ..verify import Drawing
+
+
+class Clock:
+    """Stands for the module `time`: it goes only when told."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+class Saying:
+    """A drafter that says what a function of context and path says, and notes what it is asked and told.
+
+    A guess takes `step_price`, by the clock if there is one.
+    """
+
+    def __init__(
+        self,
+        says: Callable[[Sequence[int], Sequence[int]], Sequence[Guess]],
+        name: str = "saying",
+        *,
+        step_price: float = 0.0,
+        clock: Clock | None = None,
+    ) -> None:
+        self.name = name
+        self.step_price = step_price
+        self.begun = 0
+        self.asked: list[tuple[int, ...]] = []
+        self.rounds: list[Round] = []
+        self.closed = 0
+        self._says = says
+        self._clock = clock or Clock()
+        self._context: Sequence[int] = ()
+
+    def begin(self, drawing: Drawing) -> None:
+        self.begun += 1
+        self._context = drawing.context
+
+    def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
+        self.asked.append(tuple(path))
+        self._clock.now += self.step_price
+        return self._says(self._context, path)[:most]
+
+    def observe(self, round: Round) -> None:  # noqa: A002 - the protocol's word
+        self.rounds.append(round)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def by_book(name: str, book: Mapping[tuple[int, ...], Sequence[Guess]], step_price: float = 0.0) -> Saying:
+    """A drafter that says what `book` has for a path, whatever the context; elsewhere nothing."""
+    return Saying(lambda _context, path: book.get(tuple(path), ()), name, step_price=step_price)
+
+
+class FromRule(Saying):
+    """Says what a rule says, for nothing; the rule may be wrong. Point masses: no q."""
+
+    def __init__(self, rule: Rule, name: str = "rule", confidence: float = 0.7) -> None:
+        def says(context: Sequence[int], path: Sequence[int]) -> Sequence[Guess]:
+            best = np.argsort(-rule([*context, *path]), kind="stable")[:4].tolist()
+            return [Guess(token, confidence / (1 + 2 * rank)) for rank, token in enumerate(best)]
+
+        super().__init__(says, name)
+
+
+class WrongFirst(FromRule):
+    """Where two are wanted it says another token before the rule's best: wrong siblings stand before the right one."""
+
+    def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
+        best = super().guess(path, 1)[0]
+        return (Guess(int(best.token == 0), 0.2), best)[-most:]
+
+
+class Chain:
+    """A controller that buys, in every round, the likeliest guesses of the first drafter that has any, `k` deep."""
+
+    def __init__(self, drafters: Sequence[Drafter], k: int) -> None:
+        self.drafters = tuple(drafters)
+        self._k = k
+
+    def choose(self, drawing: Drawing, limit: int) -> Draft:
+        for drafter in self.drafters:
+            drafter.begin(drawing)
+            tree, node, path = _Tree(), -1, list[int]()
+            while len(path) < min(self._k, limit) and not (path and drawing.ends(path[-1])):
+                if not (guesses := drafter.guess(path, 1)):
+                    break
+                (node,) = tree.add(node, drafter.name, guesses)
+                path.append(tree.tokens[node])
+            if path:
+                return tree.draft(len(path))
+        return Draft()
+
+    def observe(self, round: Round) -> None:  # noqa: A002 - the protocol's word
+        """It learns nothing."""
+
+
+class Whole:
+    """A controller that buys all that all drafters say, two guesses a place, as one tree of at most `n` nodes.
+
+    In turns it goes on from the newest and from the oldest place, so branches are mixed up in the order of the nodes.
+    """
+
+    def __init__(self, drafters: Sequence[Drafter], n: int) -> None:
+        self.drafters = tuple(drafters)
+        self._n = n
+
+    def choose(self, drawing: Drawing, limit: int) -> Draft:
+        tree, most = _Tree(), min(self._n, limit)  # near the end of the context there is no room for more
+        for drafter in self.drafters:
+            drafter.begin(drawing)
+        waiting, turn = [-1], 0
+        while waiting and len(tree.tokens) < most:
+            node, turn = waiting.pop(-1 if turn % 2 else 0), turn + 1
+            path = tree.path(node)
+            if len(path) >= limit or (path and drawing.ends(path[-1])):
+                continue
+            for drafter in self.drafters:
+                nodes = tree.add(node, drafter.name, drafter.guess(path, 2))
+                waiting += [new for new in nodes if new not in waiting]
+        return tree.draft(most)
+
+    def observe(self, round: Round) -> None:  # noqa: A002 - the protocol's word
+        """It learns nothing."""
+
+
+class Irregular:
+    """A controller without a plan: plain steps, chains, trees, guesses that nobody buys, rounds begun twice or not at
+    all. The same seed does the same.
+    """
+
+    def __init__(self, drafters: Sequence[Drafter], seed: int = 0) -> None:
+        self.drafters = tuple(drafters)
+        self._rng = random.Random(seed)  # noqa: S311 - no secret
+
+    def choose(self, drawing: Drawing, limit: int) -> Draft:
+        rng = self._rng
+        kind = rng.choice(("plain", "idle", "chain", "tree", "twice"))
+        if kind == "plain" or limit < 1:
+            return Draft()
+        chosen = (Chain if kind == "chain" else Whole)(self.drafters, rng.choice((1, 2, 3, 5, 9)))
+        draft = chosen.choose(drawing, limit)
+        # What was drawn may not be left out once it is known, see `Verifier.trims`.
+        if kind == "idle" and drawing.verifier.trims:
+            return Draft()
+        return chosen.choose(drawing, limit) if kind == "twice" else draft
+
+    def observe(self, round: Round) -> None:  # noqa: A002 - the protocol's word
+        """It learns nothing."""
+
+
+class _Tree:
+    """A draft tree as it grows; drafters that say the same at the same place share a node."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self._parents: list[int] = []
+        self._drafters: list[str] = []
+        self._q: list[Distribution | None] = []
+        self._known: dict[tuple[int, int], int] = {}
+
+    def add(self, parent: int, drafter: str, guesses: Sequence[Guess]) -> list[int]:
+        """The nodes of `guesses` below `parent`, -1 for the context."""
+        nodes = []
+        for guess in guesses:
+            node = self._known.setdefault((parent, guess.token), len(self.tokens))
+            if node == len(self.tokens):
+                self.tokens.append(guess.token)
+                self._parents.append(parent)
+                self._drafters.append(drafter)
+                self._q.append(guess.q)
+            else:
+                self._drafters[node] += f"+{drafter}"
+                self._q[node] = guess.q or self._q[node]
+            nodes.append(node)
+        return nodes
+
+    def path(self, node: int) -> list[int]:
+        """The tokens down to `node`."""
+        above = self.path(self._parents[node]) if node >= 0 else []
+        return [*above, self.tokens[node]] if node >= 0 else above
+
+    def draft(self, n: int) -> Draft:
+        """The first `n` nodes."""
+        q = tuple(q or Distribution.point(token) for q, token in zip(self._q[:n], self.tokens[:n], strict=True))
+        drawn = any(q is not None for q in self._q[:n])
+        return Draft(tuple(self.tokens[:n]), tuple(self._parents[:n]), tuple(self._drafters[:n]), q if drawn else None)

@@ -1,0 +1,124 @@
+"""Small languages: rules that say what comes next, and what plain decoding makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+
+import numpy as np
+
+from ..backends.toy import Bytes, Rule, ngram_rule
+from ..sampling import Sampling, distribution, pick
+from ..types import Floats
+from ..verify import Drawing, verifier
+
+#: Everything on at once.
+ALL_ON = Sampling(
+    temperature=0.8,
+    top_k=12,
+    top_p=0.95,
+    min_p=0.02,
+    repetition_penalty=1.1,
+    presence_penalty=0.2,
+    frequency_penalty=0.1,
+    penalty_window=16,
+    logit_bias=((3, 1.5), (4, -np.inf)),
+    seed=7,
+)
+
+_LOUD = 6.0  # how far the logit of what is spoken lies above the noise
+
+
+class Letters:
+    """A vocabulary of a few letters, small enough to try every text. No token ends one."""
+
+    bos: int | None = None
+    eos: int | None = None
+    template: str | None = None
+
+    def __init__(self, letters: str = "abc") -> None:
+        self._letters = letters
+        self.size = len(letters)
+
+    def tokenize(self, text: str, *, special: bool = False, start: bool = False) -> list[int]:  # noqa: ARG002
+        """The letters of `text` that it has; it cannot say others."""
+        return [self._letters.index(letter) for letter in text if letter in self._letters]
+
+    def piece(self, token: int) -> bytes:
+        return self._letters[token].encode()
+
+    def label(self, token: int) -> str:
+        return self._letters[token]
+
+    def ends(self, token: int) -> bool:  # noqa: ARG002
+        return False
+
+    def specials(self) -> Sequence[str]:
+        return ()
+
+
+def never(_token: int) -> bool:
+    """For texts that do not end."""
+    return False
+
+
+def logits(*probs: float) -> Floats:
+    """Logits that mean just these probabilities."""
+    with np.errstate(divide="ignore"):
+        row: Floats = np.log(np.array(probs)).astype(np.float32)
+    return row
+
+
+def table(rows: Mapping[tuple[int, ...], Sequence[float]], default: Sequence[float], skip: int = 0) -> Rule:
+    """A rule by the whole text after the first `skip` tokens."""
+    known = {text: logits(*probs) for text, probs in rows.items()}
+    other = logits(*default)
+    return lambda context: known.get(tuple(context[skip:]), other)
+
+
+def spoken(script: Sequence[int], vocab: int = Bytes.size, loud: float = _LOUD) -> Rule:
+    """Says `script` over and over, counting from an empty context, with noise that depends on the last two tokens.
+
+    Greedily it says just that; at temperature 0.8 it strays from the script at about every fourth of 259 tokens.
+    """
+    noise = ngram_rule(vocab, order=2, seed=7, sharpness=0.5)
+
+    def rule(context: Sequence[int]) -> Floats:
+        row: Floats = noise(context).copy()
+        row[script[len(context) % len(script)]] += loud
+        return row
+
+    return rule
+
+
+def plainly(
+    rule: Rule, prompt: Sequence[int], sampling: Sampling, n: int, ends: Callable[[int], bool] = never
+) -> list[int]:
+    """Plain decoding written down anew, from the rule alone: what the engine must say."""
+    context = list(prompt)
+    while len(context) < len(prompt) + n:
+        context.append(pick(rule(context), sampling, len(context), sampling.recent(context)))
+        if ends(context[-1]):
+            break
+    return context[len(prompt) :]
+
+
+def law(target: Rule, vocab: int, context: Sequence[int], sampling: Sampling, n: int) -> dict[tuple[int, ...], float]:
+    """The probability of every text of `n` tokens after `context`."""
+    probs: dict[tuple[int, ...], float] = {}
+    for text in product(range(vocab), repeat=n):
+        probs[text] = 1.0
+        for at in range(n):
+            above = (*context, *text[:at])
+            probs[text] *= distribution(target(above), sampling, sampling.recent(above)).of(text[at])
+    return probs
+
+
+def place(
+    context: Sequence[int] = (1, 2, 3),
+    sampling: Sampling | None = None,
+    rule: str = "match",
+    ends: Callable[[int], bool] = never,
+) -> Drawing:
+    """A place of a text that does not end, sampled greedily unless said otherwise, for `Drafter.begin`."""
+    return Drawing(verifier(rule), sampling or Sampling(), context, ends)

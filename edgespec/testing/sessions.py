@@ -1,0 +1,417 @@
+"""What the sessions of every engine do alike: passes, rollbacks, trees, and nothing left of what was rejected."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..backends import Model, Session
+from ..errors import ContextOverflow, EdgespecError, EngineError, RollbackError
+from ..types import Floats
+from .errors import LawError, require
+
+_LOWEST, _HIGHEST = 5, 4000  # tokens that texts are made of, as far as there are so many
+
+
+@dataclass(frozen=True)
+class EngineCase:
+    """An engine under test.
+
+    Args:
+        model: loaded by it, with room for contexts of 1024 tokens.
+        rounding: by how much logits may differ where passes are of other widths or shapes.
+    """
+
+    model: Model
+    rounding: float = 0.0
+
+    @contextmanager
+    def session(self, context: int = 512) -> Iterator[Session]:
+        opened = self.model.session(context)
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+    def words(self, rng: random.Random, n: int) -> list[int]:
+        """Any `n` tokens."""
+        return [rng.randrange(_LOWEST, min(_HIGHEST, self.model.vocabulary.size)) for _ in range(n)]
+
+    def text(self, n: int = 30) -> list[int]:
+        """`n` tokens, always the same."""
+        return self.words(dice(n), n)
+
+    def fresh(self, tokens: Sequence[int]) -> Floats:
+        """The logits after `tokens`, token by token in a session of its own."""
+        with self.session() as session:
+            return np.concatenate([session.decode([token]).copy() for token in tokens])
+
+    def agree(self, rows: Floats, right: Floats, what: str) -> None:
+        """LawError where logits differ by more than rounding."""
+        require(rows.shape == right.shape, f"{what}: logits of the shape {rows.shape} instead of {right.shape}")
+        worst = float(np.abs(rows - right).max())
+        require(worst <= self.rounding, f"{what}: logits are off by {worst:g}, and rounding is {self.rounding:g}")
+
+    def holds(self, session: Session, text: Sequence[int]) -> None:
+        """LawError unless `session` holds `text` and nothing else: what follows is what follows in a new session."""
+        require_held(session, text)
+        with self.session(session.context) as other:
+            other.prefill(text)
+            trees = [([8, 9, 10, 11], (-1, 0, 0, -1))] if session.can_tree else []
+            passes: list[tuple[list[int], tuple[int, ...] | None]] = [([8, 9], None), *trees, ([9], None)]
+            for tokens, tree in passes:
+                if len(text) + len(tokens) <= session.context:
+                    self.agree(session.decode(tokens, tree), other.decode(tokens, tree), f"{tokens} after a rollback")
+                    for each in (session, other):
+                        each.rollback(len(text))
+
+
+def require_held(session: Session, text: Sequence[int]) -> None:
+    held = list(session.tokens)
+    require(held == list(text), f"the session holds {len(held)} tokens, ... {held[-8:]}, not the {len(text)} it should")
+
+
+def require_refused(error: type[EdgespecError], what: str, call: Callable[[], object]) -> None:
+    """LawError unless `call` raises `error`."""
+    try:
+        call()
+    except error:
+        return
+    raise LawError(f"{what} is not refused; it must raise {error.__name__}")
+
+
+def dice(seed: int) -> random.Random:
+    return random.Random(seed)  # noqa: S311 - no secret
+
+
+def paths(parents: Sequence[int]) -> list[list[int]]:
+    """The nodes from a root down to each leaf."""
+    found = []
+    for leaf in range(len(parents)):
+        if leaf not in parents:
+            path = [leaf]
+            while parents[path[0]] >= 0:
+                path.insert(0, parents[path[0]])
+            found.append(path)
+    return found
+
+
+def grown(rng: random.Random, n: int) -> list[int]:
+    """A tree of `n` nodes that is no chain: bushy, slender, or several."""
+    kind = rng.choice(["wide", "slender", "any", "forest"])
+    if kind == "forest" or n < 3:
+        return [-1, *(rng.randrange(-1, node) for node in range(1, n - 1)), -1]
+    parents = [-1, 0]
+    for node in range(2, n - 1):
+        choices = {"wide": rng.choice([0, 0, 1]), "slender": node - 1, "any": rng.randrange(node)}
+        parents.append(choices[kind])
+    return [*parents, 0]
+
+
+def check_model(model: Model, rounding: float = 0.0) -> None:
+    """All laws for the sessions of `model`; see `EngineCase`.
+
+    Raises:
+        LawError: one does not hold.
+    """
+    for holds in SESSION_LAWS.values():
+        holds(EngineCase(model, rounding))
+
+
+def passes_of_any_width_agree(case: EngineCase) -> None:
+    """One pass, many passes and a prefill."""
+    text = case.text()
+    one_by_one = case.fresh(text)
+    vocab = case.model.vocabulary.size
+    require(one_by_one.shape == (len(text), vocab), f"logits have the shape {one_by_one.shape[1:]}, not {(vocab,)}")
+    require(one_by_one.dtype == np.float32, f"logits are {one_by_one.dtype}, not float32")
+    require(float(one_by_one.std(axis=1).min()) > 0, "all logits of a row are the same")
+    with case.session() as session:
+        case.agree(session.decode(text), one_by_one, "one pass over all")
+        for cut in (1, 7, len(text) - 1):
+            session.rollback(0)
+            session.prefill(text[:cut])
+            require_held(session, text[:cut])
+            case.agree(session.decode(text[cut:]), one_by_one[cut:], f"after a prefill of {cut}")
+        require_held(session, text)
+
+
+def a_prefill_may_be_long(case: EngineCase) -> None:
+    """Longer than a pass takes: the positions must go on from one chunk to the next."""
+    text, rows = case.text(700), []
+    for cut in (0, 100, 512, 699):
+        with case.session(1024) as session:
+            session.prefill(text[:cut])
+            session.prefill(text[cut:-1])
+            rows.append(session.decode(text[-1:]).copy())
+            require_held(session, text)
+    for row in rows[1:]:
+        case.agree(row, rows[0], "after prefills of other lengths")
+
+
+def it_goes_back_as_far_as_it_says(case: EngineCase) -> None:
+    """`reach` tokens of the last pass, once; what it refuses changes nothing, and all can always be forgotten."""
+    text, words = case.text(), case.text(12)
+    with case.session() as session:
+        reach = len(words) - 1 if session.reach is None else min(session.reach, len(words) - 1)
+        for back in range(1, reach + 1):
+            kept = [*text, *words[: len(words) - back]]
+            session.rollback(0)
+            session.prefill(text)
+            session.decode(words)
+            session.rollback(len(text), range(len(words) - back))
+            require_held(session, kept)
+            if session.reach is not None:
+                what = "a second rollback before the next pass"
+                require_refused(RollbackError, what, lambda: session.rollback(len(session.tokens) - 1))
+                require_held(session, kept)
+            case.agree(session.decode([7, 8]), case.fresh([*kept, 7, 8])[-2:], f"{back} tokens back")
+        if session.reach is None:
+            return
+        session.rollback(0)
+        session.prefill(text)
+        what = "a rollback into the prompt"
+        require_refused(RollbackError, what, lambda: session.rollback(len(text) - 1))
+        for width, length in ((len(words), len(words) - reach - 1), (min(2, reach), 0)):
+            session.decode(words[:width])
+            held = list(session.tokens)
+            at = len(held) - width + length
+            require_refused(RollbackError, f"a rollback from {len(held)} to {at}", lambda at=at: session.rollback(at))  # type: ignore[misc]
+            require_held(session, held)
+
+
+def a_rollback_leaves_no_trace(case: EngineCase) -> None:
+    """The same pass gives the very same numbers."""
+    text, words = case.text(), case.text(50)
+    with case.session() as session:
+        session.prefill(text)
+        first = session.decode([7, 8, 9]).copy()
+        for rubbish in (words[:2], [7, 8, 9], words, [7]):
+            session.rollback(len(text))
+            session.decode(rubbish)
+            session.rollback(len(text))
+            require_held(session, text)
+            require(
+                bool((session.decode([7, 8, 9]) == first).all()),
+                f"after {len(rubbish)} tokens were taken back the same pass gives other logits",
+            )
+
+
+def a_rollback_keeps_what_was_accepted(case: EngineCase) -> None:
+    text = case.text()
+    with case.session() as session:
+        session.prefill(text)
+        for keep in ([], [0], [0, 1], [0, 1, 2]):
+            session.rollback(len(text))
+            session.decode([7, 8, 9])
+            session.rollback(len(text), keep)
+            kept = [*text, *[7, 8, 9][: len(keep)]]
+            require_held(session, kept)
+            case.agree(session.decode([11]), case.fresh([*kept, 11])[-1:], f"{len(keep)} tokens kept")
+
+
+def what_cannot_be_kept_is_refused(case: EngineCase) -> None:
+    """A rollback that cannot be is an error and changes nothing."""
+    text = case.text()
+    with case.session() as session:
+        session.prefill(text)
+        session.decode([7, 8, 9])
+        held, n = list(session.tokens), len(text)
+        wrong: list[tuple[int, list[int]]] = [(n + 4, []), (-1, []), (n, [1]), (n, [0, 2]), (n, [0, 1, 2, 3])]
+        for length, keep in [*wrong, (n - 1, [0]), (n + 1, [0])]:
+            what = f"a rollback to {length} of {n + 3} that keeps {keep}"
+            require_refused(RollbackError, what, lambda at=length, nodes=keep: session.rollback(at, nodes))  # type: ignore[misc]
+            require_held(session, held)
+        session.rollback(n + 3)
+        session.rollback(n, [0])
+        require_held(session, held[: n + 1])
+
+
+def what_does_not_fit_is_refused(case: EngineCase) -> None:
+    """By the context, or by the widest pass; nothing changes."""
+    with case.session(40) as session:
+        session.prefill(case.text(38))
+        for call in (session.decode, session.prefill):
+            require_refused(ContextOverflow, "more than the context holds", lambda call=call: call([7, 8, 9]))  # type: ignore[misc]
+        require_held(session, case.text(38))
+        case.agree(session.decode([7, 8]), case.fresh([*case.text(38), 7, 8])[-2:], "the last tokens that fit")
+    with case.session(1024) as session:
+        require_refused(EngineError, "a pass that is too wide", lambda: session.decode([7] * (session.widest + 1)))
+        require_held(session, [])
+
+
+def rounds_leave_no_trace(case: EngineCase) -> None:
+    """Trees and chains, most of which is wrong."""
+    for seed in range(3):
+        rounds(case, dice(seed), 1024, 0)
+
+
+def rounds_at_the_end_of_the_context(case: EngineCase) -> None:
+    """No room but what rejected branches gave back."""
+    full = sum(rounds(case, dice(seed), 256, 225) for seed in range(3))
+    require(full > 3, f"the context was full {full} times; this law means nothing")
+
+
+def rounds(case: EngineCase, rng: random.Random, context: int, begin: int) -> int:
+    """Rounds against a session that is told right away what is right; how often the context was full."""
+    with case.session(context) as session, case.session(context) as plain:
+        text = case.words(rng, begin)
+        session.prefill(text)
+        plain.prefill(text)
+        return sum(_round(case, rng, session, plain, begin) for _ in range(60))
+
+
+def _round(case: EngineCase, rng: random.Random, session: Session, plain: Session, begin: int) -> bool:
+    """One round; whether the context was full."""
+    start, context = len(plain.tokens), session.context
+    tokens = case.words(rng, rng.choice([2, 3, 4, 8, 12, 24, 48, 64]))
+    parents = grown(rng, len(tokens)) if session.can_tree else list(range(-1, len(tokens) - 1))
+    full = start + len(tokens) > context
+    if full:
+        require_refused(ContextOverflow, "a draft beyond the context", lambda: session.decode(tokens, parents))
+        tokens, parents = tokens[: context - start], parents[: context - start]
+    if len(tokens) < 2:
+        session.rollback(begin)
+        plain.rollback(begin)
+        return full
+    rows = session.decode(tokens, parents).copy()
+    path = rng.choice(paths(parents))
+    case.agree(rows[path], plain.decode([tokens[i] for i in path]), f"the path {path} of a tree")
+    kept = path[: rng.choice([0, 1, 1, 2, 3, len(path)])]
+    session.rollback(start, kept)
+    plain.rollback(start + len(kept))
+    require_held(session, plain.tokens)
+    if rng.random() < 0.3 and len(plain.tokens) + 3 <= context:
+        chain = case.words(rng, 3)
+        case.agree(session.decode(chain), plain.decode(chain), "a chain after a tree")
+        if rng.random() < 0.5:
+            session.rollback(len(plain.tokens) - 3, [0])
+            plain.rollback(len(plain.tokens) - 2)
+    if rng.random() < 0.05:
+        length = rng.randrange(begin // 2, len(plain.tokens) + 1)
+        session.rollback(length)
+        plain.rollback(length)
+    return full
+
+
+def a_tree_may_fill_the_context(case: EngineCase) -> None:
+    with case.session(256) as session:
+        if not session.can_tree:
+            return
+        session.prefill(case.text(200))
+        for _ in range(3):
+            session.decode(case.text(56), [-1, *[0] * 55])
+            session.rollback(200)
+        too_many = case.text(57)
+        require_refused(ContextOverflow, "a tree beyond the context", lambda: session.decode(too_many, [-1, *[0] * 56]))
+        require_held(session, case.text(200))
+
+
+def a_tree_may_begin_the_text(case: EngineCase) -> None:
+    """And fill the context."""
+    with case.session(256) as session, case.session(256) as alone:
+        if not session.can_tree:
+            return
+        tokens = case.text(session.context)
+        rows = session.decode(tokens, [-1, *range(len(tokens) - 2), 0]).copy()
+        case.agree(rows[:-1], alone.decode(tokens[:-1]), "a tree that begins the text")
+        session.rollback(0, range(len(tokens) - 1))
+        require_held(session, tokens[:-1])
+
+
+def only_paths_of_a_tree_are_kept(case: EngineCase) -> None:
+    text = case.text(20)
+    with case.session(256) as session:
+        if not session.can_tree:
+            return
+        session.prefill(text)
+        session.decode([7, 8, 9, 10, 11], (-1, 0, 0, 1, 2))
+        wrong: list[tuple[int, list[int]]] = [(20, [1]), (20, [0, 3]), (20, [0, 1, 2]), (19, [0]), (21, []), (-1, [])]
+        for length, keep in [*wrong, (20, [5])]:
+            what = f"a rollback to {length} that keeps {keep} of a tree"
+            require_refused(RollbackError, what, lambda at=length, nodes=keep: session.rollback(at, nodes))  # type: ignore[misc]
+            require_held(session, text)
+        session.rollback(20, [0, 2, 4])
+        require_refused(RollbackError, "a second choice of a path", lambda: session.rollback(20, [0]))
+        case.holds(session, [*text, 7, 9, 11])
+
+
+def a_tree_that_nobody_settles_is_forgotten(case: EngineCase) -> None:
+    text = case.text(20)
+    with case.session(256) as session:
+        if not session.can_tree:
+            return
+        session.prefill(text)
+        for length in (20, 15, 0):
+            session.decode([7, 8, 9], (-1, 0, 0))
+            require_held(session, text)
+            if length < 20:
+                session.rollback(length)
+            held = text[:length]
+            session.prefill([7, 8])
+            case.holds(session, [*held, 7, 8])
+            session.rollback(len(held))
+            session.prefill(text[len(held) :])
+            session.decode([7, 8, 9], (-1, 0, 0))
+            session.decode([6])
+            case.holds(session, [*text, 6])
+            session.rollback(20)
+
+
+def a_chain_after_a_tree_is_a_chain(case: EngineCase) -> None:
+    """What is kept then are the chain's nodes and not the tree's."""
+    text = case.text()
+    with case.session() as session:
+        if not session.can_tree:
+            return
+        session.prefill(text)
+        session.decode([7, 8, 9], (-1, 0, 0))
+        session.decode([10, 11, 12])
+        session.rollback(len(text), [0, 1])
+        case.holds(session, [*text, 10, 11])
+
+
+def _anywhere(holds: Callable[[EngineCase], None]) -> Callable[[EngineCase], None]:
+    """A law for sessions that can go back anywhere; the others are not held to it."""
+
+    @functools.wraps(holds)
+    def where_it_applies(case: EngineCase) -> None:
+        with case.session(8) as session:
+            anywhere = session.reach is None
+        if anywhere:
+            holds(case)
+
+    return where_it_applies
+
+
+_ALWAYS = (
+    passes_of_any_width_agree,
+    a_prefill_may_be_long,
+    what_does_not_fit_is_refused,
+    it_goes_back_as_far_as_it_says,
+)
+
+#: By name; each raises LawError.
+SESSION_LAWS: Mapping[str, Callable[[EngineCase], None]] = {
+    **{each.__name__: each for each in _ALWAYS},
+    **{
+        each.__name__: _anywhere(each)
+        for each in (
+            a_rollback_leaves_no_trace,
+            a_rollback_keeps_what_was_accepted,
+            what_cannot_be_kept_is_refused,
+            rounds_leave_no_trace,
+            rounds_at_the_end_of_the_context,
+            a_tree_may_fill_the_context,
+            a_tree_may_begin_the_text,
+            only_paths_of_a_tree_are_kept,
+            a_tree_that_nobody_settles_is_forgotten,
+            a_chain_after_a_tree_is_a_chain,
+        )
+    },
+}
