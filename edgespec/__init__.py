@@ -31,9 +31,11 @@ from .errors import (
     TemplateError,
     VocabularyMismatch,
 )
-from .runtime.loading import assemble, load
+from .library import Notice, Progress, Wanted, load
+from .runtime.as_json import as_json
+from .runtime.loading import assemble
 from .runtime.pair import DRAFTERS, Speculation
-from .runtime.runtime import Runtime
+from .runtime.runtime import Answer, Runtime
 from .sampling import Sampling
 from .stats import Stats
 from .verify import VERIFIERS
@@ -47,6 +49,7 @@ if not (_HERE / "cli.py").exists() and (_HERE.parent / "cli.py").exists():
 __all__ = [
     "DRAFTERS",
     "VERIFIERS",
+    "Answer",
     "BusyError",
     "ClosedError",
     "ContextOverflow",
@@ -62,7 +65,9 @@ __all__ = [
     "MissingPackage",
     "ModelError",
     "ModelFileError",
+    "Notice",
     "OptionError",
+    "Progress",
     "RollbackError",
     "Runtime",
     "Sampling",
@@ -72,6 +77,8 @@ __all__ = [
     "TemplateError",
     "Text",
     "VocabularyMismatch",
+    "Wanted",
+    "as_json",
     "assemble",
     "load",
 ]

@@ -139,8 +139,8 @@ class Runtime:
             speculation: for this answer only; plain decoding, say, to compare.
             controlled: makes what chooses the drafts of this answer, of the drafters there are; for measurements.
             wait: if another answer is under way when the first event is asked for, wait until it has ended, and until
-                those that waited before have. `cancel` ends the wait as it ends an answer, and `close` with ClosedError.
-                A thread that has read only a part of the answer under way would wait for itself.
+                those that waited before have. `cancel` ends the wait as it ends an answer, and `close` ends it with
+                ClosedError. A thread that has read only a part of the answer under way would wait for itself.
 
         Raises:
             ContextOverflow: the prompt does not fit; nothing was done.
