@@ -158,7 +158,12 @@ def test_what_memory_cannot_hold_is_told_before_it_is_fetched(
     room = 800 * MB
     target, draft = Source("a/b", "t.gguf", "", room - 5), Source("a/c", "d.gguf", "", 5)
     asked: list[Wanted] = []
-    job = Job(lambda wanted: asked.append(wanted) or True)
+
+    def allow(wanted: Wanted) -> bool:
+        asked.append(wanted)
+        return True
+
+    job = Job(allow)
     assert fetching.fetched(target, draft, job) == (tmp_path / "t.gguf", tmp_path / "d.gguf")
     assert asked == [Wanted("a/b t.gguf and a/c d.gguf", room, tmp_path, room, room)]
     with watched() as job:

@@ -459,9 +459,7 @@ def test_another_conversion_at_work_is_refused(make: Callable[..., bool], tmp_pa
 import sys
 from pathlib import Path
 from edgespec.converters import pair
-from edgespec.library import Job, resolve
 from edgespec.models.sizes import amount
-from edgespec.runtime.loading import Files
 with pair.held(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

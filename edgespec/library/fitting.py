@@ -48,8 +48,5 @@ def _notices(plan: Plan, *, freely: bool, shortened: bool) -> Iterator[tuple[str
         count = f"{plan.gpu_layers} of {plan.layers} layers fit" if plan.gpu_layers else "No layer fits"
         yield "layers", f"{count} on the GPU; the CPU runs the rest."
     if plan.lacking:
-        yield (
-            "memory",
-            f"The model does not fit: {amount(plan.lacking)} of memory are lacking, so it may be very slow; one "
-            f"of {amount(plan.largest)} would fit.",
-        )
+        lacking = f"The model does not fit: {amount(plan.lacking)} of memory are lacking, so it may be very slow"
+        yield "memory", f"{lacking}; one of {amount(plan.largest)} would fit."

@@ -108,7 +108,8 @@ def _measured(order: _Order, found: Findings) -> Findings:
 
 def _opened(found: Findings) -> Runtime:
     speculation = Speculation(("words" if found.likeness.mismatch else "model",), DEPTH)
-    files = Files(*(each.output for each in found.made))
+    target, draft = (each.output for each in found.made)
+    files = Files(target, draft)
     with watched() as job:
         device = fitted(files, Device(), job)
         return background.call(lambda: open_model_files(files, device, speculation, job), job.interrupt.set)

@@ -14,7 +14,7 @@ from .progress import Tell, progress
 
 @contextmanager
 def watched(*, yes: bool = True) -> Iterator[Job]:
-    """A job that draws its progress and prints its notices. On a terminal, and unless `yes`, it asks before it fetches."""
+    """A job that draws its progress and prints its notices. On a terminal it asks before it fetches, unless `yes`."""
     watcher = _Watcher(yes=yes)
     with watcher.bar:
         yield Job(watcher.allows, watcher.shows)
