@@ -43,7 +43,7 @@ def resolve(model: str | Path | None, draft: str | Path | None, job: Job, *, con
 
 
 def _target(model: str | Path | None, job: Job, *, look: bool, context: int) -> Files:
-    """The target, and the draft that belongs to it: by a pair file or its place; if `look`, by the registry or the hub."""
+    """The target and the draft that belongs to it: by a pair file or its place; with `look`, by registry or hub."""
     from edgespec import models  # noqa: PLC0415
 
     if model is None:
