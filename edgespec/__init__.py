@@ -7,7 +7,7 @@
             if isinstance(event, edgespec.Text):
                 print(event.text, end="", flush=True)
 
-Importing this loads no engine; one is loaded with the first model.
+Importing this loads no engine; one is loaded with the first model. `edgespec.aio` has answers for `async for`.
 """
 
 from pathlib import Path as _Path

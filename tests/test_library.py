@@ -204,9 +204,9 @@ def test_an_interrupt_ends_a_conversion_and_leaves_nothing(own_cache: Path, tmp_
             assert list((own_cache / "converted").iterdir()), "it is under way"
             interrupt.set()
 
-    with pytest.raises(Interrupted):
+    with pytest.raises(Interrupted) as caught:
         edgespec.load(source, device=SMALL, interrupt=interrupt, on_progress=stop)
-    assert list((own_cache / "converted").iterdir()) == []
+    assert list((own_cache / "converted").iterdir()) == [], f"while {caught.value!r} is held, and its traceback"
 
 
 # --- checkpoints and files

@@ -6,11 +6,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
-from edgespec import BusyError, ClosedError, Finished, Runtime, Text
-from edgespec.runtime.runtime import Answer
+from edgespec import Answer, BusyError, ClosedError, Event, Finished, Runtime, Text
 from edgespec.runtime.turns import Turns
 
 from .test_runtime import USER, AtWork, Reader, at_work, opened, read
@@ -41,10 +41,10 @@ class Waiting:
             before = queued(runtime)
             answer = runtime.complete(f"{i}", max_tokens=3, wait=True)
             self.answers.append(answer)
-            self.readers.append(Reader(lambda i=i, answer=answer: self._noted(i, answer)))  # type: ignore[misc]
+            self.readers.append(Reader(partial(self._noted, i, answer)))
             until(lambda before=before: queued(runtime) == before + 1)  # type: ignore[misc]
 
-    def _noted(self, number: int, answer: Answer) -> Iterator[object]:
+    def _noted(self, number: int, answer: Answer) -> Iterator[Event]:
         for event in answer:
             if isinstance(event, Finished):
                 self.order.append(number)
