@@ -144,6 +144,9 @@ def test_a_round_of_one_waits_for_a_round_of_the_other() -> None:
         other.join(0.1)
         assert other.is_alive()
         assert other.events == []
+        second.cancel()
+        assert other.finished() == "cancelled", "without waiting"
+        other = Reader(lambda: second.complete("b", max_tokens=5))
         gate.go_on.set()
         assert (reader.finished(), other.finished()) == ("length", "length")
 

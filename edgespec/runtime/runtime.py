@@ -202,7 +202,7 @@ class Runtime:
         self._era = object()
         if os.getpid() == self._process:  # what is locked after a fork stays so
             self._pair.interrupt.set()
-            self._turns.wake()
+            self._wake()
 
     def another(self, speculation: Speculation | None = None) -> Runtime:
         """A further runtime over the same weights, with a cache of its own, for a conversation beside this one.
@@ -246,7 +246,7 @@ class Runtime:
         if os.getpid() != self._process:
             return
         self._pair.interrupt.set()
-        self._turns.wake()
+        self._wake()
         # An answer that is not under way yet sees `_closed` before it does anything.
         if (stream := self._under_way()) is not None:
             stream.close()
@@ -352,7 +352,12 @@ class Runtime:
         place.cancelled = True
         if os.getpid() == self._process:
             self._turns.if_holder(place, self._pair.interrupt.set)
-            self._turns.wake()
+            self._wake()
+
+    def _wake(self) -> None:
+        """Let answers that wait see that they are over."""
+        self._turns.wake()
+        self._pair.turns.wake()
 
     def _guarded(
         self,
@@ -388,8 +393,13 @@ class Runtime:
 
     def _next(self, events: Iterator[Event]) -> Event:
         """The next event, computed while no other runtime over these models computes."""
-        with self._pair.turns.turn():
+        turns, interrupt, who = self._pair.turns, self._pair.interrupt, object()
+        if not turns.take(who, lambda: interrupt.is_set):
+            return next(events)  # interrupted before anything is computed
+        try:
             return next(events)
+        finally:
+            turns.leave(who)
 
 
 def _nothing() -> None:
