@@ -31,7 +31,7 @@ def load(
             which name a target and its draft; the folder of a checkpoint, which is converted to Q8_0, once, into the
             cache folder; and if it is a `str` and no such file is there, a name of `edgespec models list`, or a
             repository of a hub: `org/repo`, `org/repo:q8_0`, `hf.co/org/repo`. A `Path` is never asked of a hub.
-            None is an OptionError: the demo pair is `edgespec.models.demo()`.
+            None is an OptionError; the bundled demo pair is `from edgespec import models; models.demo().target`.
         draft: a small one, named likewise. None (or "auto") takes that of the pair or of the name; else the one that
             lies beside the target: `NAME.draft.gguf` or `draft.gguf`, of a folder `NAME.draft` or `draft`; else one
             that is here, beside the target or in the hub's cache, has the same tokens and at most a tenth of the bytes;
@@ -39,8 +39,8 @@ def load(
         device: where it runs. What it leaves open is made to fit: the context, and the layers on the GPU.
         fetch: whether models that are not here may be fetched. True fetches, gigabytes perhaps; False asks no hub and
             takes what is here; a function is given what is `Wanted` and says.
-        interrupt: set it from another thread to give up. A download hears it with the next bytes that come, at the
-            latest when the hub's timeout ends; what has come is kept, and the next fetch goes on from there.
+        interrupt: set it from another thread to give up. A download hears it with the next bytes that come, or when the
+            hub's client gives up waiting for them; what has come is kept, and the next fetch goes on from there.
         on_progress: told what happens, `Progress` and `Notice`, on this thread. Measuring runs once for each model and
             machine.
 
@@ -59,7 +59,7 @@ def load(
     if model is None:
         raise OptionError(
             "model is None; give a file, a folder, a name of `edgespec models list`, or org/repo on the hub (the "
-            "bundled demo pair is edgespec.models.demo())"
+            "bundled demo pair: `from edgespec import models`, models.demo().target)"
         )
     device, speculation = settings(device, speculation)
     job = Job(fetch, on_progress, interrupt or Interrupt())

@@ -155,11 +155,12 @@ def _settled(given: Loading | Machine, job: Job, exact: int = 0) -> tuple[Files,
     """The files that the options name, the demo pair's without a model, and where they run."""
     from ..library import fitted, resolve  # noqa: PLC0415
 
+    device = _device(given, exact)  # first: what makes no sense is refused before anything is fetched
     model = given.model.as_posix() if given.model is not None else None
     files = resolve(model, given.draft, job, context=given.ctx)
     _require_other(files.target, files.draft, given.draft)
     _require_onnx(given.provider, [path for path in (files.target, files.draft) if path is not None])
-    return files, fitted(files, _device(given, exact), job, anywhere=given.gpu_layers is None)
+    return files, fitted(files, device, job, anywhere=given.gpu_layers is None)
 
 
 def _require_other(target: Path, draft: Path | None, named: str) -> None:
