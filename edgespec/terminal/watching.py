@@ -11,6 +11,8 @@ import click
 from ..library import Job, Notice, Progress, Wanted
 from .progress import Tell, progress
 
+_TITLES = {"fetch": "fetching", "convert": "converting", "measure": "measuring this machine (once for each model)"}
+
 
 @contextmanager
 def watched(*, yes: bool = True) -> Iterator[Job]:
@@ -36,7 +38,7 @@ class _Watcher:
             return
         if self._tell is None or seen.stage != self._stage:
             self.bar.close()
-            self._stage, self._tell = seen.stage, self.bar.enter_context(progress(seen.stage))
+            self._stage, self._tell = seen.stage, self.bar.enter_context(progress(_TITLES[seen.stage]))
         what = f"measuring passes of the {seen.what}" if seen.stage == "measure" else seen.what
         self._tell(what, seen.done, seen.total)
 
