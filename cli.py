@@ -157,13 +157,13 @@ def convert(source: Path | None, fmt: str, quant: str | None, output: Path, forc
     if pairing.asked:
         raise click.UsageError(f"{pairing.asked} is for --pair TARGET DRAFT")
     from edgespec import converters  # noqa: PLC0415
-    from edgespec.terminal.converting import run, size  # noqa: PLC0415
-    from edgespec.terminal.pulling import Fetching, checkpoint  # noqa: PLC0415
+    from edgespec.library import checkpoint, run, size  # noqa: PLC0415
+    from edgespec.terminal.watching import watched  # noqa: PLC0415
 
     quant = converters.chosen_quantization(fmt, quant)  # before anything is fetched
-    source = checkpoint(source, Fetching(yes=pairing.yes))
-    steps = converters.convert(source, output, fmt=fmt, quantization=quant, force=force)
-    run(steps, f"converting to {quant}")
+    with watched(yes=pairing.yes) as job:
+        source = checkpoint(source, job)
+        run(converters.convert(source, output, fmt=fmt, quantization=quant, force=force), job)
     click.echo(f"{output}: {size(output) / 1e6:.1f} MB, {quant}", err=True)
 
 
@@ -225,9 +225,11 @@ def list_models() -> None:
 @click.option("--ctx", default=0, metavar="N", help="Context in tokens  [default: at most 4096]")
 def show(name: str, ctx: int) -> None:
     """NAME's files and sizes, what of it is here, and how it fits into memory; also before it is fetched."""
+    from edgespec.library import quietly  # noqa: PLC0415
     from edgespec.terminal.models import shown  # noqa: PLC0415
 
-    _print_lines(shown(name, ctx))
+    with quietly():
+        _print_lines(shown(name, ctx))
 
 
 @models.command()
@@ -239,9 +241,12 @@ def pull(name: str, quant: str, revision: str) -> None:
 
     What is here already is not fetched again; a pull that was interrupted goes on where it ended.
     """
-    from edgespec.terminal.pulling import everything  # noqa: PLC0415
+    from edgespec.library import pull as fetched  # noqa: PLC0415
+    from edgespec.terminal.watching import watched  # noqa: PLC0415
 
-    for found in everything(name, quant, revision):
+    with watched() as job:
+        pulled = fetched(name, job, quant, revision)
+    for found in pulled:
         click.echo(f"{found.paths[0]}  (commit {found.commit[:12]})")
 
 
@@ -253,9 +258,11 @@ def pair(target: str, draft: str | None) -> None:
 
     Without DRAFT one is looked for here and, for a target's family, on the hub; nothing is fetched.
     """
+    from edgespec.library import quietly  # noqa: PLC0415
     from edgespec.terminal.models import paired  # noqa: PLC0415
 
-    _print_lines(paired(target, draft))
+    with quietly():
+        _print_lines(paired(target, draft))
 
 
 @app.command()
@@ -279,11 +286,12 @@ def _print_json(
     runtime: Runtime, sampling: Sampling, max_tokens: int | None, messages: Sequence[Message], stop: Sequence[str]
 ) -> None:
     from edgespec.engine import Finished  # noqa: PLC0415
-    from edgespec.terminal import background, show  # noqa: PLC0415
+    from edgespec.runtime.as_json import as_json  # noqa: PLC0415
+    from edgespec.terminal import background  # noqa: PLC0415
 
     events = runtime.chat(messages, sampling, max_tokens=max_tokens, stop=stop)
     for event in background.stream(events, runtime.cancel):
-        click.echo(show.as_json(event))
+        click.echo(json.dumps(as_json(event), ensure_ascii=False))
         cancelled = isinstance(event, Finished) and event.reason == "cancelled"
     if cancelled:
         raise KeyboardInterrupt

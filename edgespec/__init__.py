@@ -7,7 +7,7 @@
             if isinstance(event, edgespec.Text):
                 print(event.text, end="", flush=True)
 
-Importing this loads no engine; one is loaded with the first model.
+Importing this loads no engine; one is loaded with the first model. `edgespec.aio` has answers for `async for`.
 """
 
 from pathlib import Path as _Path
@@ -33,9 +33,11 @@ from .errors import (
     TemplateError,
     VocabularyMismatch,
 )
-from .runtime.loading import assemble, load
+from .library import Notice, Progress, Wanted, load
+from .runtime.as_json import as_json
+from .runtime.loading import assemble
 from .runtime.pair import DRAFTERS, Speculation
-from .runtime.runtime import Runtime
+from .runtime.runtime import Answer, Runtime
 from .sampling import Sampling
 from .stats import Stats
 from .types import Evaluated, Guess, Round, Top
@@ -50,6 +52,7 @@ if not (_HERE / "cli.py").exists() and (_HERE.parent / "cli.py").exists():
 __all__ = [
     "DRAFTERS",
     "VERIFIERS",
+    "Answer",
     "BusyError",
     "ClosedError",
     "ContextOverflow",
@@ -71,7 +74,9 @@ __all__ = [
     "MissingPackage",
     "ModelError",
     "ModelFileError",
+    "Notice",
     "OptionError",
+    "Progress",
     "RollbackError",
     "Round",
     "Runtime",
@@ -84,6 +89,8 @@ __all__ = [
     "Text",
     "Top",
     "VocabularyMismatch",
+    "Wanted",
+    "as_json",
     "assemble",
     "load",
 ]

@@ -91,7 +91,7 @@ class OptionError(EdgespecError):
 
 
 class BusyError(EdgespecError):
-    """A second generation on a runtime whose first has not ended."""
+    """A second answer asked of a runtime whose first has not ended, without `wait`."""
 
 
 class ClosedError(EdgespecError):

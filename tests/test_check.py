@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from edgespec import Device, OptionError, Sampling, Speculation, assemble
+from edgespec import Device, Interrupt, OptionError, Sampling, Speculation, assemble
 from edgespec.backends.toy import Bytes, Rule, ToyModel, ToySession, blend, ngram_rule
 from edgespec.errors import Interrupted
 from edgespec.prices import Prices
@@ -42,7 +42,7 @@ class DriftingModel(ToyModel):
         super().__init__(RULE)
         self._drift, self._fault, self._kind = drift, fault, kind
 
-    def session(self, context: int) -> ToySession:
+    def session(self, context: int, interrupt: Interrupt | None = None) -> ToySession:
         session = self._kind(RULE, VOCAB, context)
         session.drift, session.fault = self._drift, self._fault
         return session
@@ -200,8 +200,8 @@ def test_rounding_over_the_edge_of_a_filter_is_a_near_tie(
 class Chains(DriftingModel):
     """As an engine without trees, or one whose passes are padded to a width."""
 
-    def session(self, context: int) -> ToySession:
-        session = super().session(context)
+    def session(self, context: int, interrupt: Interrupt | None = None) -> ToySession:
+        session = super().session(context, interrupt)
         session.can_tree, session.leaves, session.widest = False, 0, 4
         return session
 

@@ -13,6 +13,7 @@ import pytest
 from edgespec.backends import Device
 from edgespec.controller.calibration import Share
 from edgespec.errors import OptionError
+from edgespec.library import Job, Wanted, fetching, fitted
 from edgespec.models import fit
 from edgespec.models.facts import of_path
 from edgespec.models.finding import Source
@@ -20,11 +21,10 @@ from edgespec.models.hub import Pulled
 from edgespec.models.memory import Gpu, Memory
 from edgespec.models.sizes import sizes
 from edgespec.prices import Prices
-from edgespec.runtime.loading import load
-from edgespec.terminal import pulling
-from edgespec.terminal.fitting import fitted, placed
+from edgespec.runtime.loading import Files, load
 from edgespec.terminal.gains import promised
 from edgespec.terminal.models import planned
+from edgespec.terminal.watching import watched
 
 MB = 1 << 20
 
@@ -41,56 +41,66 @@ def having(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return have
 
 
-def test_where_all_fits_nothing_is_said(
-    demo: dict[str, Path], having: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def pair(demo: dict[str, Path]) -> Files:
+    return Files(demo["target"], demo["draft"])
+
+
+def said(job: Job) -> list[tuple[str, str]]:
+    """The notices since the last call."""
+    notices = [(notice.kind, notice.text) for notice in job.notices]
+    job.notices.clear()
+    return notices
+
+
+def test_where_all_fits_nothing_is_said(pair: Files, having: Callable[..., None]) -> None:
+    job = Job()
     having(1000 * MB)
-    device = fitted(demo["target"], demo["draft"], Device(threads=1), anywhere=True)
-    assert device == Device(threads=1, draft_gpu_layers=-1)
+    assert fitted(pair, Device(threads=1), job) == Device(threads=1, draft_gpu_layers=-1)
     having(1000 * MB, [1000 * MB])
-    assert fitted(demo["target"], demo["draft"], Device(), anywhere=True) == Device(draft_gpu_layers=-1)
-    assert placed(demo["target"], None) == Device(draft_gpu_layers=-1)
-    assert capsys.readouterr() == ("", "")
+    assert fitted(pair, Device(), job) == Device(draft_gpu_layers=-1)
+    assert fitted(replace(pair, draft=None), Device(), job) == Device(draft_gpu_layers=-1)
+    assert said(job) == []
 
 
-def test_what_is_less_than_hoped_for_is_said(
-    demo: dict[str, Path], having: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    target, draft = demo["target"], demo["draft"]
+def test_what_is_less_than_hoped_for_is_said(pair: Files, having: Callable[..., None]) -> None:
+    target, draft, job = pair.target, pair.draft or pair.target, Job()
     needed = fit.choose(sizes(target), sizes(draft), Memory(1000 * MB), fit.Asked()).needed
     having(200 * MB + needed - 4 * MB)
-    device = fitted(target, draft, Device(), anywhere=True)
+    device = fitted(pair, Device(), job)
     assert 512 <= device.context < 2048
-    said = f"The context is {device.context} tokens, for memory has room for no more; --ctx N insists on N.\n"
-    assert capsys.readouterr().err == said
-    assert fitted(target, draft, Device(2048), anywhere=True).context == 2048
-    assert "The model does not fit: 4.2 MB of memory are lacking" in capsys.readouterr().err
+    shorter = f"The context is {device.context} tokens, for memory has room for no more; --ctx N insists on N."
+    assert said(job) == [("context", shorter)]
+    assert fitted(pair, Device(2048), job).context == 2048
+    ((kind, text),) = said(job)
+    assert kind == "memory"
+    assert text.startswith("The model does not fit: 4.2 MB of memory are lacking")
     having(1000 * MB, [400 * MB + 45 * MB])
-    device = fitted(target, draft, Device(), anywhere=True)
+    device = fitted(pair, Device(), job)
     assert device.draft_gpu_layers == -1
     assert 0 < device.gpu_layers < 5
-    assert capsys.readouterr().err == f"{device.gpu_layers} of 5 layers fit on the GPU; the CPU runs the rest.\n"
-    fitted(target, draft, Device(gpu_layers=device.gpu_layers), anywhere=False)
-    fitted(target, draft, Device(exact=2), anywhere=True)
-    assert capsys.readouterr().err == "", "that was asked for"
+    assert said(job) == [("layers", f"{device.gpu_layers} of 5 layers fit on the GPU; the CPU runs the rest.")]
+    fitted(pair, Device(gpu_layers=device.gpu_layers), job, anywhere=False)
+    fitted(pair, Device(exact=2), job)
+    assert said(job) == [], "that was asked for"
     having(1000 * MB, [410 * MB])
-    assert fitted(target, draft, Device(), anywhere=True).gpu_layers == 0
-    assert capsys.readouterr().err == "No layer fits on the GPU; the CPU runs the rest.\n"
+    assert fitted(pair, Device(), job).gpu_layers == 0
+    assert said(job) == [("layers", "No layer fits on the GPU; the CPU runs the rest.")]
 
 
-def test_what_is_asked_for_is_not_changed(demo: dict[str, Path], having: Callable[..., None], tmp_path: Path) -> None:
+def test_what_is_asked_for_is_not_changed(pair: Files, having: Callable[..., None], tmp_path: Path) -> None:
     having(1000 * MB, [445 * MB])
     asked = Device(1024, gpu_layers=1, draft_gpu_layers=0)
-    assert fitted(demo["target"], demo["draft"], asked, anywhere=False) == asked
+    assert fitted(pair, asked, Job(), anywhere=False) == asked
     having(1000 * MB, [420 * MB])
     with pytest.raises(OptionError, match="give fewer --gpu-layers"):
-        fitted(demo["target"], demo["draft"], Device(), anywhere=False)
-    exact = fitted(demo["target"], demo["draft"], Device(exact=4), anywhere=True)
+        fitted(pair, Device(), Job(), anywhere=False)
+    exact = fitted(pair, Device(exact=4), Job())
     assert (exact.gpu_layers, exact.draft_gpu_layers) == (0, 0), "bits are the same on the CPU alone"
     with pytest.raises(OptionError, match=r"a context of 1000000 tokens"):
-        fitted(demo["target"], demo["draft"], Device(1_000_000), anywhere=True)
-    for path in (tmp_path / "none.gguf", tmp_path):
-        assert fitted(path, None, Device(7), anywhere=True) == Device(7), "told when it is opened"
+        fitted(pair, Device(1_000_000), Job())
+    for path in (tmp_path / "none.gguf", tmp_path, Path("\0")):
+        assert fitted(Files(path, None), Device(7), Job()) == Device(7), "told when it is opened"
 
 
 def test_a_draft_has_layers_of_its_own(demo: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,12 +154,22 @@ def test_what_memory_cannot_hold_is_told_before_it_is_fetched(
 ) -> None:
     monkeypatch.setattr("edgespec.models.memory.memory", lambda: Memory(700 * MB, (Gpu(700 * MB),)))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(pulling, "pulled", lambda source: Pulled(source.repo, "c", (tmp_path / source.file,)))
+    monkeypatch.setattr(fetching, "pulled", lambda source, _job: Pulled(source.repo, "c", (tmp_path / source.file,)))
     room = 800 * MB
     target, draft = Source("a/b", "t.gguf", "", room - 5), Source("a/c", "d.gguf", "", 5)
-    assert pulling.fetched(target, draft) == (tmp_path / "t.gguf", tmp_path / "d.gguf")
-    assert capsys.readouterr().err == (
-        f"Not here yet, so it is fetched into {tmp_path}, 838.9 MB: a/b t.gguf and a/c d.gguf\n"
-    )
-    pulling.fetched(target, replace(draft, size=6))
+    asked: list[Wanted] = []
+
+    def allow(wanted: Wanted) -> bool:
+        asked.append(wanted)
+        return True
+
+    job = Job(allow)
+    assert fetching.fetched(target, draft, job) == (tmp_path / "t.gguf", tmp_path / "d.gguf")
+    assert asked == [Wanted("a/b t.gguf and a/c d.gguf", room, tmp_path, room, room)]
+    with watched() as job:
+        fetching.fetched(target, draft, job)
+        assert capsys.readouterr().err == (
+            f"Not here yet, so it is fetched into {tmp_path}, 838.9 MB: a/b t.gguf and a/c d.gguf\n"
+        )
+        fetching.fetched(target, replace(draft, size=6), job)
     assert "Its 838.9 MB are more than the 838.9 MB of memory that are free" in capsys.readouterr().err

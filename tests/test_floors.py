@@ -25,10 +25,14 @@ FLOORS = [
     {"controller"},
     {"engine"},
     {"runtime"},
-    {"__init__", "testing", "tools"},
+    {"aio", "library", "testing", "tools"},
 ]
+#: What an app imports: above all floors.
+DOOR = "__init__"
 #: Neighbours: the runtime imports none of them.
 NEIGHBOURS = {"__main__", "bench", "cli", "converters", "models", "terminal"}
+#: What the library uses of them, when it is asked for.
+USED = {"library": {"converters", "models"}}
 ENGINES = ["llama_cpp", "onnxruntime", "gguf", "onnx", "tokenizers", "sentencepiece", "huggingface_hub", "torch"]
 
 
@@ -61,6 +65,8 @@ def imports(module: str, path: Path) -> Iterator[str]:
 
 def floor(module: str) -> int:
     top = module.split(".", maxsplit=1)[0]
+    if top == DOOR:
+        return len(FLOORS)
     found = [level for level, names in enumerate(FLOORS) if top in names]
     assert found, f"edgespec.{module} stands on no floor: give it one in FLOORS"
     return found[0]
@@ -79,7 +85,10 @@ def known(name: str) -> str:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_modules_import_from_below_only(module: str) -> None:
+    used = USED.get(module.partition(".")[0], set())
     for name in map(known, imports(module, MODULES[module])):
+        if name.partition(".")[0] in used:
+            continue
         assert name.partition(".")[0] not in NEIGHBOURS, f"edgespec.{module} imports its neighbour {name}"
         if name.split(".")[0] == module.split(".", maxsplit=1)[0]:
             continue  # within a package: see below
@@ -90,7 +99,7 @@ def test_modules_import_from_below_only(module: str) -> None:
 def test_no_imports_go_in_circles() -> None:
     graph = {module: {*map(known, imports(module, path))} - {module} for module, path in MODULES.items()}
     *_, top = TopologicalSorter(graph).static_order()
-    assert floor(top) == len(FLOORS) - 1
+    assert floor(top) >= len(FLOORS) - 1
 
 
 def test_the_reader_of_imports_reads() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgespec import Sampling, Speculation, assemble
+from edgespec import Interrupt, Sampling, Speculation, assemble
 from edgespec.backends.toy import Bytes, Rule, ToyModel, ToySession, blend, ngram_rule
 from edgespec.controller.calibration import AGAINST, ALONE, Calibration
 from edgespec.runtime.learned import Learned
@@ -195,8 +195,8 @@ class Named(ToyModel):
         self.weights = weights
         self._threads = threads
 
-    def session(self, context: int) -> ToySession:
-        session = super().session(context)
+    def session(self, context: int, interrupt: Interrupt | None = None) -> ToySession:
+        session = super().session(context, interrupt)
         session.identity = f"shapes, {self._threads} threads"
         return session
 

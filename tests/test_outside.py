@@ -82,7 +82,8 @@ def answer(runtime: Runtime, sampling: Sampling | None = None) -> Finished:
 
 
 @pytest.mark.parametrize("k", [3, None])
-def test_an_object_drafts(k: int | None) -> None:
+def test_an_object_drafts(k: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgespec.controller.budget.Budget.is_left", True)  # the toy is faster than any decision
     mine = Mine()
     with opened(mine, names=("mine",), k=k) as runtime:
         assert runtime.drafters == ("lookup", "mine")
@@ -93,7 +94,8 @@ def test_an_object_drafts(k: int | None) -> None:
     assert (before, mine.closed) == (0, 1)
 
 
-def test_all_that_are_given_draft_where_no_names_are() -> None:
+def test_all_that_are_given_draft_where_no_names_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgespec.controller.budget.Budget.is_left", True)
     with opened(Mine(), Mine(name="second"), k=None) as runtime:
         assert runtime.drafters == ("lookup", "mine", "second")
         assert set(answer(runtime).stats.by_drafter) & {"mine", "second", "mine+second", "lookup+mine+second"}

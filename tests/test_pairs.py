@@ -23,9 +23,11 @@ from edgespec.converters import again, convert, pair, quantize
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.likeness import Likeness
 from edgespec.errors import ConversionError, Interrupted, ModelFileError, OptionError
+from edgespec.library import Job, resolve
 from edgespec.models.sizes import amount
+from edgespec.runtime.loading import Files
 from edgespec.storage import pair_file as pairfile
-from edgespec.terminal import options, pairing
+from edgespec.terminal import pairing
 from edgespec.terminal.findings import Findings, Made
 from edgespec.terminal.options import Pairing
 from edgespec.terminal.report import Report
@@ -198,9 +200,9 @@ def test_commands_open_a_pair(tmp_path: Path) -> None:
     (tmp_path / "prompts.jsonl").write_text(PROMPTS)
     done = run("check", folder, "--prompts", tmp_path / "prompts.jsonl", "--k", "3", "--max-tokens", "8")
     assert "2 of 2 prompts" in done.stdout, done.stderr
-    assert options.files(folder, "auto") == (DEMO.target, DEMO.draft)
-    assert options.files(folder, "none") == (DEMO.target, None)
-    assert options.files(folder, "other.gguf") == (DEMO.target, Path("other.gguf"))
+    assert resolve(folder, "auto", Job()) == Files(DEMO.target, DEMO.draft)
+    assert resolve(str(folder), "none", Job()) == Files(DEMO.target, None)
+    assert resolve(folder, "other.gguf", Job()) == Files(DEMO.target, Path("other.gguf"))
     done = run("models", "pair", folder)
     assert str(DEMO.draft) in done.stdout, done.stderr
     assert str(DEMO.draft) in run("models", "show", folder).stdout

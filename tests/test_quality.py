@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from edgespec import converters
+from edgespec import Interrupt, converters
 from edgespec.backends.toy import Bytes, Rule, ToyModel, ToySession, blend, ngram_rule
 
 from . import checkpoints
@@ -75,7 +75,7 @@ def test_padding_that_one_alone_has_is_left_out() -> None:
     rule = ngram_rule(Bytes.size)
 
     class Padded(ToyModel):
-        def session(self, context: int) -> ToySession:
+        def session(self, context: int, interrupt: Interrupt | None = None) -> ToySession:
             return ToySession(lambda place: np.append(rule(place), np.float32(50)), Bytes.size + 1, context)
 
     for models in ([ToyModel(rule), Padded()], [Padded(), ToyModel(rule)]):

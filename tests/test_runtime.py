@@ -64,8 +64,8 @@ class Recorded(ToyModel):
         self.log: list[str] = []
         self.sessions: list[ToySession] = []
 
-    def session(self, context: int) -> ToySession:
-        session = super().session(context)
+    def session(self, context: int, interrupt: Interrupt | None = None) -> ToySession:
+        session = super().session(context, interrupt)
         session.identity = f"{self.name} {self.number}"
         close = session.close
 
@@ -662,8 +662,8 @@ class Failing(Recorded):
         self.decodes = 0
         self._at, self._error = at, error
 
-    def session(self, context: int) -> ToySession:
-        session = super().session(context)
+    def session(self, context: int, interrupt: Interrupt | None = None) -> ToySession:
+        session = super().session(context, interrupt)
         decode = session.decode
 
         def failing(tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:

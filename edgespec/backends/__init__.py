@@ -245,8 +245,8 @@ class Model(Protocol):
         """Its tokens."""
         ...
 
-    def session(self, context: int) -> Session:
-        """A new sequence with room for `context` tokens."""
+    def session(self, context: int, interrupt: Interrupt | None = None) -> Session:
+        """A new sequence with room for `context` tokens, stopped by `interrupt`, by default the model's own."""
         ...
 
     def close(self) -> None:

@@ -180,8 +180,8 @@ class LlamaModel:
         """The scalar `key` of the GGUF metadata as text, None where the file lacks it."""
         return _text(self._low.llama_model_meta_val_str, self._model, key.encode())
 
-    def session(self, context: int) -> LlamaSession:
-        """A new sequence.
+    def session(self, context: int, interrupt: Interrupt | None = None) -> LlamaSession:
+        """A new sequence, stopped by `interrupt`, by default the model's own.
 
         Raises:
             OptionError: exactness is asked of a model whose state cannot go back over the padding.
@@ -191,10 +191,11 @@ class LlamaModel:
             raise OptionError(
                 f"exact is {self._exact}, but this model's recurrent state cannot go back over padding; leave exact out"
             )
-        opened = self._open_context(min(context, self._positions))
+        interrupt = interrupt or self._interrupt
+        opened = self._open_context(min(context, self._positions), interrupt)
         return LlamaSession(
             opened,
-            self._interrupt,
+            interrupt,
             vocab=self.vocabulary.size,
             identity=f"{self._identity}|threads={self._threads}" + (f"|exact={self._exact}" if self._exact else ""),
             recurs=self._recurs,
@@ -206,7 +207,7 @@ class LlamaModel:
             self._low.llama_model_free(self._model)
             self._model = None
 
-    def _open_context(self, context: int) -> Opened:
+    def _open_context(self, context: int, interrupt: Interrupt) -> Opened:
         params = self._low.llama_context_default_params()
         params.n_ctx = -(-context // _STEP) * _STEP
         params.n_batch = params.n_ubatch = _CHUNK
@@ -225,7 +226,7 @@ class LlamaModel:
             )
         if (poll := _poller()) is not None:
             callback = ctypes.cast(poll, self._low.ggml_abort_callback)
-            self._low.llama_set_abort_callback(handle, callback, self._interrupt.address)
+            self._low.llama_set_abort_callback(handle, callback, interrupt.address)
         # The padding of the last pass lies beyond the text. A larger context is no way out: some models choose their
         # position encoding by its length.
         length = min(context, int(self._low.llama_n_ctx(handle)) - max(0, self._exact - 1))

@@ -78,10 +78,11 @@ class OrtModel:
         """What is not as asked for."""
         return tuple(self._notices)
 
-    def session(self, context: int, hidden: Sequence[int] = ()) -> OrtSession:
+    def session(self, context: int, interrupt: Interrupt | None = None, hidden: Sequence[int] = ()) -> OrtSession:
         """A new sequence. Its context is no longer than the model has positions for.
 
         Args:
+            interrupt: what stops it; by default the model's own.
             hidden: layers, from 0, whose output is wanted with every decode: `OrtSession.hidden`.
 
         Raises:
@@ -95,7 +96,7 @@ class OrtModel:
             raise OptionError(f"no layer {strange[0]}: {self.description} has layers 0 to {model.layers - 1}")
         session = OrtSession(
             self._graph,
-            self._interrupt,
+            interrupt or self._interrupt,
             context,
             identity=self._identity(self._graph),
             exact=self._exact,

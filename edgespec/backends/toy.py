@@ -162,8 +162,8 @@ class ToyModel:
         self._rule = rule or ngram_rule(Bytes.size)
         self._interrupt = interrupt
 
-    def session(self, context: int) -> ToySession:
-        return ToySession(self._rule, self.vocabulary.size, context, self._interrupt)
+    def session(self, context: int, interrupt: Interrupt | None = None) -> ToySession:
+        return ToySession(self._rule, self.vocabulary.size, context, interrupt or self._interrupt)
 
     def close(self) -> None:
         """Nothing is held."""

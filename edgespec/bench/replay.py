@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..backends import Model, Session, Vocabulary
+from ..backends import Interrupt, Model, Session, Vocabulary
 from ..types import Floats
 
 _CERTAIN = 1e4  # a logit above all others
@@ -70,8 +70,8 @@ class Lent:
     def vocabulary(self) -> Vocabulary:
         return self._model.vocabulary
 
-    def session(self, context: int) -> Session:
-        session = Replayed(self._model.session(context))
+    def session(self, context: int, interrupt: Interrupt | None = None) -> Session:
+        session = Replayed(self._model.session(context, interrupt))
         self.sessions.append(session)
         return session
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,10 @@ from ..storage import pair_file as pairfile
 from ..values import instance, shown
 from .earlier_texts import Memory
 from .learned import Learned
-from .outside import made, require_known
+from .outside import is_factory, made, require_known
 from .pair import Pair, Speculation
 from .runtime import Runtime
+from .weights import Weights
 
 _LISTENING = 0.1  # seconds in which other programs show
 
@@ -62,10 +63,29 @@ def load(
         DrafterError: a drafter of your own, or an installed one that was named, cannot be made.
         Interrupted: `interrupt` was set.
     """
-    device, speculation = _settings(device, speculation)
+    return open_files(
+        _files(model, draft),
+        device=device,
+        drafters=drafters,
+        speculation=speculation,
+        interrupt=interrupt,
+        on_progress=on_progress,
+    )
+
+
+def open_files(
+    files: Files,
+    *,
+    device: Device | None = None,
+    drafters: Sequence[Drafter | Factory] = (),
+    speculation: Speculation | None = None,
+    interrupt: Interrupt | None = None,
+    on_progress: OnProgress | None = None,
+) -> Runtime:
+    """The same for files that are settled. Raises as `load` does."""
+    device, speculation = settings(device, speculation)
     require_known(speculation.drafters or (), drafters)
     interrupt = interrupt or Interrupt()
-    files = _files(model, draft)
     with ExitStack() as opened:
         target = open_model(files.target, device, interrupt)
         opened.callback(target.close)
@@ -94,7 +114,7 @@ def load(
 
 
 @dataclass(frozen=True, slots=True)
-class _Files:
+class Files:
     """A target and its draft; `found` says that nobody named the draft."""
 
     target: Path
@@ -102,16 +122,16 @@ class _Files:
     found: bool = False
 
 
-def _files(model: str | Path, draft: str | Path | None) -> _Files:
+def _files(model: str | Path, draft: str | Path | None) -> Files:
     """Raises ModelFileError for a pair file that is not what it should be."""
-    target = _path("model", model)
-    named = None if draft in (None, "auto", "none") else _path("draft", draft)
+    target = path_of("model", model)
+    named = None if draft in (None, "auto", "none") else path_of("draft", draft)
     if (file := pairfile.at(target)) is not None:
         pair = pairfile.read(file)
-        return _Files(pair.target, None if draft == "none" else named or pair.draft)
+        return Files(pair.target, None if draft == "none" else named or pair.draft)
     if named is not None or draft == "none":
-        return _Files(target, named)
-    return _Files(target, pairfile.beside(target), found=True)
+        return Files(target, named)
+    return Files(target, pairfile.beside(target), found=True)
 
 
 def _mismatch(target: Model, draft: Model) -> str:
@@ -139,48 +159,87 @@ def assemble(  # noqa: PLR0913 - all but the models are options by name
     `interrupt` is the one the models were opened with; `learned` what is known of the drafters, None what earlier runs
     kept. Raises as `load` does; then the models stay open.
     """
-    device, speculation = _settings(device, speculation)
-    names = speculation.drafters or ()
-    require_known(names, drafters)
+    device, speculation = settings(device, speculation)
+    require_known(speculation.drafters or (), drafters)
     if draft is not None and not speculation.through_text:
         require_same_tokens(target.vocabulary, draft.vocabulary)
-    context = context_length(device, target)
-    sessions = ExitStack()
+    models = (target, draft) if draft is not None else (target,)
+    weights = Weights(models, learned or Learned.of(models))
+    opening = _Opening(weights, context_length(device, target), tuple(drafters), on_progress)
     with ExitStack() as refused:
-        refused.callback(sessions.close)
-        session = _opened(target, context)
-        sessions.callback(session.close)
-        prices = _priced(session, "target", on_progress)
-        sessions.callback(_keep_learned, session, prices)
-        kept = Memory(fingerprint(target.vocabulary), target.vocabulary.size) if speculation.remember else None
-        own: list[Drafter] = [Lookup(earlier=kept.texts() if kept else ())]
-        if draft is not None:
-            drafting = _opened(draft, context)
-            sessions.callback(drafting.close)
-            own.append(_drafter(drafting, target, draft, _priced(drafting, "draft", on_progress).plain()))
-        models = (target, draft) if draft is not None else (target,)
-        learned = learned or Learned.of(models)
-        sessions.callback(learned.keep)
-        facts = Target(target.vocabulary, session.context, target.description, target.weights)
-        added = list(made(drafters, names, facts, refused))
-        pair = Pair(
-            models,
-            session,
-            (*map(Failsafe, own), *added),
-            prices,
-            learned,
-            interrupt or Interrupt(),
-            sessions.close,
-            kept,
-        )
+        pair = opening.pair(speculation, interrupt or Interrupt(), weights.join())
+        refused.callback(pair.close_sessions)
         runtime = Runtime(pair, speculation)
-        for drafter in added:
-            sessions.callback(drafter.close)
         refused.pop_all()
     return runtime
 
 
-def _settings(device: Device | None, speculation: Speculation | None) -> tuple[Device, Speculation]:
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """Opens sessions over loaded models."""
+
+    weights: Weights
+    context: int
+    given: tuple[Drafter | Factory, ...] = ()
+    on_progress: OnProgress | None = None
+
+    def pair(self, speculation: Speculation, interrupt: Interrupt, user: object, own: Interrupt | None = None) -> Pair:
+        """Sessions for a `user` of the models, who stays one if this fails.
+
+        Args:
+            interrupt: stops them.
+            own: the same where it is not the one that the models were opened with.
+        """
+        target, draft = self.weights.models[0], next(iter(self.weights.models[1:]), None)
+        sessions = ExitStack()
+        with ExitStack() as refused:
+            refused.callback(sessions.close)
+            session = _opened(target, self.context, own)
+            sessions.callback(session.close)
+            prices = self._priced("target", session)
+            kept = Memory(fingerprint(target.vocabulary), target.vocabulary.size) if speculation.remember else None
+            built_in: list[Drafter] = [Lookup(earlier=kept.texts() if kept else ())]
+            if draft is not None:
+                drafting = _opened(draft, self.context, own)
+                sessions.callback(drafting.close)
+                built_in.append(_drafter(drafting, target, draft, self._priced("draft", drafting).plain()))
+            facts = Target(target.vocabulary, session.context, target.description, target.weights)
+            added = list(made(self.given, speculation.drafters or (), facts, refused))
+            pair = Pair(
+                models=self.weights.models,
+                session=session,
+                drafters=(*map(Failsafe, built_in), *added),
+                prices=prices,
+                learned=self.weights.learned,
+                interrupt=interrupt,
+                close_sessions=sessions.close,
+                free_models=lambda: self.weights.leave(user),
+                turns=self.weights.turns,
+                another=replace(self, given=tuple(filter(is_factory, self.given))).another,
+                memory=kept,
+            )
+            pair.controller(speculation)  # before those that were given are closed with the pair
+            refused.pop_all()
+        for drafter in added:
+            sessions.callback(drafter.close)
+        return pair
+
+    def another(self, speculation: Speculation) -> Pair:
+        """A further pair, while another one is in use; what it needs to know of the machine is known."""
+        interrupt = Interrupt()
+        user = self.weights.join()  # first: whoever closes meanwhile, the models stay
+        try:
+            with self.weights.turns.turn():
+                return self.pair(speculation, interrupt, user, interrupt)
+        except BaseException:
+            self.weights.leave(user)
+            raise
+
+    def _priced(self, role: str, session: Session) -> Prices:
+        return self.weights.prices(role, session, lambda: _priced(session, role, self.on_progress))
+
+
+def settings(device: Device | None, speculation: Speculation | None) -> tuple[Device, Speculation]:
     """The usual ones where none are given. Raises OptionError."""
     return (
         Device() if device is None else instance("device", device, Device),
@@ -188,8 +247,8 @@ def _settings(device: Device | None, speculation: Speculation | None) -> tuple[D
     )
 
 
-def _path(name: str, value: Any) -> Path:
-    """Raises OptionError."""
+def path_of(name: str, value: Any) -> Path:
+    """What was given as a path. Raises OptionError."""
     try:
         return Path(value)
     except TypeError:
@@ -203,9 +262,9 @@ def _drafter(session: Session, target: Model, draft: Model, step: float) -> Draf
     return ModelDrafter(session, target.vocabulary.size, step)
 
 
-def _opened(model: Model, context: int) -> Session:
+def _opened(model: Model, context: int, interrupt: Interrupt | None) -> Session:
     """A session that can go back, for rejected tokens must leave the cache."""
-    session = model.session(context)
+    session = model.session(context) if interrupt is None else model.session(context, interrupt)
     if session.reach is not None:
         session.close()
         raise ModelError(
@@ -213,11 +272,6 @@ def _opened(model: Model, context: int) -> Session:
             "speculation needs a model with attention in every layer"
         )
     return session
-
-
-def _keep_learned(session: Session, prices: Prices) -> None:
-    if prices.changed:
-        keep(session, prices)
 
 
 def _priced(session: Session, what: str, on_progress: OnProgress | None) -> Prices:

@@ -33,7 +33,7 @@ def require_known(names: Sequence[str], given: Sequence[object]) -> None:
     """
     if not isinstance(given, Sequence):
         raise OptionError(f"drafters is {shown(given)}; it must be a list of drafters")
-    if any(_is_factory(each) for each in given):
+    if any(is_factory(each) for each in given):
         return
     own = [str(getattr(each, "name", "")) for each in given]
     unknown = [name for name in names if name not in DRAFTERS and name not in own]
@@ -58,7 +58,7 @@ def made(given: Sequence[object], names: Sequence[str], target: Target, refused:
     taken = {*DRAFTERS}
     for each in given:
         whose = f"the drafter {getattr(each, '__qualname__', type(each).__name__)}"
-        drafter = _made(each, target, whose) if _is_factory(each) else each
+        drafter = _made(each, target, whose) if is_factory(each) else each
         wrapped = _wrapped(drafter, getattr(drafter, "name", None), target, whose)
         if drafter is not each:
             refused.callback(wrapped.close)
@@ -74,7 +74,7 @@ def made(given: Sequence[object], names: Sequence[str], target: Target, refused:
             yield wrapped
 
 
-def _is_factory(given: object) -> bool:
+def is_factory(given: object) -> bool:
     """Whether this makes a drafter, rather than being one."""
     return isinstance(given, type) or (callable(given) and not hasattr(given, "guess"))
 

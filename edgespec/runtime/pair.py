@@ -16,6 +16,7 @@ from ..values import shown, texts, whole
 from ..verify import verifier
 from .earlier_texts import Memory
 from .learned import Learned
+from .turns import Turns
 
 DRAFTERS = ("lookup", "model", "words")  #: the names of the built-in drafters
 LONGEST = 256  #: tokens of a draft; what one pass of any engine takes
@@ -62,10 +63,15 @@ def _length(k: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What a runtime owns: the models (a target, perhaps a draft), the target's session and what drafts for it.
+    """What a runtime owns: the target's session and what drafts for it; and its share of the models (a target, perhaps
+    a draft).
 
-    `learned` is what earlier runs found out about the drafters; `memory` keeps what is said for look-ups in later runs,
-    None where nothing is to be kept.
+    Args:
+        learned: what is known of the drafters, from earlier runs too.
+        free_models: frees them where no other runtime uses them.
+        turns: taken for every round: runtimes over the same models do not compute at the same time.
+        another: opens a further pair over the same models.
+        memory: keeps what is said for look-ups in later runs; None where nothing is to be kept.
     """
 
     models: tuple[Model, ...]
@@ -75,6 +81,9 @@ class Pair:
     learned: Learned
     interrupt: Interrupt
     close_sessions: Callable[[], None]
+    free_models: Callable[[], None]
+    turns: Turns
+    another: Callable[[Speculation], Pair]
     memory: Memory | None = None
 
     @property
@@ -112,7 +121,6 @@ class Pair:
         return Adaptive(drafters, self.prices, self.calibration(speculation), trees=self.session.can_tree)
 
     def close(self) -> None:
-        """Free the sessions, then the models."""
+        """Free the sessions, then the models unless another runtime uses them."""
         self.close_sessions()
-        for model in self.models:
-            model.close()
+        self.free_models()

@@ -7,6 +7,7 @@ import threading
 import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -25,6 +26,7 @@ from ..text.template import ChatTemplate, Message, checked
 from ..values import instance, texts, whole
 from ..verify import verifier
 from .pair import Pair, Speculation
+from .turns import Turns
 
 #: Roles of a first message that is kept whatever is dropped.
 _LEADING = ("system", "developer")
@@ -34,7 +36,8 @@ Controlled = Callable[[Sequence[Drafter]], Controller]
 
 
 class Runtime:
-    """A target with its drafters. One answer at a time; `cancel` and `close` may come from any thread.
+    """A target with its drafters. One answer at a time; `cancel` and `close` may come from any thread. `another` opens
+    further ones over the same weights.
 
     It belongs to the process that loaded it: one that is forked from that can neither use nor free it, and is told so.
     Where ONNX Runtime is loaded such a process must end by `os._exit`, as multiprocessing's do: it waits for threads
@@ -47,10 +50,10 @@ class Runtime:
         self._controller = pair.controller(speculation)
         self._template: ChatTemplate | None = None
         self._notices: list[str] = []
-        #: Held by the answer under way.
-        self._busy = threading.Lock()
+        #: Held by the answer under way; others stand in line for it.
+        self._turns = Turns()
         #: That answer's stream. Weak, so that a stream its reader forgets is closed at once.
-        self._under_way: Callable[[], _Stream | None] = _nothing
+        self._under_way: Callable[[], Answer | None] = _nothing
         #: Replaced by every cancel: answers asked for before it are cancelled.
         self._era = object()
         self._closed = False
@@ -127,26 +130,31 @@ class Runtime:
         stop: Sequence[str] | str = (),
         speculation: Speculation | None = None,
         controlled: Controlled | None = None,
-    ) -> Iterator[Event]:
+        wait: bool = False,
+    ) -> Answer:
         """Stream what follows `prompt`: text, in which nothing becomes a special token, or tokens.
 
         Args:
             stop: texts that end the answer; they are not part of it.
             speculation: for this answer only; plain decoding, say, to compare.
             controlled: makes what chooses the drafts of this answer, of the drafters there are; for measurements.
+            wait: if another answer is under way when the first event is asked for, wait until it has ended, and until
+                those that waited before have. `cancel` ends the wait as it ends an answer, and `close` ends it with
+                ClosedError. A thread that has read only a part of the answer under way would wait for itself.
 
         Raises:
             ContextOverflow: the prompt does not fit; nothing was done.
             OptionError: an empty prompt, or options that make no sense.
-            BusyError: another answer is under way; raised when the first event is asked for.
+            BusyError: another answer is under way, and this one does not `wait`; raised when the first event is asked
+                for.
             ClosedError: the runtime was closed.
         """
         self._check_open()
-        era, vocabulary = self._era, self.vocabulary
+        place, vocabulary = _Place(self._era, wait), self.vocabulary
         given = tokens_up_to(vocabulary, prompt, self._most, start=True) if isinstance(prompt, str) else prompt
         tokens = checked_tokens(given, vocabulary.size)
         request = Request(tokens, Sampling() if sampling is None else sampling, max_tokens, _stops(stop))
-        return self._generate(request, speculation, era, controlled)
+        return self._generate(request, speculation, place, controlled)
 
     def chat(
         self,
@@ -156,7 +164,8 @@ class Runtime:
         max_tokens: int | None = None,
         stop: Sequence[str] | str = (),
         speculation: Speculation | None = None,
-    ) -> Iterator[Event]:
+        wait: bool = False,
+    ) -> Answer:
         """Stream the answer to `messages`, each with "role" and "content", and what else the template reads.
 
         Where they do not fit the context the oldest turns are left out, never a leading system message nor the last
@@ -168,15 +177,15 @@ class Runtime:
             and as `complete`.
         """
         self._check_open()
-        era = self._era
+        place = _Place(self._era, wait)
         messages = _messages(messages)
         most = None if max_tokens is None else whole("max_tokens", max_tokens, 1)
         try:
-            tokens, dropped = self._fit(messages, most, era)
+            tokens, dropped = self._fit(messages, most, place)
         except Interrupted:
-            return iter([Finished("cancelled", Tally(0, 0).stats())])
+            return Answer(lambda _own: _only(_cancelled(0)), self._check_process, lambda: None)
         request = Request(tokens, Sampling() if sampling is None else sampling, most, _stops(stop), dropped)
-        return self._generate(request, speculation, era)
+        return self._generate(request, speculation, place)
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """The tokens that `chat` gives the model for `messages`, all of them.
@@ -188,10 +197,36 @@ class Runtime:
         return self._chat_template().tokens(_messages(messages))
 
     def cancel(self) -> None:
-        """End the answer under way, inside a pass where the engine allows it; it finishes as `cancelled`. So does one
-        that was asked for and not begun."""
+        """End the answer under way, inside a pass where the engine allows it; it finishes as `cancelled`. So do those
+        that were asked for and not begun. `Answer.cancel` ends a single one."""
         self._era = object()
-        self._pair.interrupt.set()
+        if os.getpid() == self._process:  # what is locked after a fork stays so
+            self._pair.interrupt.set()
+            self._wake()
+
+    def another(self, speculation: Speculation | None = None) -> Runtime:
+        """A further runtime over the same weights, with a cache of its own, for a conversation beside this one.
+
+        Both may answer at the same time, on different threads: they take turns by the round, and the prompt of one is
+        computed before the other goes on. Prices and what is learned of the drafters are common to them. Each is
+        closed by itself, and the last one to close frees the weights.
+
+        Args:
+            speculation: its own; None takes this runtime's.
+
+        Raises:
+            ClosedError: this runtime was closed.
+            OptionError: a drafter that this pair lacks.
+            EngineError: there is no memory for a further cache.
+        """
+        self._check_open()
+        chosen = self.speculation if speculation is None else instance("speculation", speculation, Speculation)
+        pair = self._pair.another(chosen)
+        try:
+            return Runtime(pair, chosen)
+        except BaseException:
+            pair.close()
+            raise
 
     def text(self, tokens: Sequence[int]) -> str:
         """The text of `tokens`.
@@ -211,10 +246,11 @@ class Runtime:
         if os.getpid() != self._process:
             return
         self._pair.interrupt.set()
+        self._wake()
         # An answer that is not under way yet sees `_closed` before it does anything.
         if (stream := self._under_way()) is not None:
             stream.close()
-        with self._busy:
+        with self._turns.turn():
             if not self._freed:
                 self._pair.close()
                 self._freed = True
@@ -249,7 +285,7 @@ class Runtime:
             self._template = ChatTemplate(self.vocabulary)
         return self._template
 
-    def _fit(self, messages: Sequence[Message], max_tokens: int | None, era: object) -> tuple[list[int], int]:
+    def _fit(self, messages: Sequence[Message], max_tokens: int | None, place: _Place) -> tuple[list[int], int]:
         """The prompt, without as many of the oldest turns as it takes to leave room for an answer.
 
         A turn is a user's message with all that follows up to the next: templates insist that the user speaks first,
@@ -257,7 +293,7 @@ class Runtime:
         left out, the next prompt begins as this one does, and the cache is of use.
 
         Raises:
-            Interrupted: `cancel` or `close` was called since `era`.
+            Interrupted: `cancel` or `close` was called meanwhile.
         """
         room = self.context - min(max_tokens or self.context, self.context // 4)
         first = 1 if messages[0].get("role") in _LEADING else 0
@@ -267,7 +303,7 @@ class Runtime:
 
         def without(dropped: int) -> list[int]:
             kept = [*messages[:first], *messages[starts[dropped] :]]
-            return template.tokens(kept, lambda: self._closed or self._era is not era, self._most)
+            return template.tokens(kept, lambda: self._is_over(place), self._most)
 
         tokens = without(0)
         if len(tokens) <= room or not turns:
@@ -278,8 +314,8 @@ class Runtime:
         return without(dropped), starts[dropped] - first
 
     def _generate(
-        self, request: Request, speculation: Speculation | None, era: object, controlled: Controlled | None = None
-    ) -> Iterator[Event]:
+        self, request: Request, speculation: Speculation | None, place: _Place, controlled: Controlled | None = None
+    ) -> Answer:
         pair = self._pair
         chosen = self.speculation if speculation is None else instance("speculation", speculation, Speculation)
         controller = self._controller if speculation is None else pair.controller(speculation)
@@ -288,23 +324,63 @@ class Runtime:
         rule = verifier(chosen.verifier)
         engine = Engine(pair.session, self.vocabulary, controller, rule, pair.interrupt, pair.prices)
         events = engine.generate(request)
-        return _Stream(lambda own: self._guarded(events, era, own, remember=chosen.remember), self._check_process)
+        never = _cancelled(len(request.prompt))
+
+        def guarded(own: Callable[[], Answer | None]) -> Generator[Event, None, None]:
+            return self._guarded(events, place, own, never, remember=chosen.remember)
+
+        return Answer(guarded, self._check_process, lambda: self._cancel(place))
+
+    def _begin(self, place: _Place) -> bool:
+        """Have the turn; False where the answer was cancelled while it waited."""
+        if self._turns.take_at_once(place):
+            return True
+        if not place.waits:
+            raise BusyError(
+                "this runtime is answering already; wait for it (wait=True does), cancel it, or open `another` one"
+            )
+        if self._turns.take(place, lambda: self._is_over(place)):
+            return True
+        self._check_open()
+        return False
+
+    def _is_over(self, place: _Place) -> bool:
+        return self._closed or place.cancelled or self._era is not place.era
+
+    def _cancel(self, place: _Place) -> None:
+        """End this answer alone."""
+        place.cancelled = True
+        if os.getpid() == self._process:
+            self._turns.if_holder(place, self._pair.interrupt.set)
+            self._wake()
+
+    def _wake(self) -> None:
+        """Let answers that wait see that they are over."""
+        self._turns.wake()
+        self._pair.turns.wake()
 
     def _guarded(
-        self, events: Iterator[Event], era: object, own: Callable[[], _Stream | None], *, remember: bool
+        self,
+        events: Iterator[Event],
+        place: _Place,
+        own: Callable[[], Answer | None],
+        never: Finished,
+        *,
+        remember: bool,
     ) -> Generator[Event, None, None]:
-        """`events`, of which `own` is the stream, while no others are under way; cancelled if `era` is over."""
-        if not self._busy.acquire(blocking=False):
-            raise BusyError("this runtime is answering already; wait for it, cancel it, or load a second one")
+        """`events`, of which `own` is the stream, while no others are under way; `never` if they never begin."""
+        if not self._begin(place):
+            yield never
+            return
         try:
             self._under_way = own
             self._pair.interrupt.clear()
             # In this order: a close or a cancel in between is seen here, or is heard as an interrupt.
             self._check_open()
-            if self._era is not era:
+            if self._is_over(place):
                 self._pair.interrupt.set()
             known = self.notices
-            while not isinstance(event := next(events), Finished):
+            while not isinstance(event := self._next(events), Finished):
                 yield event
             event = event._replace(notices=tuple(notice for notice in self.notices if notice not in known))
             # Cancelled before its first word, it is half a prompt.
@@ -312,12 +388,40 @@ class Runtime:
                 self._pair.memory.add(self._pair.session.tokens)
         finally:
             self._under_way = _nothing
-            self._busy.release()
+            self._turns.leave(place)
         yield event  # nothing is under way any more, whether or not the reader goes on to the end
+
+    def _next(self, events: Iterator[Event]) -> Event:
+        """The next event, computed while no other runtime over these models computes."""
+        turns, interrupt, who = self._pair.turns, self._pair.interrupt, object()
+        if not turns.take(who, lambda: interrupt.is_set):
+            return next(events)  # interrupted before anything is computed
+        try:
+            return next(events)
+        finally:
+            turns.leave(who)
 
 
 def _nothing() -> None:
     """No stream."""
+
+
+def _cancelled(prompt: int) -> Finished:
+    """The end of an answer to so many tokens that never began."""
+    return Finished("cancelled", Tally(prompt, 0).stats())
+
+
+def _only(event: Event) -> Generator[Event, None, None]:
+    yield event
+
+
+@dataclass(eq=False, slots=True)
+class _Place:
+    """An answer's place in the queue. It is over once it is cancelled, or all of its era are."""
+
+    era: object
+    waits: bool
+    cancelled: bool = False
 
 
 def _messages(messages: Any) -> Sequence[Message]:
@@ -332,19 +436,24 @@ def _stops(stop: Sequence[str] | str) -> tuple[str, ...]:
     return texts("stop", (stop,) if isinstance(stop, str) else stop)
 
 
-class _Stream(Iterator[Event]):
-    """Events that may be read on one thread and closed from another.
+class Answer(Iterator[Event]):
+    """The events of an answer. They may be read on one thread; `cancel` and `close` may come from others.
 
     Args:
         events: makes them, given a weak reference to this.
         check: raises where they must not be read.
+        cancel: ends this answer.
     """
 
     def __init__(
-        self, events: Callable[[Callable[[], _Stream | None]], Generator[Event, None, None]], check: Callable[[], None]
+        self,
+        events: Callable[[Callable[[], Answer | None]], Generator[Event, None, None]],
+        check: Callable[[], None],
+        cancel: Callable[[], None],
     ) -> None:
         self._events = events(weakref.ref(self))
         self._check = check
+        self._cancel = cancel
         self._turn = threading.Lock()
 
     def __next__(self) -> Event:
@@ -352,7 +461,12 @@ class _Stream(Iterator[Event]):
         with self._turn:
             return next(self._events)
 
+    def cancel(self) -> None:
+        """End this answer and no other, inside a pass where the engine allows it; it finishes as `cancelled`. One that
+        waits for its turn does so at once, one that was not begun when it is, one that has ended is not changed."""
+        self._cancel()
+
     def close(self) -> None:
-        """End the stream between two events."""
+        """End the stream between two events: no more come. Waits while one is computed."""
         with self._turn:
             self._events.close()

@@ -24,9 +24,10 @@ from ..sampling import Sampling
 from ..text.template import Message
 from . import background
 from .benching import Benching
-from .options import Choosing, Machine, files
+from .options import Choosing, Machine
 from .progress import Tell, progress
 from .report import raw_prompt
+from .watching import watched
 
 R = TypeVar("R")
 _MAX_TOKENS = 128
@@ -98,14 +99,14 @@ class Bench:
         return path
 
     def _workshop(self, tell: Tell) -> own.Workshop:
-        target, draft = files(self.machine.model, self.machine.draft, self.machine.ctx, yes=self.machine.yes)
-        device = self.machine.fitted(target, draft)
+        with watched(yes=self.machine.yes) as job:
+            files, device = self.machine.settled(job)
         device = replace(device, threads=device.threads or physical_cores())
 
         def told(what: str, share: float) -> None:
             tell(f"measuring passes of the {what}", share, 1.0)
 
-        return self._call(lambda: own.Workshop(own.Files(target, draft), device, self._interrupt, told))
+        return self._call(lambda: own.Workshop(own.Files(files.target, files.draft), device, self._interrupt, told))
 
     def _gather(self, names: Sequence[str], workshop: own.Workshop) -> Runtime:
         """Make the contenders ready; what cannot be had is left out, for a reason. Returns plain decoding."""

@@ -13,9 +13,9 @@ from edgespec.converters.likeness import Likeness
 from edgespec.models import fit
 from edgespec.models.sizes import amount
 
+from ..library import size
 from ..tools.draft_value import ENOUGH, Worth
 from ..tools.tuning import plausible
-from .converting import size
 from .report import Report
 from .tune import DEAR, WORTH
 

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from ..backends import Interrupt, Model, Session, open_model
+from ..backends import Device, Interrupt, Model, Session, open_model
 from ..controller.calibration import Share
+from ..library import Job, fitted
 from ..prices import Prices, recall
 from ..runtime.learned import Learned
+from ..runtime.loading import Files
 from ..tools.tuning import best, plausible
-from .fitting import placed
 
 _ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)
 _DEAR = 0.25  # of a plain step, for a draft's
@@ -21,7 +22,7 @@ _JUDGED = 50  # guesses after which a share is worth saying
 def gains(target: Path, draft: Path) -> Iterator[str]:
     """What prices known from earlier runs promise, and what would be better."""
     with ExitStack() as stack:
-        device = placed(target, draft)
+        device = fitted(Files(target, draft), Device(), Job())
         models: list[Model] = []
         sessions: list[Session] = []
         for path, where in ((target, device), (draft, device.of_draft())):

@@ -16,9 +16,9 @@ from edgespec.storage import pair_file as pairfile
 
 from ..backends import Device, require_same_tokens
 from ..errors import HubError, OptionError, VocabularyMismatch
+from ..library import converted
 from .gains import gains
-from .options import converted
-from .pulling import quiet
+from .watching import watched
 
 
 def listed() -> Iterator[str]:
@@ -42,7 +42,6 @@ def listed() -> Iterator[str]:
 def shown(name: str, context: int) -> Iterator[str]:
     """One model or pair: its files, and how it would be loaded."""
     Device(context)  # is it a context?
-    quiet()
     name, known = _meant(name)
     if known is not None and (entry := known.entry):
         yield f"{entry.title}; licence {entry.licence}; needs {entry.needs}"
@@ -112,7 +111,6 @@ def _layers(count: int, of: int) -> str:
 
 def paired(name: str, draft_name: str | None) -> Iterator[str]:
     """Whether two models make a pair, what it can bring, and what would be better."""
-    quiet()
     name, known = _meant(name)
     target = _target(name, known)
     why = ""
@@ -148,7 +146,8 @@ def _meant(text: str) -> tuple[str, finding.Named | None]:
     if known is not None:
         return text, known
     _require(Path(text))
-    return str(converted(Path(text))), None
+    with watched() as job:
+        return str(converted(Path(text), job)), None
 
 
 def _target(text: str, known: finding.Named | None) -> Facts:

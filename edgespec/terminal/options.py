@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .progress import progress
-
 if TYPE_CHECKING:
     from ..backends import Device
+    from ..library import Job
+    from ..runtime.loading import Files
     from ..runtime.runtime import Runtime
     from ..sampling import Sampling
 
@@ -40,47 +40,19 @@ class Loading:
     yes: bool
 
     def open(self) -> Runtime:
-        """Load, with a progress bar for what is measured once."""
-        from ..backends import Interrupt  # noqa: PLC0415
-        from ..errors import VocabularyMismatch  # noqa: PLC0415
-        from ..runtime.loading import load  # noqa: PLC0415
+        """Load, with a progress bar for what takes its time."""
+        from ..library import open_model_files  # noqa: PLC0415
         from ..runtime.outside import require_known  # noqa: PLC0415
         from ..runtime.pair import Speculation  # noqa: PLC0415
-        from ..storage.pair_file import at  # noqa: PLC0415
         from . import background  # noqa: PLC0415
-        from .fitting import fitted  # noqa: PLC0415
+        from .watching import watched  # noqa: PLC0415
 
         names = tuple(name.strip() for name in self.drafter.split(",")) if self.drafter is not None else None
         require_known(names or (), ())  # before anything is fetched
-        target, draft = files(self.model, self.draft, self.ctx, yes=self.yes)
-        named = self.draft != "auto" or (self.model is not None and at(self.model) is not None)
-        speculation = Speculation(names, self._k(), self.verifier, named, self.remember)
-        device = fitted(target, draft, _device(self, self.exact), anywhere=self.gpu_layers is None)
-        interrupt = Interrupt()
-
-        def opened(draft: Path | None) -> Runtime:
-            return load(
-                target,
-                draft or "none",
-                device=device,
-                speculation=speculation,
-                interrupt=interrupt,
-                on_progress=lambda what, share: tell(f"measuring passes of the {what}", share, 1.0),
-            )
-
-        with progress("measuring this machine (once for each model)") as tell:
-            try:
-                runtime = background.call(lambda: opened(draft), interrupt.set)
-            except VocabularyMismatch as error:
-                if named:
-                    raise
-                click.echo(f"{draft}, found beside the model, is left out: {error}", err=True)
-                runtime = background.call(lambda: opened(None), interrupt.set)
-        for notice in runtime.notices:
-            click.echo(notice, err=True)
-        if "words" in runtime.drafters:
-            click.echo("The draft model has a vocabulary of its own, so it drafts through text.", err=True)
-        return runtime
+        speculation = Speculation(names, self._k(), self.verifier, remember=self.remember)
+        with watched(yes=self.yes) as job:
+            files, device = _settled(self, job, self.exact)
+            return background.call(lambda: open_model_files(files, device, speculation, job), job.interrupt.set)
 
     def _k(self) -> int | None:
         from ..errors import OptionError  # noqa: PLC0415
@@ -130,11 +102,9 @@ class Machine:
     backend: str
     yes: bool
 
-    def fitted(self, target: Path, draft: Path | None) -> Device:
-        """Where they run, as far as it was asked for, and else what fits."""
-        from .fitting import fitted  # noqa: PLC0415
-
-        return fitted(target, draft, _device(self), anywhere=self.gpu_layers is None)
+    def settled(self, job: Job) -> tuple[Files, Device]:
+        """Their files, and where they run: as far as it was asked for, and else what fits."""
+        return _settled(self, job)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,60 +153,41 @@ def _device(given: Loading | Machine, exact: int = 0) -> Device:
     return Device(given.ctx, given.threads, layers, exact, given.provider, given.backend, own)
 
 
-def files(model: Path | None, draft: str, context: int = 0, *, yes: bool = False) -> tuple[Path, Path | None]:
-    """The target and the draft model that the options name: the demo pair without a model.
+def _settled(given: Loading | Machine, job: Job, exact: int = 0) -> tuple[Files, Device]:
+    """The files that the options name, the demo pair's without a model, and where they run."""
+    from ..library import fitted, resolve  # noqa: PLC0415
 
-    What is named and not here is fetched, announced and, unless `yes`, asked for first. A draft is looked for by its
-    name beside the target, in the registry, among the files that are here, and on the hub for a model that comes from
-    there.
-    """
-    from edgespec import models  # noqa: PLC0415
-    from edgespec.models import finding  # noqa: PLC0415
-
-    from .pulling import Fetching, fetched  # noqa: PLC0415
-
-    known = finding.named(model.as_posix()) if model is not None else None
-    wanted = (draft == "auto" and known and known.draft) or None
-    if known is not None:
-        target, second = fetched(known.target, wanted, Fetching(context, draft == "auto", yes))
-        found = models.Pair(target, second)
-    else:
-        found = models.demo() if model is None else models.with_draft(converted(model))
-    if draft == "none":
-        return found.target, None
-    if draft != "auto":
-        named = finding.named(draft)
-        second = fetched(named.target, how=Fetching(yes=yes))[0] if named is not None else converted(Path(draft))
-        _require_other(found.target, second)
-        return found.target, second
-    if found.draft is None and model is not None:
-        found = models.Pair(found.target, finding.local_draft(found.target))
-    return found
+    device = _device(given, exact)  # first: what makes no sense is refused before anything is fetched
+    model = given.model.as_posix() if given.model is not None else None
+    files = resolve(model, given.draft, job, context=given.ctx)
+    _require_other(files.target, files.draft, given.draft)
+    _require_onnx(given.provider, [path for path in (files.target, files.draft) if path is not None])
+    return files, fitted(files, device, job, anywhere=given.gpu_layers is None)
 
 
-def _require_other(target: Path, draft: Path) -> None:
+def _require_other(target: Path, draft: Path | None, named: str) -> None:
     """OptionError where the draft model is the target: each of its guesses would cost a plain step."""
     from ..errors import OptionError  # noqa: PLC0415
 
     try:
-        same = target.samefile(draft)
+        same = draft is not None and named != "auto" and target.samefile(draft)
     except OSError:  # what is wrong with a path is told when it is opened
         return
     if same:
         raise OptionError(f"--draft names the target itself, {draft}; name a smaller model of its family, or none")
 
 
-def converted(path: Path) -> Path:
-    """`path`, or where it is the folder of a checkpoint the model that is made of it, once."""
-    try:
-        inside = {each.suffix.lower() for each in path.iterdir()} if path.is_dir() else set()
-    except OSError:  # what is wrong with it is told when it is opened
-        return path
-    if ".safetensors" not in inside or inside & {".gguf", ".onnx"}:
-        return path
-    from .converting import of_checkpoint  # noqa: PLC0415
+def _require_onnx(provider: str, paths: Sequence[Path]) -> None:
+    """OptionError where a provider of ONNX Runtime is asked for, and it runs none of the models."""
+    from edgespec.models.sizes import is_onnx  # noqa: PLC0415
 
-    return of_checkpoint(path)
+    from ..errors import OptionError  # noqa: PLC0415
+
+    if provider != "auto" and not any(map(is_onnx, paths)):
+        raise OptionError(
+            f"--provider {provider} is for ONNX models, and llama.cpp runs {paths[0]}; --gpu-layers puts layers of a "
+            "GGUF file on a GPU"
+        )
 
 
 def gathered(

@@ -17,22 +17,21 @@ from edgespec.converters.whole import whole
 from edgespec.models import fit
 from edgespec.storage import pair_file as pairfile
 
-from ..backends import Device, Interrupt
+from ..backends import Device
 from ..errors import OptionError
-from ..runtime.loading import load
+from ..library import checkpoint, fitted, open_model_files, run
+from ..runtime.loading import Files
 from ..runtime.pair import Speculation
 from ..runtime.runtime import Runtime
 from ..sampling import Sampling
 from ..tools.check import check
 from ..tools.draft_value import DEPTH, Worth, weigh
 from . import background
-from .converting import run
 from .findings import Findings, Made
-from .fitting import fitted
 from .options import Choosing, Pairing
 from .progress import progress
-from .pulling import Fetching, checkpoint
 from .report import Report, parsed, read_prompts
+from .watching import watched
 
 _TOKENS = 64  # of each answer
 _CHECKED = 4  # prompts that are decoded plainly, too
@@ -62,7 +61,8 @@ def make(pairing: Pairing, folder: Path, fmt: str, quant: str | None, *, force: 
     pair.check_folder(folder, force)
     order = _Order(folder, fmt, pairing.prompts, tokens, force)
     given = pairing.pair or ()
-    sources = [checkpoint(source, Fetching(yes=pairing.yes)) for source in given]
+    with watched(yes=pairing.yes) as job:
+        sources = [checkpoint(source, job) for source in given]
     likeness = Likeness.of(*map(Checkpoint.open, sources))
     made = [
         Made(role, str(source), here.name if here != source else "", pair.output(folder, role, fmt), name)
@@ -83,7 +83,8 @@ def _convert(order: _Order, sources: Sequence[Path], made: Sequence[Made]) -> No
     parts = [
         pair.Part(source, each.output, order.fmt, each.quantization) for source, each in zip(sources, made, strict=True)
     ]
-    run(pair.convert_pair(order.folder, parts, order.force), "converting target and draft")
+    with watched() as job:
+        run(pair.convert_pair(order.folder, parts, order.force), job)
 
 
 def _measured(order: _Order, found: Findings) -> Findings:
@@ -106,25 +107,12 @@ def _measured(order: _Order, found: Findings) -> Findings:
 
 
 def _opened(found: Findings) -> Runtime:
-    interrupt = Interrupt()
-    name = "words" if found.likeness.mismatch else "model"
+    speculation = Speculation(("words" if found.likeness.mismatch else "model",), DEPTH)
     target, draft = (each.output for each in found.made)
-    device = fitted(target, draft, Device(), anywhere=True)
-    with progress("measuring this machine (once for each model)") as tell:
-        runtime = background.call(
-            lambda: load(
-                target,
-                draft,
-                device=device,
-                speculation=Speculation((name,), DEPTH),
-                interrupt=interrupt,
-                on_progress=lambda what, share: tell(f"measuring passes of the {what}", share, 1.0),
-            ),
-            interrupt.set,
-        )
-    for notice in runtime.notices:
-        click.echo(notice, err=True)
-    return runtime
+    files = Files(target, draft)
+    with watched() as job:
+        device = fitted(files, Device(), job)
+        return background.call(lambda: open_model_files(files, device, speculation, job), job.interrupt.set)
 
 
 def _worth(runtime: Runtime, prompts: Sequence[Sequence[int]], sampling: Sampling, max_tokens: int) -> Worth:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Any
 
 import click
 
-from ..engine import Event, Finished, Started, Text
+from ..engine import Text
 from ..runtime.runtime import Runtime
 from ..stats import Stats
 from ..text.stream import Span
@@ -111,47 +109,3 @@ def _speed(stats: Stats) -> str:
 def _histogram(lengths: dict[int, int]) -> str:
     most = max(lengths.values(), default=1)
     return "  ".join(f"{k} {_BARS[(len(_BARS) - 1) * n // most]} {n}" for k, n in lengths.items())
-
-
-def as_json(event: Event) -> str:
-    """One event as one line of JSON."""
-    return json.dumps(_fields(event), ensure_ascii=False)
-
-
-def _fields(event: Event) -> dict[str, Any]:
-    match event:
-        case Started(prompt, cached, dropped):
-            return {"event": "started", "prompt": prompt, "cached": cached, "dropped": dropped}
-        case Text(text, tokens, round_):
-            return {
-                "event": "text",
-                "text": text,
-                "tokens": tokens,
-                "drafters": sorted(set(round_.draft.drafters)),
-                "drafted": len(round_.draft),
-                "accepted": len(round_.path),
-            }
-        case Finished(reason, stats, notices):
-            return {"event": "finished", "reason": reason, "stats": _stats(stats), "notices": notices}
-
-
-def _stats(stats: Stats) -> dict[str, Any]:
-    return {
-        "prompt": stats.prompt,
-        "cached": stats.cached,
-        "prompt_seconds": stats.prompt_seconds,
-        "tokens": stats.tokens,
-        "rounds": stats.rounds,
-        "drafted": stats.drafted,
-        "accepted": stats.accepted,
-        "acceptance_rate": stats.acceptance_rate,
-        "mean_accepted_length": stats.mean_accepted_length,
-        "seconds": stats.seconds,
-        "engine_seconds": stats.engine_seconds,
-        "tokens_per_second": stats.tokens_per_second,
-        "plain_tokens_per_second": stats.plain_tokens_per_second,
-        "speedup": stats.speedup,
-        "speedup_error": stats.plain_error,
-        "drafters": {name: {"drafted": of, "accepted": n} for name, (of, n) in stats.by_drafter.items()},
-        "k_histogram": {str(k): n for k, n in stats.k_histogram.items()},
-    }

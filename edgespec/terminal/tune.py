@@ -26,8 +26,9 @@ from ..tools.tuning import (
     tune,
 )
 from . import background
-from .options import Machine, files
+from .options import Machine
 from .progress import progress
+from .watching import watched
 
 _ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)
 _LENGTHS = (1, 2, 3, 4, 5, 7, 11, 15)
@@ -44,23 +45,23 @@ _MARK = "~"  # before what was not timed
 
 def measured(machine: Machine, budget: float) -> Iterator[Measured]:
     """Measure with a progress bar; on Ctrl-C raises Interrupted once all is closed."""
-    target, draft = files(machine.model, machine.draft, machine.ctx, yes=machine.yes)
-    device = machine.fitted(target, draft)
+    with watched(yes=machine.yes) as job:
+        files, device = machine.settled(job)
     threads = [machine.threads] if machine.threads else thread_counts(physical_cores())
     with progress("measuring this machine") as tell:
 
         def run(draft: Path | None) -> Iterator[Measured]:
             interrupt = Interrupt()
-            opened = opener(target, draft, device, interrupt)
+            opened = opener(files.target, draft, device, interrupt)
             found = tune(opened, threads, budget=budget, on_progress=lambda what, share: tell(what, share, 1.0))
             return background.stream(found, interrupt.set)
 
         try:
-            yield from run(draft)
+            yield from run(files.draft)
         except VocabularyMismatch as error:
             if machine.draft != "auto":
                 raise
-            click.echo(f"{draft}, found beside the model, is left out: {error}", err=True)
+            click.echo(f"{files.draft}, found beside the model, is left out: {error}", err=True)
             yield from run(None)
 
 

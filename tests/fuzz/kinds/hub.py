@@ -12,9 +12,9 @@ from unittest import mock
 from huggingface_hub import constants
 
 from edgespec.errors import HubError
+from edgespec.library import quietly
 from edgespec.models.hub import Hub
 from edgespec.models.listing import checkpoint, gguf
-from edgespec.terminal.pulling import quiet
 
 from ... import hubserver
 from ...hubserver import COMMIT, Fault, StandIn, serving
@@ -38,7 +38,6 @@ _DIGESTS: tuple[Any, ...] = (
 @contextmanager
 def _hub(place: Place) -> Iterator[tuple[StandIn, Hub]]:
     """A stand-in with a small model, and its client; outside of the client's cache nothing may change."""
-    quiet()  # as the commands do
     content = place.models.gguf("qwen2").read_bytes()
     (place.folder / "precious").write_bytes(b"precious")
     (place.folder / "deep" / "precious").parent.mkdir()
@@ -49,6 +48,7 @@ def _hub(place: Place) -> Iterator[tuple[StandIn, Hub]]:
         "HF_HUB_ETAG_TIMEOUT": 1, "HF_HUB_DOWNLOAD_TIMEOUT": 1, "DOWNLOAD_CHUNK_SIZE": 10_000, "HF_HUB_OFFLINE": False,
     }  # fmt: skip
     with ExitStack() as stack:
+        stack.enter_context(quietly())
         for name, value in changes.items():
             stack.enter_context(mock.patch.object(constants, name, value))
         stack.enter_context(mock.patch.object(constants, "is_offline_mode", return_value=False))

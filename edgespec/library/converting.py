@@ -1,0 +1,81 @@
+"""Checkpoints to models that an engine runs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import ConversionError
+from ..storage.cache import cache_folder
+from ..storage.leftovers import sweep
+from .job import Job
+
+if TYPE_CHECKING:
+    from edgespec.converters import Note, Progress
+
+
+def run(steps: Iterator[Progress | Note], job: Job) -> None:
+    """Do the steps of a conversion. Nothing is left behind if one fails, or if the job is stopped: Interrupted."""
+    from edgespec.converters import Note  # noqa: PLC0415
+
+    try:
+        for step in steps:
+            if isinstance(step, Note):
+                job.notice("convert", f"Note: {step.text}")
+            else:
+                job.progress("convert", step.what, step.done, step.total)
+    finally:
+        if isinstance(steps, Generator):
+            steps.close()  # now, and not when it is forgotten: what is half-written goes
+
+
+def converted(path: Path, job: Job) -> Path:
+    """`path`, or where it is the folder of a checkpoint the model that is made of it, once.
+
+    Raises:
+        ConversionError: it cannot be converted, or the cache cannot be written.
+        Interrupted: the job was stopped.
+    """
+    try:
+        inside = {each.suffix.lower() for each in path.iterdir()} if path.is_dir() else set()
+    except OSError:  # what is wrong with it is told when it is opened
+        return path
+    if ".safetensors" not in inside or inside & {".gguf", ".onnx"}:
+        return path
+    return _of_checkpoint(path, job)
+
+
+def _of_checkpoint(folder: Path, job: Job) -> Path:
+    """The GGUF file of a checkpoint, in the cache: converted now unless it was before, of the same files."""
+    from edgespec.converters import chosen_quantization, convert  # noqa: PLC0415
+    from edgespec.converters.again import Again  # noqa: PLC0415
+
+    name = folder.resolve()
+    digest = hashlib.sha256(str(name).encode("utf-8", "replace")).hexdigest()
+    quantization = chosen_quantization("gguf", None)
+    output = cache_folder() / "converted" / f"{name.name}-{digest[:12]}.{quantization}.gguf"
+    again = Again.of(folder, output, "gguf", quantization)
+    if not again.is_there:
+        job.notice(
+            "convert",
+            f"{folder} is a checkpoint, so it is converted to {quantization}, once, into {output.parent}; "
+            "`edgespec convert` does that with a quantization and a place of your choice",
+        )
+        try:
+            output.parent.mkdir(parents=True, exist_ok=True)
+            sweep(output.parent.glob("*.*-????????.part"))  # of other checkpoints, too: the folder is ours
+        except OSError as error:
+            raise ConversionError(
+                f"{output.parent} cannot be written: {error.strerror}; EDGESPEC_CACHE moves it"
+            ) from error
+        run(convert(folder, output, quantization=quantization, force=True), job)
+        again.keep()
+    return output
+
+
+def size(model: Path) -> int:
+    """Bytes of a file, or of all files of a folder."""
+    files = [path for path in model.rglob("*") if path.is_file()] or [model]
+    return sum(path.stat().st_size for path in files)

@@ -1,0 +1,185 @@
+"""Models from a hub: which file, a draft that goes with it, and the files themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import HubError, OptionError
+from .job import Job, Wanted
+
+if TYPE_CHECKING:
+    from edgespec.models.finding import Source
+    from edgespec.models.hub import Pulled
+
+# The hub's package takes a third of a second to load: it is imported where it is needed.
+
+
+def fetched(
+    target: Source, draft: Source | None, job: Job, *, context: int = 0, look: bool = False
+) -> tuple[Path, Path | None]:
+    """The files of a target and its draft, fetched where they are not here. A draft that cannot be had is left out.
+
+    Args:
+        context: tokens of context that must fit into memory beside a file that is chosen here; 0 for the default.
+        look: look on the hub for a draft for a target that is not here.
+
+    Raises:
+        HubError: the target cannot be fetched.
+        OptionError: fetching was refused.
+        Interrupted: the job was stopped; what has come is kept, and the next fetch goes on from there.
+    """
+    if not target.file and target.here() is None:
+        target, draft = _chosen(target, draft, job, context=context, look=look)
+    here = {source: source.here() for source in (target, draft) if source is not None}
+    lacking = [source for source, path in here.items() if path is None]
+    if draft in lacking and job.fetch is False:
+        job.notice("no-draft", f"The draft model is left out: {draft} is not here, and fetching is off")
+        lacking.remove(draft)
+        draft = None
+    if lacking:
+        size = sum(source.size for source in lacking) if all(source.size for source in lacking) else 0
+        weights = sum(source.size for source in here if source is not None)
+        _require_consent(" and ".join(map(str, lacking)), size, weights, job)
+    path = here[target] or pulled(target, job).paths[0]
+    if draft is None:
+        return path, None
+    try:
+        return path, here[draft] or pulled(draft, job).paths[0]
+    except HubError as error:
+        job.notice("no-draft", f"The draft model is left out: {error}")
+        return path, None
+
+
+def pulled(source: Source, job: Job, revision: str = "main") -> Pulled:
+    """What `source` names, fetched or brought up to date. Raises as `fetched`."""
+    job.check()
+    with quietly():
+        return source.pull(lambda what, done, total: job.progress("fetch", what, done, total), revision)
+
+
+def pull(name: str, job: Job, quantization: str = "", revision: str = "main") -> list[Pulled]:
+    """What `name` stands for, a pair or a single model, fetched or brought up to date without asking.
+
+    Args:
+        quantization: of the target, instead of the one that the name means.
+        revision: a branch, tag or commit of its repository.
+
+    Raises:
+        OptionError: this is no name.
+        and as `fetched`.
+    """
+    from edgespec.models import finding  # noqa: PLC0415
+
+    known = finding.named(name)
+    if known is None:
+        raise OptionError(f"{name} is a path; give a name of `edgespec models list`, or org/repo on the hub")
+    if quantization and known.target.quantization:
+        raise OptionError(f"{name} names a quantization already; leave out either it or --quant {quantization}")
+    target = replace(known.target, file="", quantization=quantization) if quantization else known.target
+    found = [pulled(_settled(target, revision), job, revision)]
+    return found if known.draft is None else [*found, pulled(known.draft, job)]
+
+
+def checkpoint(source: Path, job: Job) -> Path:
+    """The folder of a checkpoint: `source` itself, or fetched where it is none and written org/name, or as a page of
+    the hub. Raises as `fetched`."""
+    from edgespec.models import listing  # noqa: PLC0415
+
+    if _exists(source):
+        return source
+    page = listing.split_page(source.as_posix())
+    if page is None and (source.is_absolute() or len(source.parts) != 2 or _exists(source.parent)):
+        return source
+    from edgespec.models import hub  # noqa: PLC0415
+
+    repo = page.repo if page else listing.require_repo(source.as_posix())[0]
+    client = hub.Hub()
+    with quietly():
+        if client.find(repo, listing.checkpoint) is None:
+            _require_fetching(repo, job)
+            found = client.listing(repo)
+            _require_consent(f"the checkpoint {repo}", client.missing(found, listing.checkpoint(found)), 0, job)
+        job.check()
+        return client.pull(
+            repo, listing.checkpoint, on_progress=lambda what, done, total: job.progress("fetch", what, done, total)
+        ).folder
+
+
+def _chosen(
+    target: Source, draft: Source | None, job: Job, *, context: int, look: bool
+) -> tuple[Source, Source | None]:
+    """Which file of a repository, by what the hub holds, and a draft for it where none is given."""
+    from edgespec.models import finding, scouting  # noqa: PLC0415
+
+    _require_fetching(str(target), job)
+    with quietly():
+        seen = scouting.seen(target, context)
+        if seen.instead_of:
+            job.notice("quantization", f"{seen.instead_of} does not fit into memory, so it is {seen.source.file}.")
+        limit = seen.source.size // finding.TENTH
+        if draft is not None or not look or seen.head is None or finding.draft_here(seen.head.vocabulary, limit):
+            return seen.source, draft
+        job.check()
+        try:
+            match = scouting.draft_for(seen.source.repo, seen.head.vocabulary, seen.source.size)
+        except HubError as error:
+            job.notice("no-draft", f"No draft model was looked for: {error}")
+            return seen.source, None
+    if match is not None:
+        job.notice("draft", f"The draft model is {match.source.repo}, {match.why}; --draft none leaves it out.")
+    return seen.source, match.source if match is not None else None
+
+
+def _settled(source: Source, revision: str) -> Source:
+    """Which file it is to be, where that was left open and nothing of it is here."""
+    from edgespec.models import scouting  # noqa: PLC0415
+
+    if source.file or source.quantization or revision != "main" or source.here() is not None:
+        return source
+    with quietly():
+        return scouting.seen(source).source
+
+
+def _require_consent(what: str, size: int, weights: int, job: Job) -> None:
+    """OptionError unless this may be fetched."""
+    from edgespec.models import fit, hub, memory  # noqa: PLC0415
+
+    job.check()
+    _require_fetching(what, job)
+    if callable(job.fetch):
+        wanted = Wanted(what, size, hub.Hub().cache, weights, fit.room(memory.memory()))
+        if not job.fetch(wanted):
+            raise OptionError(
+                "nothing was fetched; name a model that is here, or leave out the draft with --draft none"
+            )
+
+
+def _require_fetching(what: str, job: Job) -> None:
+    if job.fetch is False:
+        raise OptionError(
+            f"{what} is not here, and fetching is off; allow it (fetch=True), or name a model that is here"
+        )
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Inside the block the hub's package keeps its warnings to itself: what matters comes as an error, in one line."""
+    from huggingface_hub.utils import logging  # noqa: PLC0415
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name too long: no repository either
+        return True

@@ -1,0 +1,52 @@
+"""Loading what fits into memory, and saying where that is less than was hoped for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..backends import Device
+from ..errors import ModelError
+from ..runtime.loading import Files
+from .job import Job
+
+if TYPE_CHECKING:
+    from edgespec.models.fit import Plan
+
+
+def fitted(files: Files, device: Device, job: Job, *, anywhere: bool = True) -> Device:
+    """`device` with the context and the layers on GPUs that there is memory for.
+
+    Args:
+        anywhere: whether it is left to us how many layers go on GPUs.
+
+    Raises:
+        OptionError: what was asked for does not fit.
+    """
+    from edgespec.models import fit  # noqa: PLC0415
+
+    freely = None if not device.exact else 0  # bits are the same on the CPU alone
+    layers = freely if anywhere else device.gpu_layers
+    try:
+        plan = fit.plan(files.target, files.draft, fit.Asked(device.context, layers, device.draft_gpu_layers))
+    except (ModelError, OSError, ValueError):  # what is wrong with the files is told when they are opened
+        return device
+    context = device.context or (plan.context if plan.shortened else 0)
+    for kind, text in _notices(plan, freely=layers is None, shortened=bool(context) and not device.context):
+        job.notice(kind, text)
+    return replace(device, context=context, gpu_layers=plan.gpu_layers, draft_gpu_layers=plan.draft_gpu_layers)
+
+
+def _notices(plan: Plan, *, freely: bool, shortened: bool) -> Iterator[tuple[str, str]]:
+    """What a user should know of a plan before the model is slow, or forgets; what they asked for they know."""
+    from edgespec.models.sizes import amount  # noqa: PLC0415
+
+    if shortened:
+        yield "context", f"The context is {plan.context} tokens, for memory has room for no more; --ctx N insists on N."
+    if freely and plan.gpu_layers >= 0:
+        count = f"{plan.gpu_layers} of {plan.layers} layers fit" if plan.gpu_layers else "No layer fits"
+        yield "layers", f"{count} on the GPU; the CPU runs the rest."
+    if plan.lacking:
+        lacking = f"The model does not fit: {amount(plan.lacking)} of memory are lacking, so it may be very slow"
+        yield "memory", f"{lacking}; one of {amount(plan.largest)} would fit."

@@ -1,0 +1,77 @@
+"""From what a user names to files: a target, and the draft model that goes with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ..runtime.loading import Files, path_of
+from ..storage import pair_file as pairfile
+from .converting import converted
+from .fetching import fetched
+from .job import Job
+
+
+def resolve(model: str | Path | None, draft: str | Path | None, job: Job, *, context: int = 0) -> Files:
+    """The files of a target and its draft: fetched, and converted, where they are not here.
+
+    Args:
+        model: as `edgespec.load` has it; None is the bundled demo pair.
+        draft: as `edgespec.load` has it. One that nobody names is looked for by its name beside the target, in the
+            registry, among the files that are here, and on the hub for a model that comes from there.
+        context: tokens of context that must fit into memory beside a file that is chosen here; 0 for the default.
+
+    Raises:
+        OptionError: a name that is not known, or fetching was refused.
+        HubError: the target cannot be fetched.
+        ConversionError: a checkpoint that cannot be converted.
+        ModelFileError: a pair file that is not what it should be.
+        Interrupted: the job was stopped.
+    """
+    job.check()
+    look = draft in (None, "auto")
+    files = _target(model, job, look=look, context=context)
+    if draft == "none":
+        return replace(files, draft=None, found=False)
+    if not look:
+        return Files(files.target, _draft(path_of("draft", draft), draft, job))
+    if files.draft is None and model is not None and _exists(files.target):
+        from edgespec.models import finding  # noqa: PLC0415
+
+        return replace(files, draft=finding.local_draft(files.target), found=True)
+    return files
+
+
+def _target(model: str | Path | None, job: Job, *, look: bool, context: int) -> Files:
+    """The target and the draft that belongs to it: by a pair file or its place; with `look`, by registry or hub."""
+    from edgespec import models  # noqa: PLC0415
+
+    if model is None:
+        demo = models.demo()
+        return Files(demo.target, demo.draft, found=True)
+    path = path_of("model", model)
+    if isinstance(model, str):
+        from edgespec.models import finding  # noqa: PLC0415
+
+        if (known := finding.named(model)) is not None:
+            wanted = known.draft if look else None
+            return Files(*fetched(known.target, wanted, job, context=context, look=look), found=True)
+    path = converted(path, job)
+    return Files(*models.with_draft(path), found=pairfile.at(path) is None)
+
+
+def _draft(path: Path, draft: object, job: Job) -> Path:
+    """The file of a draft model that was named."""
+    if isinstance(draft, str):
+        from edgespec.models import finding  # noqa: PLC0415
+
+        if (named := finding.named(draft)) is not None:
+            return fetched(named.target, None, job)[0]
+    return converted(path, job)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name too long, or one that no file can have: told when it is opened
+        return False
