@@ -28,11 +28,11 @@ _BOOT = """
 import os, sys, time
 real, later = time.time, float(os.environ["LATER"])
 time.time = lambda: real() + later
-import edgespec.backends.llama, edgespec.backends.ort, edgespec.bench, edgespec.check, edgespec.converters.gguf
-import edgespec.converters.onnx, edgespec.converters.pair, edgespec.loading, edgespec.models.hub, onnx, tokenizers
+import edgespec.backends.llama, edgespec.backends.ort, edgespec.bench, edgespec.tools.check, edgespec.converters.gguf
+import edgespec.converters.onnx, edgespec.converters.pair, edgespec.library, edgespec.models.hub, onnx, tokenizers
 from edgespec.backends.ort_package import bindings
 from edgespec.cli import main
-from edgespec.llamacpp import bindings as llama
+from edgespec.backends.llama_library import bindings as llama
 llama(), bindings()
 print("ready", flush=True)
 main()
