@@ -5,8 +5,8 @@
 Plain decoding, adaptive speculation and adaptive speculation with a drafter that is always wrong take turns by the
 round, each in a session of its own, so a slow spell of the machine falls on all alike. The stopwatch runs around the
 call that yields a round. `stated` is what `Stats` says of the answers, `outside` what the stopwatch says: tokens a
-second, and the time of plain decoding over one's own. `plain, again` shows how far the stopwatch can be trusted, `rough` how many answers said of themselves
-that their figure is.
+second, and the time of plain decoding over one's own. `plain, again` shows how far the stopwatch can be trusted,
+`rough` how many answers said of themselves that their speedup is.
 """
 
 from __future__ import annotations
