@@ -5,7 +5,8 @@
 Plain decoding, adaptive speculation and adaptive speculation with a drafter that is always wrong take turns by the
 round, each in a session of its own, so a slow spell of the machine falls on all alike. The stopwatch runs around the
 call that yields a round. `stated` is what `Stats` says of the answers, `outside` what the stopwatch says: tokens a
-second, and the time of plain decoding over one's own. `plain, again` shows how far the stopwatch can be trusted.
+second, and the time of plain decoding over one's own. `plain, again` shows how far the stopwatch can be trusted,
+`rough` how many answers said of themselves that their speedup is.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ import click
 
 from edgespec.engine import Finished, Request, Text
 from edgespec.stats import Stats
+from edgespec.terminal.show import ROUGH
 
 from .bench import Bench, bench, race
 from .dialogues import Dialogues, dialogues
 from .report import table
 
-_COLUMNS = ("", "tokens/s stated", "outside", "stated / outside", "x plain stated", "outside", "stated / outside")
+_OUTSIDE = ("outside", "stated / outside")
+_COLUMNS = ("", "tokens/s stated", *_OUTSIDE, "x plain stated", *_OUTSIDE, "rough")
 
 
 @dataclass
@@ -35,11 +38,15 @@ class Clocked:
     stated: float = 0.0
     plain: float = 0.0  # seconds that plain decoding would have taken, as stated
     tokens: int = 0
+    answers: int = 0
+    rough: int = 0  # of these, by their own figures
 
     def add(self, stats: Stats) -> None:
         """Count the figures of one answer."""
         self.stated += stats.seconds
         self.tokens += stats.tokens
+        self.answers += 1
+        self.rough += stats.plain_error > ROUGH
         if stats.plain_tokens_per_second:
             self.plain += stats.tokens / stats.plain_tokens_per_second
 
@@ -68,6 +75,7 @@ def row(name: str, own: Clocked, plain: Clocked) -> list[str]:
         name,
         *(f"{stated:.1f}", f"{outside:.1f}", f"{stated / outside:.3f}"),
         *(f"{faster:.3f}", f"{truly:.3f}", f"{faster / truly:.3f}"),
+        f"{own.rough} of {own.answers}",
     ]
 
 

@@ -11,7 +11,7 @@ from ..runtime.runtime import Runtime
 from ..stats import Stats
 from ..text.stream import Span
 
-_ROUGH = 0.1  # the standard error of a speedup, relative to it, from which on two digits would promise too much
+ROUGH = 0.1  #: the standard error of a speedup, relative to it, from which on two digits would promise too much
 _PLAIN_ROUNDS = 8  # of an answer, by which plain decoding's speed counts as measured in it
 _BARS = "▁▂▃▄▅▆▇█"
 # What a model says must not steer the terminal: control characters show as pictures of themselves.
@@ -100,7 +100,7 @@ def _speed(stats: Stats) -> str:
     speed = f"{stats.tokens_per_second:.1f} tokens/s"
     if plain is None or speedup is None:
         return speed
-    if stats.plain_error > _ROUGH:
+    if stats.plain_error > ROUGH:
         return f"{speed}, roughly {speedup:.1f}x plain decoding: passes took uneven time (other programs are busy?)"
     measured = "measured" if stats.k_histogram.get(0, 0) >= _PLAIN_ROUNDS else "about"
     return f"{speed}, {measured} {speedup:.2f}x plain decoding ({plain:.1f} tokens/s)"
