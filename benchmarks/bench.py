@@ -12,7 +12,9 @@ from pathlib import Path
 import click
 
 from edgespec.backends import Device, Interrupt, Pieces, Session, open_model
-from edgespec.controller.adaptive import Adaptive, Controller, Fixed
+from edgespec.controller import Controller
+from edgespec.controller.adaptive import Adaptive
+from edgespec.controller.fixed import Fixed
 from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import click
 import numpy as np
 
-from edgespec.controller.adaptive import Fixed
+from edgespec.controller.fixed import Fixed
 from edgespec.engine import Engine, Request
 from edgespec.sampling import Sampling
 from edgespec.types import Doubles, Ints

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .backends import Interrupt, Pieces, Session, common_prefix, require_numbers
-from .controller.adaptive import Controller
+from .controller import Controller
 from .drafters import Follower, top_of
 from .errors import ContextOverflow, Interrupted, OptionError
 from .prices import Prices

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgespec.controller.calibration import AGAINST, AGREED, ALONE, Calibration, Cell, Rate
+from edgespec.controller.calibration import AGAINST, AGREED, ALONE, Calibration, Rate
 
 from .helpers import RELATIONS
 
@@ -22,7 +22,7 @@ def test_a_cell_converges_to_a_known_rate(rate: float) -> None:
         for learner in (ahead.first, ahead.later):
             learner.add(random.random() < rate)
         if n > 100:
-            seen.append([calibration.cell("d", 0, ALONE, 0.9).usual, ahead.first.value, ahead.later.value])
+            seen.append([calibration.cell("d", 0, ALONE, 0.9).value, ahead.first.value, ahead.later.value])
     assert np.mean(seen, axis=0) == pytest.approx([rate] * 3, abs=0.05)
 
 
@@ -39,39 +39,6 @@ def test_a_cell_follows_a_change() -> None:
             for learner in (ahead.first, ahead.later):
                 learner.add(hit)
         assert min(values()) > 0.95 if hit else max(values()) < 0.3
-
-
-def test_a_mood_is_sooner_than_an_average() -> None:
-    """Copying ends, and the next guesses are wrong: within a few rounds nobody believes them. It passes as soon."""
-    calibration = Calibration()
-
-    def cell(hit: bool) -> Cell:
-        calibration.learn([(calibration.cell("d", 0, ALONE, 0.9), hit)])
-        return calibration.cell("d", 0, ALONE, 0.9)
-
-    sure = [cell(True) for _ in range(300)][-1]
-    assert sure.value == sure.usual > 0.98
-    wrong = [cell(False) for _ in range(6)][-1]
-    assert wrong.usual > 0.9
-    assert wrong.value < 0.5
-    assert calibration.cell("d", 1, ALONE, 0.9).value == calibration.cell("d", 1, ALONE, 0.9).usual, "not its mood"
-    right = [cell(True) for _ in range(20)][-1]
-    assert right.value > 0.95 * right.usual
-
-
-def test_a_mood_is_no_worse_for_rounds_that_end_with_a_miss() -> None:
-    """Where nothing changes there is no mood to speak of, however rounds are cut: up to five guesses right three
-    times in four, none tried behind a miss."""
-    random = np.random.default_rng(1)
-    calibration = Calibration()
-    moods = []
-    for n in range(3000):
-        cell = calibration.cell("d", 0, ALONE, 0.9)
-        moods += [cell.value / cell.usual] if n > 300 else []
-        hits = [bool(hit) for hit in random.random(5) < 0.75]
-        tried = hits[: hits.index(False) + 1] if False in hits else hits
-        calibration.learn([(cell, hit) for hit in tried])
-    assert np.mean(moods) > 0.92
 
 
 def test_a_rate_is_what_it_was_told_until_it_knows_better() -> None:

@@ -13,8 +13,10 @@ import pytest
 
 from edgespec.backends import Interrupt
 from edgespec.backends.toy import Bytes, Rule, ToySession, blend, ngram_rule
-from edgespec.controller.adaptive import Adaptive, Controller, Fixed
+from edgespec.controller import Controller
+from edgespec.controller.adaptive import Adaptive
 from edgespec.controller.calibration import AGREED, ALONE, Calibration, Rate
+from edgespec.controller.fixed import Fixed
 from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter
@@ -165,33 +167,19 @@ def test_drafters_share_a_tree() -> None:
 # --- whom to ask
 
 
-def test_a_stranger_is_introduced_once() -> None:
-    """However little is expected: on a machine where drafting hardly pays, nothing would ever be learned."""
-    lookup, dear = book((1, 0.99)), book((1, 0.1), (2, 0.1), (3, 0.1), (4, 0.1), name="dear", step_price=0.9)
-    other = book((7, 0.1), name="other", step_price=0.9)
+def test_a_drafter_not_yet_known_is_bought_from_where_it_may_pay_and_probed_elsewhere() -> None:
+    """A probe takes a small share of the time; its guess is compared with the text and need not be bought."""
     clock = Clock()
-    controller = Adaptive([lookup, dear, other], Prices([1.0, 2.0, 2.0, 2.0, *[9.0] * 12]), clock=clock.perf_counter)
-    first = controller.choose(drawing(), 15)
-    assert (first.tokens, first.drafters) == ((1, 2, 3), ("dear",) * 3)
-    controller.observe(bought(first, (), 9, seconds=2.0))
-    second = controller.choose(drawing(), 15)
-    assert (second.tokens, second.drafters) == ((7,), ("other",))
-    controller.observe(bought(second, (), 9, seconds=2.0))
-    for _ in range(7):
+    cheap = book((1, 0.9), (2, 0.9), name="model", step_price=0.05)
+    assert Adaptive([cheap], Prices(FREE), clock=clock.perf_counter).choose(drawing(), 15).tokens == (1, 2)
+    dear = book((1, 0.9), name="model", step_price=0.9)
+    controller = Adaptive([dear], Prices(DEAR), clock=clock.perf_counter)
+    for _ in range(70):
         draft = controller.choose(drawing(), 15)
         assert not draft
-        controller.observe(bought(draft, (), 9))
-    assert (len(dear.asked), len(other.asked)) == (3, 2)
-    for curve, limit, said in ((FREE, 2, (1, 2)), (DEAR, 15, (1,)), ((1.0, 3.0, 4.0, 5.0), 15, (1,))):
-        found = Adaptive([dear], Prices(curve), clock=clock.perf_counter).choose(drawing(), limit)
-        assert found.tokens == said, "as far as its pass costs about a plain one more"
-
-
-def test_a_stranger_that_says_nothing_is_introduced_all_the_same() -> None:
-    silent = book(name="silent", step_price=0.1)
-    controller = Adaptive([book((1, 0.99)), silent], Prices(FREE), clock=Clock().perf_counter)
-    assert not controller.choose(drawing(), 15)
-    assert len(controller.choose(drawing(), 15)) == 1
+        controller.observe(bought(draft, (), 1))
+    assert len(dear.asked) == 2
+    assert controller.calibration.ahead("model").first.tries > 1.9
 
 
 @pytest.mark.parametrize(("says", "least", "most"), [(0, 0.0, 0.35), (20, 0.8, 1.0)])
@@ -264,9 +252,8 @@ def test_rejection_buys_all_of_what_was_drawn() -> None:
 
 def test_each_node_moves_its_cell_once_a_round() -> None:
     """Though two drafters said it; and each drafter's own record is moved too."""
-    one, two = book((1, 0.9), name="one", step_price=0.05), book((1, 0.9), name="two", step_price=0.05)
+    one, two = book((1, 0.9), name="one", step_price=0.05), book((1, 0.9), name="two", step_price=0.3)
     controller = Adaptive([book((1, 0.3)), one, two], Prices([1.0, 1.05, 9.0]), clock=Clock().perf_counter)
-    introduced(controller, 9)
     calibration = controller.calibration
     before = [calibration.ahead(name).first.value for name in ("one", "two")]
     draft = controller.choose(drawing(), 15)
@@ -761,7 +748,7 @@ def test_rejection_keeps_its_distribution(monkeypatch: pytest.MonkeyPatch, curve
         rounds = [event.round for event in events if isinstance(event, Text)]
         said.append(tuple(token for r in rounds for token in r.tokens)[:3])
         names |= {name for r in rounds for name in r.draft.drafters}
-    assert names == {"model", "lookup+model", *(["lookup"] if curve[1] > 1.1 else [])}
+    assert names >= {"model", "lookup+model"}
     expected: dict[tuple[int, ...], float] = {}
     for text in np.ndindex(3, 3, 3):
         path = [prompt[-1], *text]

@@ -11,7 +11,7 @@ import pytest
 
 from edgespec.backends import require_same_tokens
 from edgespec.backends.toy import Bytes, ToySession, ngram_rule
-from edgespec.controller.adaptive import straight
+from edgespec.controller.fixed import straight
 from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter

@@ -25,21 +25,6 @@ def rounds_until_due(earner: Earnings, plain: float = 1.0) -> int:
     raise AssertionError("never due")
 
 
-def test_it_is_a_stranger_until_it_was_asked() -> None:
-    earner = earnings()
-    assert earner.stranger
-    earner.observe(())
-    assert earner.stranger
-    earner.asked(1, 0.1, 0.0)
-    assert not earner.stranger
-
-
-def test_one_that_an_earlier_run_knew_is_no_stranger() -> None:
-    ahead = Ahead()
-    ahead.first.add(True)
-    assert not Earnings(by_book("model", {}, 0.1), ahead).stranger
-
-
 def test_the_worth_is_what_asking_brought_of_late() -> None:
     """A drafter not yet known must bring something a few times before it is believed to."""
     earner = earnings()

@@ -11,7 +11,9 @@ import pytest
 from edgespec.backends import Interrupt, Vocabulary
 from edgespec.backends.toy import END, Bytes, Rule, ToySession, blend, ngram_rule, scripted
 from edgespec.backends.tree_layout import is_chain
-from edgespec.controller.adaptive import Adaptive, Controller, Fixed
+from edgespec.controller import Controller
+from edgespec.controller.adaptive import Adaptive
+from edgespec.controller.fixed import Fixed
 from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter

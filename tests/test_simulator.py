@@ -13,7 +13,8 @@ from benchmarks.simulator.ablation import HEURISTICS, SETTINGS, Setting, replay
 from benchmarks.simulator.clairvoyant import clairvoyant
 from benchmarks.simulator.trace import Trace
 from benchmarks.simulator.world import CURVES, Curve, Outcome, World, accepted
-from edgespec.controller.adaptive import Adaptive, Fixed
+from edgespec.controller.adaptive import Adaptive
+from edgespec.controller.fixed import Fixed
 from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
 from edgespec.types import Draft

@@ -10,8 +10,10 @@ from typing import NamedTuple
 
 import click
 
-from edgespec.controller.adaptive import Adaptive, Controller, Fixed
+from edgespec.controller import Controller
+from edgespec.controller.adaptive import Adaptive
 from edgespec.controller.calibration import Calibration
+from edgespec.controller.fixed import Fixed
 from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
 

@@ -20,7 +20,8 @@ from unittest.mock import patch
 import click
 
 from edgespec.controller import adaptive, budget, calibration, earnings, expansion, exploration
-from edgespec.controller.adaptive import Adaptive, Fixed
+from edgespec.controller.adaptive import Adaptive
+from edgespec.controller.fixed import Fixed
 from edgespec.drafters import Drafter
 from edgespec.prices import pace, prices
 
@@ -60,18 +61,6 @@ def _constant(where: object, **values: object) -> Off:
 
 
 @contextmanager
-def _no_introduction() -> Iterator[None]:
-    begin = earnings.Earnings.__init__
-
-    def known(self: earnings.Earnings, *given: Any) -> None:
-        begin(self, *given)
-        self.stranger = False
-
-    with patch.object(earnings.Earnings, "__init__", known):
-        yield
-
-
-@contextmanager
 def _weighing(**fixed: float) -> Iterator[None]:
     weigh = calibration.Guesses._weigh
 
@@ -100,8 +89,6 @@ def _ignore(*_given: object) -> None:
 
 
 HEURISTICS: Mapping[str, Off] = {
-    "introduction of a new drafter": _no_introduction,
-    "mood of recent rounds": lambda: _weighing(_mood=1.0),
     "trust shared by cells": lambda: _weighing(_trust=calibration._TRUST),
     "agreement of drafters": _one_relation,
     "rate of late": lambda: patch.object(Adaptive, "rate", lambda _self, plain: 1 / plain),

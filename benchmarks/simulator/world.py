@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edgespec.controller.adaptive import Controller
+from edgespec.controller import Controller
 from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
 from edgespec.prices import Prices

@@ -1,1 +1,27 @@
 """The controller: which draft to verify next, at the measured prices and acceptance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..drafters import Drafter
+from ..types import Draft, Round
+from ..verify import Drawing
+
+
+class Controller(Protocol):
+    """Says what to verify next."""
+
+    @property
+    def drafters(self) -> Sequence[Drafter]:
+        """All it may ask; after each round they are told of it."""
+        ...
+
+    def choose(self, drawing: Drawing, limit: int) -> Draft:
+        """A draft at most `limit` tokens deep to follow `drawing.context`; an empty one is a plain step."""
+        ...
+
+    def observe(self, round: Round) -> None:  # noqa: A002
+        """Learn from the round that was bought."""
+        ...

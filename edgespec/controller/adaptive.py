@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from ..drafters import Drafter
-from ..errors import OptionError
 from ..prices import Prices
-from ..types import Draft, Guess, Round
+from ..types import Draft, Round
 from ..verify import Drawing
 from .budget import Budget
 from .calibration import Calibration
@@ -26,68 +24,12 @@ from .expansion import Growth
 from .exploration import Explorer
 
 _PLAIN_EVERY = 64  # rounds after which a plain step is measured, if none was bought meanwhile
-_INTRODUCTION = (3, 1.1)  # tokens of a drafter's first draft, and what their pass may cost beyond a plain one
 _MEMORY = 0.98  # of the rate, a round
 _SURCHARGE = 0.01  # of a tree, in plain steps, until one was timed
 # Trees bring 1% to 4% where 8 tokens cost what one does, and nothing where they cost half as much again (simulated); to
 # grow them takes 3% to 5% of a round on a processor (measured, passes of 7 to 17 ms).
 _BUSHY, _FLAT = 8, 1.25
 _HICCUP = 3.0  # times the price of a pass, for which what it took counts at most
-
-
-class Controller(Protocol):
-    """Says what to verify next."""
-
-    @property
-    def drafters(self) -> Sequence[Drafter]:
-        """All it may ask; after each round they are told of it."""
-        ...
-
-    def choose(self, drawing: Drawing, limit: int) -> Draft:
-        """A draft at most `limit` tokens deep to follow `drawing.context`; an empty one is a plain step."""
-        ...
-
-    def observe(self, round: Round) -> None:  # noqa: A002
-        """Learn from the round that was bought."""
-        ...
-
-
-class Fixed:
-    """Always drafts `k` tokens, by the first drafter that has any: for comparison, and for those who know better.
-
-    Raises:
-        OptionError: a negative `k`.
-    """
-
-    def __init__(self, drafters: Sequence[Drafter], k: int) -> None:
-        if k < 0:
-            raise OptionError(f"k is {k}; it must be 0 (plain decoding) or more, or auto")
-        self.drafters = tuple(drafters) if k else ()
-        self.k = k
-
-    def choose(self, drawing: Drawing, limit: int) -> Draft:
-        for drafter in self.drafters if limit > 0 else ():
-            drafter.begin(drawing)
-            if guesses := straight(drafter, drawing, min(self.k, limit)):
-                q = [guess.q for guess in guesses if guess.q is not None]
-                return Draft.chain([guess.token for guess in guesses], drafter.name, q or None)
-        return Draft()
-
-    def observe(self, round: Round) -> None:  # noqa: A002
-        """It never changes its mind."""
-
-
-def straight(drafter: Drafter, drawing: Drawing, n: int) -> list[Guess]:
-    """The likeliest guess, `n` times over or to the end of the text."""
-    path: list[Guess] = []
-    tokens: list[int] = []
-    while len(path) < n and not (path and drawing.ends(tokens[-1])):
-        guess = next(iter(drafter.guess(tokens, 1)), None)
-        if guess is None:
-            break
-        path.append(guess)
-        tokens.append(guess.token)
-    return path
 
 
 class Adaptive:
@@ -146,10 +88,6 @@ class Adaptive:
             return Draft()
         self._growth = growth = self._market(drawing, limit)
         self._trims = drawing.verifier.trims
-        if (stranger := next((earner for earner in self._priced if earner.stranger), None)) is not None:
-            self._introduce(stranger, growth, drawing)
-            self._nodes = list(range(len(growth.candidates)))
-            return growth.candidates.draft(self._nodes)
         for drafter in self._free:
             drafter.begin(drawing)
         growth.look_around()
@@ -202,13 +140,6 @@ class Adaptive:
         """Whether wide passes cost so little that second guesses are worth asking for."""
         curve = self.prices.curve(held)
         return curve[min(_BUSHY, len(curve)) - 1] <= _FLAT * curve[0]
-
-    def _introduce(self, stranger: Earnings, growth: Growth, drawing: Drawing) -> None:
-        """Buy a draft whatever is expected: of this drafter nothing is known, nor of wider passes amid real text."""
-        stranger.drafter.begin(drawing)
-        most, dearest = _INTRODUCTION
-        length = max(1, sum(cost <= dearest for cost in growth.cost[1 : most + 1]))
-        self._timed(stranger, growth, lambda: growth.straight(stranger.drafter, length))
 
     def _ask(self, earner: Earnings, growth: Growth, drawing: Drawing) -> None:
         """Let a drafter with a price go on from what is there, if it is worth asking or due for a probe."""

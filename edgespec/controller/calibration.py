@@ -19,8 +19,6 @@ _WEIGHT = 3.0  # tries that a prior counts for
 _TRUST = 0.7  # in the confidence of a drafter not yet known
 _SUREST = 0.995
 _REMEMBERED = 30.0  # tries that what an earlier run learned counts for at most
-_LATELY = 0.8  # of what a mood rests on, each round in which there was a try
-_CALM = 2.0  # tries that no mood counts for
 
 ALONE, AGREED, AGAINST = range(3)  #: no other drafter spoke; another says the same; another says something else
 
@@ -64,17 +62,13 @@ class Rate:
 
 
 class Cell:
-    """Guesses of like confidence.
+    """Guesses of like confidence; `value` is their chance of a hit, as of when the cell was asked for."""
 
-    `usual` is their chance of a hit over many rounds, `value` that in the present mood; both are as of when the cell
-    was asked for.
-    """
-
-    __slots__ = ("guesses", "rate", "usual", "value", "weighed")
+    __slots__ = ("guesses", "rate", "value", "weighed")
 
     def __init__(self, guesses: Guesses, prior: float) -> None:
         self.rate = Rate(prior, 0.99)
-        self.usual = self.value = prior
+        self.value = prior
         self.guesses = guesses
         self.weighed = 0  # after how many tries of guesses like these
 
@@ -84,33 +78,21 @@ class Guesses:
 
     What is not known of a cell is its confidence times the trust that the others earned: a drafter that
     promises too much is seen through before every cell has found out by itself.
-
-    Text changes faster than averages do: one that was copied ends, and the draft that was always right is wrong. So
-    what is usual is lowered by a mood: hits of the last few rounds over those that were usual. Rounds and not tries
-    fade, for every round's last try is a miss or would not be its last.
     """
 
-    __slots__ = ("_expected", "_hits", "_mood", "_promised", "_right", "_tried", "_trust", "cells")
+    __slots__ = ("_hits", "_promised", "_tried", "_trust", "cells")
 
     def __init__(self, relation: int) -> None:
         self.cells = [Cell(self, _prior(relation, middle)) for middle in _MIDDLES]
         self._hits = _TRUST * _WEIGHT
         self._promised = _WEIGHT
-        self._right = self._expected = _CALM
         self._tried = 0
         self._weigh()
-
-    def fade(self) -> None:
-        """Another round begins in which guesses like these were tried."""
-        self._right = _LATELY * self._right + (1 - _LATELY) * _CALM
-        self._expected = _LATELY * self._expected + (1 - _LATELY) * _CALM
 
     def learn(self, cell: Cell, hit: bool) -> None:
         """Learn from one try of a guess of `cell`, for guesses of other confidence too."""
         self._hits = 0.98 * self._hits + hit
         self._promised = 0.98 * self._promised + cell.rate.prior
-        self._right += hit
-        self._expected += cell.usual
         self._weigh()
         cell.rate.add(hit)
 
@@ -122,15 +104,13 @@ class Guesses:
         cell.weighed = self._tried
         rate = cell.rate
         prior = min(_SUREST, rate.prior * self._trust)
-        cell.usual = usual = (rate.hits + prior * _WEIGHT) / (rate.tries + _WEIGHT)
-        cell.value = usual * self._mood
+        cell.value = (rate.hits + prior * _WEIGHT) / (rate.tries + _WEIGHT)
         return cell
 
     def _weigh(self) -> None:
         """What cells have in common, after which each is weighed anew: far more guesses are judged than tried."""
         self._tried += 1
         self._trust = self._hits / self._promised
-        self._mood = min(1.0, self._right / self._expected)
 
     def kept(self) -> list[list[float]]:
         """The counts, as JSON has them: the trust, then each cell's."""
@@ -203,11 +183,7 @@ class Calibration:
 
     def learn(self, tried: Iterable[tuple[Cell, bool]]) -> None:
         """Learn from the guesses of one round that were tried, and whether each was right."""
-        faded: set[Guesses] = set()
         for cell, hit in tried:
-            if cell.guesses not in faded:
-                cell.guesses.fade()
-                faded.add(cell.guesses)
             cell.guesses.learn(cell, hit)
 
     def summary(self) -> dict[str, Share]:

@@ -24,7 +24,6 @@ class Earnings:
         self.drafter = drafter
         self.ahead = ahead
         self.step = drafter.step_price
-        self.stranger = not ahead.first.tries
         self._left_alone = 0
         self._patience = 1
         self._brought = 0.0
@@ -46,7 +45,6 @@ class Earnings:
         """It was asked for `steps` guesses, which took `seconds` and brought so many tokens more than they took."""
         self._brought = _LATELY * self._brought + brought
         self._times = _LATELY * self._times + 1
-        self.stranger = False
         self._left_alone = -1
         # A catch-up over a long prompt is no price of a step: surprises count up to half as much again.
         self.step += 0.1 * (min(seconds / steps, 1.5 * self.step) - self.step)

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..backends import Interrupt, Model, Session
-from ..controller.adaptive import Adaptive, Controller, Fixed
+from ..controller import Controller
+from ..controller.adaptive import Adaptive
 from ..controller.calibration import Calibration
+from ..controller.fixed import Fixed
 from ..drafters.failsafe import Failsafe
 from ..errors import OptionError
 from ..prices import Prices

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..backends import Session, Vocabulary, tokens_up_to
 from ..backends.token_ids import checked_tokens
-from ..controller.adaptive import Controller
+from ..controller import Controller
 from ..controller.calibration import Share
 from ..drafters import Drafter
 from ..engine import Engine, Event, Finished, Request

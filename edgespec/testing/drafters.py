@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ..backends import Interrupt, Vocabulary
 from ..backends.toy import Bytes, Rule, ToySession, ngram_rule
-from ..controller.adaptive import Controller
+from ..controller import Controller
 from ..drafters import Drafter, Factory, Target
 from ..drafters.checked import Checked
 from ..engine import Engine, Finished, Request, Text

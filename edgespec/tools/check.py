@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..backends import Session
-from ..controller.adaptive import straight
+from ..controller.fixed import straight
 from ..drafters import Drafter
 from ..engine import Finished, Started, Text
 from ..errors import Interrupted, OptionError

@@ -1,0 +1,48 @@
+"""Drafts of a fixed length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..drafters import Drafter
+from ..errors import OptionError
+from ..types import Draft, Guess, Round
+from ..verify import Drawing
+
+
+class Fixed:
+    """Always drafts `k` tokens, by the first drafter that has any: for comparison, and for those who know better.
+
+    Raises:
+        OptionError: a negative `k`.
+    """
+
+    def __init__(self, drafters: Sequence[Drafter], k: int) -> None:
+        if k < 0:
+            raise OptionError(f"k is {k}; it must be 0 (plain decoding) or more, or auto")
+        self.drafters = tuple(drafters) if k else ()
+        self.k = k
+
+    def choose(self, drawing: Drawing, limit: int) -> Draft:
+        for drafter in self.drafters if limit > 0 else ():
+            drafter.begin(drawing)
+            if guesses := straight(drafter, drawing, min(self.k, limit)):
+                q = [guess.q for guess in guesses if guess.q is not None]
+                return Draft.chain([guess.token for guess in guesses], drafter.name, q or None)
+        return Draft()
+
+    def observe(self, round: Round) -> None:  # noqa: A002
+        """It never changes its mind."""
+
+
+def straight(drafter: Drafter, drawing: Drawing, n: int) -> list[Guess]:
+    """The likeliest guess, `n` times over or to the end of the text."""
+    path: list[Guess] = []
+    tokens: list[int] = []
+    while len(path) < n and not (path and drawing.ends(tokens[-1])):
+        guess = next(iter(drafter.guess(tokens, 1)), None)
+        if guess is None:
+            break
+        path.append(guess)
+        tokens.append(guess.token)
+    return path
