@@ -23,7 +23,7 @@ from edgespec.prices import Prices, measure
 from edgespec.stats import Stats
 from edgespec.terminal.options import gathered
 from edgespec.types import Guess, Round
-from edgespec.verify import Drawing, verifier
+from edgespec.verify import RoundContext, verifier
 
 from .dialogues import FILE
 
@@ -34,9 +34,9 @@ class Endless:
     """A vocabulary without an end: the model goes on writing the dialogue, both sides of it."""
 
     def __init__(self, vocabulary: Pieces) -> None:
-        self.piece = vocabulary.piece
+        self.token_bytes = vocabulary.token_bytes
 
-    def ends(self, _token: int) -> bool:
+    def is_eog(self, _token: int) -> bool:
         return False
 
 
@@ -50,8 +50,8 @@ class Wrong:
         self._model = model
         self._vocab = vocab
 
-    def begin(self, drawing: Drawing) -> None:
-        self._model.begin(drawing)
+    def begin(self, round_context: RoundContext) -> None:
+        self._model.begin(round_context)
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
         guesses = self._model.guess(path, most)[:1]  # the second, made another, might be the first

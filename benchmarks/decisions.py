@@ -22,7 +22,7 @@ from edgespec.controller.draft_tree import Candidates, best_chain, best_tree
 from edgespec.prices import Prices
 from edgespec.sampling import Sampling
 from edgespec.types import Guess, Round
-from edgespec.verify import Drawing, verifier
+from edgespec.verify import RoundContext, verifier
 
 Ready = TypeVar("Ready")
 #: Who says what below which node, in order.
@@ -45,7 +45,7 @@ class Fake:
             tuple(Guess(token, rng.uniform(0.2, 1)) for token in rng.sample(range(4), 2)) for _ in range(97)
         ]
 
-    def begin(self, drawing: Drawing) -> None:
+    def begin(self, round_context: RoundContext) -> None:
         """It knows no text."""
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
@@ -121,7 +121,7 @@ def main(nodes: int, trees: int, repeats: int) -> None:
         "the best chain": median([(partial(judged, make), chain) for make in made], repeats),
     }
     rule, sampling = verifier("match"), Sampling()
-    drawings = [partial(Drawing, rule, sampling, range(n + 1), lambda _token: False) for n in range(trees)]
+    drawings = [partial(RoundContext, rule, sampling, range(n + 1), lambda _token: False) for n in range(trees)]
     for name, takes_trees in (("chains", False), ("trees", True)):
         choose = partial(
             Adaptive([Fake("one", 1), Fake("two", 2)], Prices(_CURVE), trees=takes_trees).choose, limit=_WIDTHS - 1

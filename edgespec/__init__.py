@@ -41,7 +41,7 @@ from .runtime.runtime import Answer, Runtime
 from .sampling import Sampling
 from .stats import Stats
 from .types import Evaluated, Guess, Round, Top
-from .verify import VERIFIERS, Drawing
+from .verify import VERIFIERS, RoundContext
 
 _HERE = _Path(__file__).parent
 if not (_HERE / "cli.py").exists() and (_HERE.parent / "cli.py").exists():
@@ -60,7 +60,6 @@ __all__ = [
     "Device",
     "Drafter",
     "DrafterError",
-    "Drawing",
     "EdgespecError",
     "EngineError",
     "Evaluated",
@@ -79,6 +78,7 @@ __all__ = [
     "Progress",
     "RollbackError",
     "Round",
+    "RoundContext",
     "Runtime",
     "Sampling",
     "Speculation",

@@ -26,7 +26,7 @@ from .stats import Stats, Tally
 from .text.stream import Span, TextStream
 from .types import Acceptance, Draft, Evaluated, Round, Top
 from .values import instance, texts, whole
-from .verify import Drawing, Verifier
+from .verify import RoundContext, Verifier
 
 
 class Started(NamedTuple):
@@ -166,10 +166,10 @@ class Engine:
 
     def _round(self, request: Request, context: list[int], text: TextStream, tally: Tally) -> tuple[Text, str | None]:
         started = time.perf_counter()
-        drawing = Drawing(self._verifier, request.sampling, context, self._vocabulary.ends)
-        draft = self._controller.choose(drawing, self._limit(request, context, tally))
+        round_context = RoundContext(self._verifier, request.sampling, context, self._vocabulary.is_eog)
+        draft = self._controller.choose(round_context, self._limit(request, context, tally))
         drafting, held = self._speculating(started), len(self._target.tokens)
-        acceptance, top, seconds = self._verify(draft, drawing)
+        acceptance, top, seconds = self._verify(draft, round_context)
         said = (*(draft.tokens[node] for node in acceptance.path), acceptance.token)
         tokens, spans, reason = self._cut(said, request, text, tally.tokens)
         kept = (0, *(node + 1 for node in acceptance.path[: len(tokens) - 1]))
@@ -196,14 +196,14 @@ class Engine:
         reach = room if self._target.reach is None else self._target.reach
         return max(0, min(room, wanted, reach))
 
-    def _verify(self, draft: Draft, drawing: Drawing) -> tuple[Acceptance, Top | None, float]:
+    def _verify(self, draft: Draft, round_context: RoundContext) -> tuple[Acceptance, Top | None, float]:
         """What the target accepts of `draft`, what it holds likeliest where, and the seconds that its pass took."""
         started = time.perf_counter()
         tree = None if draft.is_chain else _parents(draft)
-        rows = self._target.decode((drawing.context[-1], *draft.tokens), tree)
+        rows = self._target.decode((round_context.tokens[-1], *draft.tokens), tree)
         seconds = time.perf_counter() - started
         require_numbers(rows, "target")
-        acceptance = self._verifier.accept(draft, rows, drawing.sampling, drawing.context)
+        acceptance = self._verifier.accept(draft, rows, round_context.sampling, round_context.tokens)
         return acceptance, likeliest(rows, self._top) if self._top else None, seconds
 
     def _cut(
@@ -212,8 +212,8 @@ class Engine:
         """The tokens of `said` up to where the text ends, their text, and the reason if it ends."""
         spans: list[Span] = []
         for i, token in enumerate(said, 1):
-            spans += text.push(self._vocabulary.piece(token), drafted=i < len(said))
-            if self._vocabulary.ends(token):
+            spans += text.push(self._vocabulary.token_bytes(token), drafted=i < len(said))
+            if self._vocabulary.is_eog(token):
                 return tuple(said[:i]), spans, "end"
             if text.stopped:
                 return tuple(said[:i]), spans, "stop"

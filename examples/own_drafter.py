@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import edgespec
-from edgespec import Drawing, Guess, Target, models
+from edgespec import Guess, RoundContext, Target, models
 
 
 class Bigrams(edgespec.Drafter):
@@ -16,8 +16,8 @@ class Bigrams(edgespec.Drafter):
         self.followed: defaultdict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
         self.read: list[int] = []
 
-    def begin(self, drawing: Drawing) -> None:
-        self.ends, context = drawing.ends, list(drawing.context)
+    def begin(self, round_context: RoundContext) -> None:
+        self.is_eog, context = round_context.is_eog, list(round_context.tokens)
         known = len(self.read) if context[: len(self.read)] == self.read else 0  # else it is another text
         for n in range(max(1, known), len(context)):
             for start in {max(0, n - 2), n - 1}:
@@ -26,7 +26,7 @@ class Bigrams(edgespec.Drafter):
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
         last = (*self.read[-2:], *path)[-2:]
-        if path and self.ends(path[-1]):
+        if path and self.is_eog(path[-1]):
             return []
         counts = self.followed.get(last) or self.followed.get(last[-1:]) or Counter()
         return [Guess(token, n / (1 + counts.total())) for token, n in counts.most_common(most)]

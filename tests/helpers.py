@@ -21,7 +21,7 @@ from edgespec.testing import (
     plainly,
     table,
 )
-from edgespec.testing import place as drawing
+from edgespec.testing import place as round_context
 from edgespec.types import Floats
 
 __all__ = [
@@ -35,11 +35,11 @@ __all__ = [
     "WrongFirst",
     "by_book",
     "count",
-    "drawing",
     "fits",
     "logits",
     "never",
     "plainly",
+    "round_context",
     "table",
     "trusting",
 ]

@@ -434,7 +434,7 @@ def plain(target: Path, prompts: list[list[int]]) -> list[list[int]]:
         for prompt, most in zip(prompts, MOST, strict=True):
             events = runtime.complete(prompt, Sampling(), max_tokens=most)
             tokens = [token for event in events if isinstance(event, Text) for token in event.tokens]
-            ends = runtime.vocabulary.ends
+            ends = runtime.vocabulary.is_eog
             answers.append([token for token in tokens if not ends(token)])
     return answers
 

@@ -232,19 +232,19 @@ def test_where_tokens_came_from_is_told_without_colour(page: Page) -> None:
 def test_drawings_fit_a_phone_and_can_be_read_there(drawings: list[Chart]) -> None:
     assert len(drawings) == 5
     for chart in drawings:
-        for width, drawing in ((WIDE, chart.wide), (NARROW, chart.narrow)):
-            assert drawing.startswith(f'<svg viewBox="0 0 {width} ')
-            sizes = [float(size) for size in re.findall(r"font(?:-size)?: [^;\"]*?([\d.]+)px", drawing)]
-            assert len(sizes) == drawing.count("<text")
+        for width, round_context in ((WIDE, chart.wide), (NARROW, chart.narrow)):
+            assert round_context.startswith(f'<svg viewBox="0 0 {width} ')
+            sizes = [float(size) for size in re.findall(r"font(?:-size)?: [^;\"]*?([\d.]+)px", round_context)]
+            assert len(sizes) == round_context.count("<text")
             assert min(sizes) >= 11
     assert NARROW <= 360 - 2 * 16
 
 
 def test_drawings_take_the_colours_of_the_page(drawings: list[Chart]) -> None:
     for chart in drawings:
-        for drawing in (chart.wide, chart.narrow):
-            assert {"currentColor", "var(--rule)"} <= set(re.findall(r"currentColor|var\(--\w+\)", drawing))
-            assert not re.search(r"#0[123]0[123]0[123]|#000000|#ffffff", drawing)
+        for round_context in (chart.wide, chart.narrow):
+            assert {"currentColor", "var(--rule)"} <= set(re.findall(r"currentColor|var\(--\w+\)", round_context))
+            assert not re.search(r"#0[123]0[123]0[123]|#000000|#ffffff", round_context)
 
 
 def test_drawings_show_every_contender_and_kind(drawings: list[Chart]) -> None:

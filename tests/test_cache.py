@@ -98,7 +98,7 @@ def test_a_full_disk_leaves_what_was_there_and_no_litter(own_cache: Path) -> Non
     """A real one, as far as the system goes: no file may grow beyond so many bytes."""
     shelf().write(KEPT)
     code = (
-        "import resource; from edgespec.cache import Shelf\n"
+        "import resource; from edgespec.storage.cache import Shelf\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "Shelf('kind', 'one', 3).write({'figures': [7] * 4096})\n"
         "Shelf('kind', 'two', 3).write({'figures': [7] * 9})\n"

@@ -27,7 +27,7 @@ from edgespec.sampling import SHARED, Sampling, distribution, uniform
 from edgespec.types import Distribution, Draft, Floats, Guess, Round
 from edgespec.verify import verifier
 
-from .helpers import Clock, FromRule, Priced, Saying, by_book, count, drawing, fits, logits, plainly, trusting
+from .helpers import Clock, FromRule, Priced, Saying, by_book, count, fits, logits, plainly, round_context, trusting
 
 VOCAB = 64
 TARGET = ngram_rule(VOCAB, order=3, seed=9)
@@ -53,7 +53,7 @@ def bought(draft: Draft, path: Sequence[int], *said: int, seconds: float = 1.0, 
 def introduced(controller: Adaptive, *said: int) -> None:
     """Strangers have had their introduction, and were wrong, or right if they said `said`."""
     for earner in range(2):
-        draft = controller.choose(drawing(), 15)
+        draft = controller.choose(round_context(), 15)
         hits = [node for node, (token, truth) in enumerate(zip(draft.tokens, said, strict=False)) if token == truth]
         controller.observe(bought(draft, hits, *(said or (63,))))
         assert earner or draft
@@ -71,7 +71,7 @@ def test_the_purchase_is_the_best_of_all_prefixes_at_todays_rate(seed: int) -> N
     drafter = book(*enumerate(sure))
     controller = Adaptive([drafter], Prices(curve))
     for _ in range(30):
-        draft = controller.choose(drawing(), 15)
+        draft = controller.choose(round_context(), 15)
         right = int(random.geometric(0.3)) - 1
         path = range(min(right, len(draft)))
         controller.observe(bought(draft, path, *range(len(path)), 63, 63, seconds=float(random.uniform(0.4, 0.9))))
@@ -85,7 +85,7 @@ def test_the_purchase_is_the_best_of_all_prefixes_at_todays_rate(seed: int) -> N
         expected += reach
         gains.append(expected - rate * (curve[n] - curve[0]))
         yields.append((1 + expected) / (rate * curve[n]))
-    draft = controller.choose(drawing(), 15)
+    draft = controller.choose(round_context(), 15)
     values = yields if max(yields) > 1 else gains
     assert values[len(draft)] == pytest.approx(max(values))
     assert draft.tokens == tuple(range(len(draft)))
@@ -96,12 +96,12 @@ def test_the_purchase_is_the_best_of_all_prefixes_at_todays_rate(seed: int) -> N
 def test_prices_that_pay_at_width_4_only(rule: str) -> None:
     prices = Prices([1.0, 2.5, 2.5, 1.1, *[9.0] * 12])
     free = book(*((n, 0.85) for n in range(9)))
-    assert len(Adaptive([free], prices).choose(drawing(rule=rule), 15)) == 3
+    assert len(Adaptive([free], prices).choose(round_context(rule=rule), 15)) == 3
     paid = book(*((n, 0.9) for n in range(9)), name="model", step_price=0.05, q=rule == "rejection")
     controller = Adaptive([paid], prices, clock=Clock().perf_counter)
     introduced(controller, 0, 1, 2, 3)
     paid.asked.clear()
-    assert len(controller.choose(drawing(rule=rule), 15)) == 3
+    assert len(controller.choose(round_context(rule=rule), 15)) == 3
     assert len(paid.asked) == 3
 
 
@@ -109,10 +109,10 @@ def test_nothing_is_bought_where_nothing_pays() -> None:
     """Widths cost as much as passes of their own; and a draft nobody believes in."""
     sure, doubtful = book((1, 0.99), (2, 0.99), (3, 0.99)), book((1, 0.05))
     for trees in (False, True):
-        assert not Adaptive([sure], Prices(DEAR), trees=trees).choose(drawing(), 15)
-        assert not Adaptive([doubtful], Prices(Q8_0), trees=trees).choose(drawing(), 15)
-        assert not Adaptive([], Prices(Q8_0), trees=trees).choose(drawing(), 15)
-        assert len(Adaptive([sure], Prices(Q8_0), trees=trees).choose(drawing(), 15)) == 3
+        assert not Adaptive([sure], Prices(DEAR), trees=trees).choose(round_context(), 15)
+        assert not Adaptive([doubtful], Prices(Q8_0), trees=trees).choose(round_context(), 15)
+        assert not Adaptive([], Prices(Q8_0), trees=trees).choose(round_context(), 15)
+        assert len(Adaptive([sure], Prices(Q8_0), trees=trees).choose(round_context(), 15)) == 3
 
 
 @pytest.mark.parametrize("trees", [False, True])
@@ -122,23 +122,23 @@ def test_no_more_is_drafted_than_the_limit_and_the_widths(trees: bool) -> None:
             controller = Adaptive(
                 [FromRule(TARGET, confidence=0.99)], Prices([1.0] * widths), trusting("rule"), trees=trees
             )
-            assert len(controller.choose(drawing(), limit)) == min(limit, widths - 1)
+            assert len(controller.choose(round_context(), limit)) == min(limit, widths - 1)
             model = ModelDrafter(ToySession(TARGET, VOCAB), VOCAB, step_price=0.01)
             controller = Adaptive([model], Prices([1.0] * widths), trees=trees, clock=Clock().perf_counter)
             for _ in range(3):
-                draft = controller.choose(drawing(), limit)
+                draft = controller.choose(round_context(), limit)
                 assert len(draft) <= min(limit, widths - 1)
                 controller.observe(bought(draft, range(len(draft)), *draft.tokens, 1))
 
 
 def test_trees_are_bought_where_they_can_be_verified_and_no_draw_is_judged() -> None:
     two = by_book("lookup", {(): [Guess(1, 0.6), Guess(2, 0.6)], (1,): [Guess(3, 0.6)], (2,): [Guess(4, 0.6)]})
-    draft = Adaptive([two], Prices(FREE), trees=True).choose(drawing(), 15)
+    draft = Adaptive([two], Prices(FREE), trees=True).choose(round_context(), 15)
     assert sorted(zip(draft.tokens, draft.parents, strict=True)) == [(1, -1), (2, -1), (3, 0), (4, 1)]
     for trees, rule, surcharge in ((False, "match", 0.01), (True, "rejection", 0.01), (True, "match", 5.0)):
         controller = Adaptive([two], Prices(FREE), trees=trees)
         controller.surcharge = surcharge
-        draft = controller.choose(drawing(rule=rule), 15)
+        draft = controller.choose(round_context(rule=rule), 15)
         assert draft
         assert draft.is_chain
 
@@ -148,17 +148,17 @@ def test_no_tree_is_grown_where_wide_passes_are_dear() -> None:
     prices = Prices([1.0, *[1.3] * 15])
     two = by_book("lookup", {(): [Guess(1, 0.6), Guess(2, 0.6)], (1,): [Guess(3, 0.6)], (2,): [Guess(4, 0.6)]})
     controller = Adaptive([two], prices, trees=True)
-    assert controller.choose(drawing(), 15).parents == (-1, 0)
+    assert controller.choose(round_context(), 15).parents == (-1, 0)
     assert (2,) not in two.asked
     for n in [*range(16, 0, -1)] * 20:
         prices.observe(n, 64, 1.2 if n > 1 else 1.0)
-    assert not controller.choose(drawing(), 15).is_chain
+    assert not controller.choose(round_context(), 15).is_chain
 
 
 def test_drafters_share_a_tree() -> None:
     """Two look-ups that say the same at first: one node for both, and a branch for each."""
     one, two = book((1, 0.9), (2, 0.8), name="one"), book((1, 0.5), (3, 0.8), name="two")
-    draft = Adaptive([one, two], Prices(FREE), trees=True).choose(drawing(), 15)
+    draft = Adaptive([one, two], Prices(FREE), trees=True).choose(round_context(), 15)
     assert draft.tokens == (1, 2, 3)
     assert draft.parents == (-1, 0, 0)
     assert draft.drafters == ("one+two", "one", "two")
@@ -171,11 +171,11 @@ def test_a_drafter_not_yet_known_is_bought_from_where_it_may_pay_and_probed_else
     """A probe takes a small share of the time; its guess is compared with the text and need not be bought."""
     clock = Clock()
     cheap = book((1, 0.9), (2, 0.9), name="model", step_price=0.05)
-    assert Adaptive([cheap], Prices(FREE), clock=clock.perf_counter).choose(drawing(), 15).tokens == (1, 2)
+    assert Adaptive([cheap], Prices(FREE), clock=clock.perf_counter).choose(round_context(), 15).tokens == (1, 2)
     dear = book((1, 0.9), name="model", step_price=0.9)
     controller = Adaptive([dear], Prices(DEAR), clock=clock.perf_counter)
     for _ in range(70):
-        draft = controller.choose(drawing(), 15)
+        draft = controller.choose(round_context(), 15)
         assert not draft
         controller.observe(bought(draft, (), 1))
     assert len(dear.asked) == 2
@@ -197,7 +197,7 @@ def test_a_priced_drafter_is_asked_only_for_what_is_worth_more_than_what_is_in_h
     asked = 0
     for n in range(100):
         model.asked.clear()
-        draft = controller.choose(drawing(), 15)
+        draft = controller.choose(round_context(), 15)
         asked += n >= 50 and len(model.asked) > 0
         hits = [node for node, token in enumerate(draft.tokens) if token < 20]
         said = (0, 1, 2, 9)[: len(hits) + 1]
@@ -214,7 +214,7 @@ def test_look_ups_and_a_model_go_on_from_each_other() -> None:
     controller = Adaptive([lookup, model], prices, calibration, clock=Clock().perf_counter)
     introduced(controller, 1, 2, 3, 4)
     model.asked.clear()
-    draft = controller.choose(drawing(), 15)
+    draft = controller.choose(round_context(), 15)
     assert draft.tokens == (1, 2, 3, 4, 5)
     assert draft.drafters == ("model", "model", "lookup", "lookup", "model")
     assert model.asked == [(), (1,), (1, 2, 3, 4)], "it does not pay to hear the same again"
@@ -226,11 +226,11 @@ def test_only_one_drafter_draws_in_a_round() -> None:
     two = book((5, 0.9), (6, 0.9), (7, 0.9), name="two", step_price=0.01, q=True)
     controller = Adaptive([one, two], Prices(FREE), clock=Clock().perf_counter)
     for _ in range(2):
-        draft = controller.choose(drawing(rule="rejection"), 2)
+        draft = controller.choose(round_context(rule="rejection"), 2)
         controller.observe(bought(draft, (0, 1), *draft.tokens, 9))
     for drafter in (one, two):
         drafter.asked.clear()
-    draft = controller.choose(drawing(rule="rejection"), 2)
+    draft = controller.choose(round_context(rule="rejection"), 2)
     assert draft.tokens == (1, 2), "though the second is the surer"
     assert two.asked == []
 
@@ -242,9 +242,9 @@ def test_rejection_buys_all_of_what_was_drawn() -> None:
         model = book((1, 0.9), (2, 0.1), (3, 0.9), name="model", step_price=0.01, q=rule == "rejection")
         controller = Adaptive([model], prices, trusting("model"), clock=Clock().perf_counter)
         controller.calibration.ahead("model").later = Rate(0.9, 1.0)
-        draft = controller.choose(drawing(rule=rule), 1)
+        draft = controller.choose(round_context(rule=rule), 1)
         controller.observe(bought(draft, (0,), 1, 9))
-        assert len(controller.choose(drawing(rule=rule), 15)) == n
+        assert len(controller.choose(round_context(rule=rule), 15)) == n
 
 
 # --- what is learned
@@ -256,7 +256,7 @@ def test_each_node_moves_its_cell_once_a_round() -> None:
     controller = Adaptive([book((1, 0.3)), one, two], Prices([1.0, 1.05, 9.0]), clock=Clock().perf_counter)
     calibration = controller.calibration
     before = [calibration.ahead(name).first.value for name in ("one", "two")]
-    draft = controller.choose(drawing(), 15)
+    draft = controller.choose(round_context(), 15)
     assert draft.drafters == ("lookup+one",), "the second is not needed any more"
     controller.observe(bought(draft, (0,), 1, 9))
     fresh = Calibration()
@@ -272,9 +272,9 @@ def test_a_second_best_that_is_right_is_no_merit_of_the_first() -> None:
     model = by_book("model", {(): [Guess(1, 0.6), Guess(2, 0.6)]}, 0.01)
     controller = Adaptive([model], Prices(FREE), trees=True, clock=Clock().perf_counter)
     first = controller.calibration.ahead("model").first
-    controller.observe(bought(controller.choose(drawing(), 15), (), 9))
+    controller.observe(bought(controller.choose(round_context(), 15), (), 9))
     before = first.value
-    draft = controller.choose(drawing(), 15)
+    draft = controller.choose(round_context(), 15)
     assert draft.tokens == (1, 2)
     controller.observe(bought(draft, (1,), 2, 9))
     assert first.value < before
@@ -285,7 +285,7 @@ def test_point_masses_that_were_not_bought_are_judged_by_the_text(rule: str) -> 
     """Under rejection too, where a look-up that missed once would else never be bought again, and so never judged."""
     controller = Adaptive([book((5, 0.5), (6, 0.9))], Prices(DEAR))
     for _ in range(20):
-        draft = controller.choose(drawing(rule=rule), 15)
+        draft = controller.choose(round_context(rule=rule), 15)
         assert not draft
         controller.observe(bought(draft, (), 7))
     cell, behind = (controller.calibration.cell("lookup", 0, ALONE, sure) for sure in (0.5, 0.9))
@@ -299,7 +299,7 @@ def test_a_look_up_that_missed_is_used_again_once_it_is_right(rule: str) -> None
     controller = Adaptive([book((5, 0.8), (6, 0.8), (7, 0.8))], Prices(Q8_0))
     lengths = []
     for n in range(120):
-        draft = controller.choose(drawing(rule=rule), 15)
+        draft = controller.choose(round_context(rule=rule), 15)
         truth = (5, 6, 7, 8) if n >= 40 else (9,)
         path = range(len(draft) if n >= 40 else 0)
         controller.observe(bought(draft, path, *truth[: len(path) + 1]))
@@ -316,7 +316,7 @@ def test_draws_are_learned_as_they_are_judged() -> None:
     )
     cell = controller.calibration.cell("model", 0, ALONE, 0.5)
     for path, said, hits in (((0,), (), 1.0), ((), (5,), 0.99)):
-        draft = controller.choose(drawing(rule="rejection"), 15)
+        draft = controller.choose(round_context(rule="rejection"), 15)
         assert draft
         controller.observe(bought(draft, path, *said))
         assert cell.rate.hits == pytest.approx(hits)
@@ -327,18 +327,18 @@ def test_a_plain_step_for_the_price_teaches_nothing_else() -> None:
     lookup, prices = book((5, 0.9)), Prices(FREE)
     controller = Adaptive([lookup], prices)
     for _ in range(64):
-        draft = controller.choose(drawing(), 15)
+        draft = controller.choose(round_context(), 15)
         assert draft
         prices.observe(2, 0, 1.0)
         controller.observe(bought(draft, (0,), 5, 9))
     lookup.asked.clear()
     known = controller.calibration.kept()
-    assert not controller.choose(drawing(), 15)
+    assert not controller.choose(round_context(), 15)
     assert lookup.asked == []
     controller.observe(bought(Draft(), (), 7))
     assert controller.calibration.kept() == known
     prices.observe(1, 0, 1.0)
-    assert controller.choose(drawing(), 15)
+    assert controller.choose(round_context(), 15)
 
 
 def test_plain_steps_are_bought_until_their_price_is_known_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,9 +346,9 @@ def test_plain_steps_are_bought_until_their_price_is_known_again(monkeypatch: py
     unsure = [1]
     monkeypatch.setattr(Prices, "unsure", lambda _prices, n: n in unsure)
     controller = Adaptive([book((5, 0.9))], Prices(FREE))
-    assert not controller.choose(drawing(), 15)
+    assert not controller.choose(round_context(), 15)
     unsure[:] = [2]
-    assert controller.choose(drawing(), 15)
+    assert controller.choose(round_context(), 15)
 
 
 @pytest.mark.parametrize("sure", [0.9, 0.1])
@@ -360,7 +360,7 @@ def test_wide_passes_believed_too_dear_are_tried_now_and_then(monkeypatch: pytes
     def tried(rounds: int, curve: Sequence[float]) -> list[int]:
         found = []
         for n in range(rounds):
-            draft = controller.choose(drawing(), 15)
+            draft = controller.choose(round_context(), 15)
             found += [n] if draft else []
             prices.observe(1, 0, 1.0)
             said = (*draft.tokens, 9) if draft else (1 if sure > 0.5 else 63,)
@@ -390,7 +390,7 @@ def test_exploring_costs_a_percent_where_prices_are_right() -> None:
     controller = Adaptive([book((1, 0.9), (2, 0.9), (3, 0.9))], Prices(Q8_0))
     monotonous = []
     for _ in range(3000):
-        draft = controller.choose(drawing(), 15)
+        draft = controller.choose(round_context(), 15)
         controller.observe(bought(draft, (), 63, seconds=Q8_0[len(draft)]))
         monotonous.append(Q8_0[len(draft)])
     assert sum(monotonous) < 3000 * 1.012
@@ -430,14 +430,14 @@ def test_the_rate_is_what_rounds_earn_of_late_and_at_least_the_plain_one() -> No
 
 def test_fixed_takes_the_first_drafter_that_has_any() -> None:
     silent, one, two = book(name="silent"), book((1, 0.1), (2, 0.1), (3, 0.1), name="one"), book((4, 0.9), name="two")
-    draft = Fixed([silent, one, two], 2).choose(drawing(), 9)
+    draft = Fixed([silent, one, two], 2).choose(round_context(), 9)
     assert (draft.tokens, draft.drafters, draft.q, draft.is_chain) == ((1, 2), ("one", "one"), None, True)
     assert (silent.asked, two.asked) == ([()], [])
-    assert Fixed([one], 2).choose(drawing(), 1).tokens == (1,)
-    assert Fixed([one], 9).choose(drawing(), 9).tokens == (1, 2, 3)
-    assert Fixed([one], 9).choose(drawing(ends=lambda token: token == 2), 9).tokens == (1, 2)
-    assert Fixed([one], 0).choose(drawing(), 9) == Fixed([one], 2).choose(drawing(), 0) == Draft()
-    drawn = Fixed([book((1, 0.1), (2, 0.1), q=True)], 9).choose(drawing(rule="rejection"), 9)
+    assert Fixed([one], 2).choose(round_context(), 1).tokens == (1,)
+    assert Fixed([one], 9).choose(round_context(), 9).tokens == (1, 2, 3)
+    assert Fixed([one], 9).choose(round_context(is_eog=lambda token: token == 2), 9).tokens == (1, 2)
+    assert Fixed([one], 0).choose(round_context(), 9) == Fixed([one], 2).choose(round_context(), 0) == Draft()
+    drawn = Fixed([book((1, 0.1), (2, 0.1), q=True)], 9).choose(round_context(rule="rejection"), 9)
     assert drawn.q is not None
     assert [q.of(token) for q, token in zip(drawn.q, drawn.tokens, strict=True)] == [1.0, 1.0]
     with pytest.raises(OptionError, match="k is -1"):
@@ -564,7 +564,7 @@ def test_asking_in_vain_costs_two_percent_at_most_and_goes_on_where_the_text_rep
     def a_round() -> int:
         """How many tokens were bought; a round in which nobody is asked takes no time to decide."""
         before = len(free.asked)
-        draft = controller.choose(drawing(), 15)
+        draft = controller.choose(round_context(), 15)
         asking = 0.05 if len(free.asked) > before else 0.0
         lost.append(asking)
         last = 63 if confidence < 0.5 else len(draft)
@@ -583,7 +583,7 @@ def test_a_hiccup_of_the_machine_is_no_loss_by_drafts() -> None:
     controller = Adaptive([book((1, 0.9), (2, 0.9), (3, 0.9))], Prices(Q8_0))
     lengths = []
     for n in range(100):
-        draft = controller.choose(drawing(), 15)
+        draft = controller.choose(round_context(), 15)
         lengths.append(len(draft))
         seconds = 200.0 if n == 20 else Q8_0[len(draft)]
         controller.observe(bought(draft, range(len(draft)), *draft.tokens, 63, seconds=seconds))
@@ -595,7 +595,7 @@ def test_hiccups_of_plain_passes_are_no_loss_by_drafts() -> None:
     random = np.random.default_rng(0)
     controller = Adaptive([book((1, 0.3))], Prices(DEAR))
     for n in range(300):
-        draft = controller.choose(drawing(), 15)
+        draft = controller.choose(round_context(), 15)
         assert not draft
         assert controller._budget.is_left
         controller.observe(bought(draft, (), 63, seconds=3.0 if n % 30 == 0 else float(random.uniform(0.98, 1.02))))

@@ -20,7 +20,7 @@ from edgespec.sampling import Sampling, distribution, picks
 from edgespec.types import Guess
 from edgespec.verify import VERIFIERS
 
-from .helpers import drawing, never, plainly
+from .helpers import never, plainly, round_context
 
 VOCAB = 16
 RULE = ngram_rule(VOCAB, order=3, seed=1)
@@ -32,10 +32,10 @@ def guesses(
     n: int = 4,
     sampling: Sampling | None = None,
     rule: str = "match",
-    ends: Callable[[int], bool] = never,
+    is_eog: Callable[[int], bool] = never,
 ) -> list[Guess]:
     """The likeliest guess of a new round, and so on, `n` times."""
-    place = drawing(context, sampling, rule, ends)
+    place = round_context(context, sampling, rule, is_eog)
     drafter.begin(place)
     return straight(drafter, place, n)
 
@@ -56,14 +56,14 @@ def test_lookup_has_nothing_to_say_without_a_match() -> None:
     drafter = Lookup()
     for context in ([1], [1, 2, 3, 4]):
         assert says(drafter, context) == ()
-    drafter.begin(drawing([1, 2, 3, 4]))
+    drafter.begin(round_context([1, 2, 3, 4]))
     assert not drafter.guess([9], 1)
 
 
 def test_lookup_goes_on_from_another_drafters_guess() -> None:
     """The path it is asked about need not be its own."""
     drafter = Lookup()
-    drafter.begin(drawing([1, 2, 3, 4, 5, 6, 7, 8]))
+    drafter.begin(round_context([1, 2, 3, 4, 5, 6, 7, 8]))
     assert not drafter.guess([], 1)
     assert [guess.token for guess in drafter.guess([2, 3], 1)] == [4]
     assert [guess.token for guess in drafter.guess([5, 6], 1)] == [7]
@@ -169,7 +169,7 @@ def test_model_goes_where_it_is_asked() -> None:
     drafter, session = model()
     random = np.random.default_rng(5)
     context = random.integers(0, VOCAB, 20).tolist()
-    drafter.begin(drawing(context))
+    drafter.begin(round_context(context))
     path: list[int] = []
     for _ in range(300):
         keep = int(random.integers(0, len(path) + 1)) if random.random() < 0.4 else len(path)
@@ -192,7 +192,7 @@ def test_model_that_was_told_nothing_says_what_to_do() -> None:
 def test_model_guesses_nothing_after_the_end() -> None:
     drafter, session = model()
     said = plainly(RULE, [1, 2], Sampling(), 6)
-    ended = guesses(drafter, [1, 2], 6, ends=lambda token: token == said[2])
+    ended = guesses(drafter, [1, 2], 6, is_eog=lambda token: token == said[2])
     assert [guess.token for guess in ended] == said[:3]
     assert len(session.passes) == 3, "nothing is paid for a token that nobody asked for"
 
@@ -201,7 +201,7 @@ def test_model_guesses_nothing_after_the_end() -> None:
 def test_model_says_its_second_best_where_several_are_wanted(sampling: Sampling) -> None:
     """The likeliest first, by the noise that the target shares; one pass for all of them."""
     drafter, session = model()
-    drafter.begin(drawing([1, 2], sampling))
+    drafter.begin(round_context([1, 2], sampling))
     for path in ((), (3,), (3, 5), (3, 5, 1)):
         session.passes.clear()
         said = drafter.guess(path, 3)
@@ -209,7 +209,7 @@ def test_model_says_its_second_best_where_several_are_wanted(sampling: Sampling)
         assert [guess[:2] for guess in said] == picks(RULE([1, 2, *path]), sampling, 2 + len(path), (), 3)
         assert all(guess.q is None for guess in said)
         assert len({guess.token for guess in said}) == 3
-    drafter.begin(drawing([1, 2], Sampling(temperature=0.9), "rejection"))
+    drafter.begin(round_context([1, 2], Sampling(temperature=0.9), "rejection"))
     assert len(drafter.guess((), 3)) == 1, "what is drawn is bought: no alternatives"
 
 

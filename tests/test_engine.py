@@ -22,7 +22,7 @@ from edgespec.errors import ContextOverflow, EngineError, OptionError
 from edgespec.prices import Prices
 from edgespec.sampling import Sampling
 from edgespec.types import Draft, Evaluated, Floats, Round
-from edgespec.verify import Drawing, verifier
+from edgespec.verify import RoundContext, verifier
 
 from .helpers import ALL_ON, Clock, FromRule, Priced, Whole, WrongFirst, plainly
 
@@ -206,8 +206,8 @@ class Careless:
     def __init__(self, propose: Callable[[Sequence[int]], Draft]) -> None:
         self._propose = propose
 
-    def choose(self, drawing: Drawing, limit: int) -> Draft:
-        return self._propose(drawing.context)
+    def choose(self, round_context: RoundContext, limit: int) -> Draft:
+        return self._propose(round_context.tokens)
 
     def observe(self, round: Round) -> None:  # noqa: A002 - the protocol's word
         pass
@@ -510,6 +510,6 @@ def test_logits_that_are_no_numbers_are_an_error(value: float, temperature: floa
     with pytest.raises(EngineError, match="the target model computes no numbers"):
         list(engine.generate(Request([1, 2], Sampling(temperature, seed=1))))
     drafter = ModelDrafter(session, Bytes.size)
-    drafter.begin(Drawing(verifier("match"), Sampling(temperature, seed=1), [1, 2], Bytes().ends))
+    drafter.begin(RoundContext(verifier("match"), Sampling(temperature, seed=1), [1, 2], Bytes().is_eog))
     with pytest.raises(EngineError, match="the draft model computes no numbers"):
         drafter.guess((), 1)

@@ -17,7 +17,7 @@ from edgespec.controller.expansion import Growth
 from edgespec.drafters import Drafter
 from edgespec.types import Distribution, Guess
 
-from .helpers import Saying, by_book, drawing, never, trusting
+from .helpers import Saying, by_book, never, round_context, trusting
 
 #: Wide passes for next to nothing.
 CHEAP = (0.0, *[0.01] * 15)
@@ -29,12 +29,12 @@ def growing(
     cost: Sequence[float] = CHEAP,
     rule: str = "match",
     trees: float | None = None,
-    ends: Callable[[int], bool] = never,
+    is_eog: Callable[[int], bool] = never,
     calibration: Calibration | None = None,
     par: float = 16.0,
 ) -> Growth:
     """A second is worth a token. At a par of 16 no draft yields more than the average, so gains decide."""
-    place = drawing(rule=rule, ends=ends)
+    place = round_context(rule=rule, is_eog=is_eog)
     for drafter in free:
         drafter.begin(place)
     curve = [par + tokens for tokens in cost]
@@ -173,7 +173,7 @@ def test_nothing_is_drafted_beyond_the_prices_nor_the_end_of_the_text(rule: str)
         growth = growing(cost=cost, rule=rule)
         assert growth.draft(saying(*[0.99] * 20, q=rule == "rejection"), 0.0, expecting(0.9), ask=False) == n
         assert len(growth.bought()) == n
-    growth = growing(rule=rule, ends=lambda token: token == 12)
+    growth = growing(rule=rule, is_eog=lambda token: token == 12)
     assert growth.draft(saying(*[0.99] * 20, q=rule == "rejection"), 0.0, expecting(0.9), ask=False) == 3
     growth = growing(rule=rule)
     assert growth.draft(saying(0.99, 0.99), 0.0, expecting(0.9), ask=False) == 3, (
@@ -307,7 +307,7 @@ def test_looking_around_goes_no_deeper_than_can_be_bought_and_not_past_the_end()
         assert max(map(len, lookup.asked)) == max(depth - 1, 0)
         assert len(growth.bought()) == depth
     lookup = Saying(lambda _context, path: [Guess(len(path), 0.99)], "lookup")
-    growth = growing(lookup, ends=lambda token: token == 2)
+    growth = growing(lookup, is_eog=lambda token: token == 2)
     growth.look_around()
     assert growth.candidates.tokens == [0, 1, 2]
 
@@ -425,4 +425,4 @@ def test_straight_on_costs_what_was_asked(rule: str) -> None:
         assert len(growth.bought()) == (n if q else 0), "what was drawn is bought even if it was only a probe"
     assert growing(rule=rule).straight(saying(0.9, q=q), 3) == 2, "one guess, and one question without an answer"
     assert growing(rule=rule).straight(saying(), 3) == 1
-    assert growing(rule=rule, ends=lambda token: token == 11).straight(saying(*[0.9] * 9, q=q), 5) == 2
+    assert growing(rule=rule, is_eog=lambda token: token == 11).straight(saying(*[0.9] * 9, q=q), 5) == 2

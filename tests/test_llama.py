@@ -69,7 +69,7 @@ def test_tokens_and_text_go_both_ways(demo_target: Model) -> None:
     vocabulary = demo_target.vocabulary
     for text in ("Hello, world", " two  spaces\n\n", "né 😀 한국", "", "a" * 3000):
         tokens = vocabulary.tokenize(text)
-        assert b"".join(map(vocabulary.piece, tokens)).decode() == text
+        assert b"".join(map(vocabulary.token_bytes, tokens)).decode() == text
     assert vocabulary.tokenize("\ud800a"), "half an emoji, as pasted text may hold"
 
 
@@ -92,10 +92,10 @@ def test_special_tokens_have_no_text_and_end_the_turn(demo_target: Model) -> Non
     vocabulary = demo_target.vocabulary
     (end,) = vocabulary.tokenize("<|im_end|>", special=True)
     (start,) = vocabulary.tokenize("<|im_start|>", special=True)
-    assert vocabulary.ends(end)
-    assert not vocabulary.ends(start)
-    assert not vocabulary.ends(vocabulary.tokenize("a")[0])
-    assert vocabulary.piece(end) == b""
+    assert vocabulary.is_eog(end)
+    assert not vocabulary.is_eog(start)
+    assert not vocabulary.is_eog(vocabulary.tokenize("a")[0])
+    assert vocabulary.token_bytes(end) == b""
     assert vocabulary.label(end) == "<|im_end|>"
     assert {"<|im_end|>", "<|im_start|>"} <= set(vocabulary.specials())
     assert end not in vocabulary.tokenize("<|im_end|>")

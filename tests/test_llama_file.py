@@ -368,7 +368,7 @@ STRANGE = [10**6, -5, 1 << 40, 10**5000, len(TOKENS), 1.0, True, np.bool_(True),
 
 @pytest.mark.parametrize("token", STRANGE, ids=[str(n) for n in range(len(STRANGE))])
 def test_what_is_no_token_is_refused(token: Any, tiny: Runtime) -> None:
-    for use in (tiny.text, tiny.complete, lambda tokens: tiny.vocabulary.piece(tokens[1])):
+    for use in (tiny.text, tiny.complete, lambda tokens: tiny.vocabulary.token_bytes(tokens[1])):
         with pytest.raises(OptionError, match=rf"no token .*{len(TOKENS) - 1}") as caught:
             use([5, token])
         assert len(str(caught.value)) < 200

@@ -12,19 +12,19 @@ from edgespec.drafters.suffix_automaton import Automaton, Match
 from edgespec.errors import OptionError
 from edgespec.sampling import Sampling
 from edgespec.types import Draft, Guess, Round
-from edgespec.verify import Drawing, verifier
+from edgespec.verify import RoundContext, verifier
 
 from .beginnings import Beginnings, Text
 from .helpers import never
 
 
-def drawing(context: Sequence[int], ends: Callable[[int], bool] = never) -> Drawing:
-    return Drawing(verifier("match"), Sampling(), context, ends)
+def round_context(context: Sequence[int], is_eog: Callable[[int], bool] = never) -> RoundContext:
+    return RoundContext(verifier("match"), Sampling(), context, is_eog)
 
 
 def chain(lookup: Lookup, context: Sequence[int], most: int) -> list[int]:
     """The likeliest guesses, each after the one before."""
-    lookup.begin(drawing(context))
+    lookup.begin(round_context(context))
     path: list[int] = []
     while len(path) < most and (guesses := lookup.guess(path, 1)):
         path.append(guesses[0].token)
@@ -32,7 +32,7 @@ def chain(lookup: Lookup, context: Sequence[int], most: int) -> list[int]:
 
 
 def first(lookup: Lookup, context: Sequence[int], most: int = 1) -> list[int]:
-    lookup.begin(drawing(context))
+    lookup.begin(round_context(context))
     return [guess.token for guess in lookup.guess((), most)]
 
 
@@ -72,7 +72,7 @@ def test_guesses_are_what_a_search_finds(alphabet: int, min_match: int) -> None:
         everything.rewind(0)
         for token in context:
             everything.append(token)
-        lookup.begin(drawing(context))
+        lookup.begin(round_context(context))
         for path in ((), *map(tuple, random.integers(0, alphabet, (4, 3)).tolist())):
             for most in (1, 2, 4):
                 got = lookup.guess(path, most)
@@ -104,7 +104,7 @@ def test_drafts_run_over_the_end_of_the_text() -> None:
 
 def test_surer_the_longer_the_match() -> None:
     lookup = Lookup()
-    lookup.begin(drawing([1, 2, 3, 4, 5, 6, 7, 1]))
+    lookup.begin(round_context([1, 2, 3, 4, 5, 6, 7, 1]))
     sure = [lookup.guess(range(2, 2 + n), 1)[0].confidence for n in range(6)]
     assert sure == sorted(sure)
     assert sure == pytest.approx([1 / 2, 2 / 3, 3 / 4, 4 / 5, 5 / 6, 6 / 7])
@@ -117,7 +117,7 @@ def test_never_surer_than_sure() -> None:
     ends = [token for n in range(1, 40) for token in (100 + n, *deep[-n:], 50)]
     often = [token for n in range(100) for token in (*deep, 51, 200 + n)]
     for text in ([7] * 500, [1, 2] * 200, [*ends, *often, 39]):
-        lookup.begin(drawing(text))
+        lookup.begin(round_context(text))
         path: list[int] = []
         for _ in range(20):
             guesses = lookup.guess(path, 4)
@@ -130,7 +130,7 @@ def test_nothing_to_say() -> None:
     lookup = Lookup()
     for context in ([], [1], [1, 2, 3, 4]):
         assert first(lookup, context) == []
-    lookup.begin(drawing([1, 2, 1]))
+    lookup.begin(round_context([1, 2, 1]))
     assert lookup.guess((), 1)
     assert lookup.guess((), 0) == ()
     assert lookup.guess((9,), 1) == ()
@@ -147,7 +147,7 @@ def test_a_shorter_match_than_asked_for_has_no_say() -> None:
 
 def test_nothing_follows_an_end() -> None:
     lookup = Lookup()
-    lookup.begin(drawing([1, 2, 3, 4, 1], ends=lambda token: token == 3))
+    lookup.begin(round_context([1, 2, 3, 4, 1], is_eog=lambda token: token == 3))
     assert [guess.token for guess in lookup.guess((2,), 1)] == [3]
     assert lookup.guess((2, 3), 1) == ()
 
@@ -164,10 +164,10 @@ def test_a_history_that_comes_again_counts_once() -> None:
     lookup, fresh = Lookup(), Lookup()
     one, two = [1, 2, 3, 4, 5, 3, 4, 6], [1, 2, 8, 9, 3, 4, 5]
     for _ in range(3):
-        lookup.begin(drawing(one))
-        lookup.begin(drawing(two))
-    fresh.begin(drawing(one))
-    fresh.begin(drawing(two))
+        lookup.begin(round_context(one))
+        lookup.begin(round_context(two))
+    fresh.begin(round_context(one))
+    fresh.begin(round_context(two))
     assert lookup.guess((3, 4), 4) == fresh.guess((3, 4), 4) != ()
 
 
@@ -175,7 +175,7 @@ def test_it_trusts_no_list_to_stay_as_it_was() -> None:
     """The same list, as long as before, with another token in the middle, or shorter."""
     lookup = Lookup()
     context = [1, 2, 3, 4, 5]
-    lookup.begin(drawing(context))
+    lookup.begin(round_context(context))
     context[2] = 7
     assert first(lookup, [*context, 2]) == [7]
     context[:] = [3]
@@ -195,8 +195,8 @@ def test_a_context_that_grew_is_not_read_again(monkeypatch: pytest.MonkeyPatch) 
     lookup, context = Lookup(earlier=[[9]]), [1, 2, 3]
     for more in ([4], [], [5, 6]):
         context += more
-        lookup.begin(drawing(context))
-    lookup.begin(drawing([1, 2, 3, 4, 8]))
+        lookup.begin(round_context(context))
+    lookup.begin(round_context([1, 2, 3, 4, 8]))
     assert read == [9, 1, 2, 3, 4, 5, 6, 8]
 
 
@@ -212,7 +212,7 @@ def test_a_tree_takes_one_step_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Automaton, "step", watched)
     lookup = Lookup()
     context = np.random.default_rng(0).integers(0, 3, 300).tolist()
-    lookup.begin(drawing(context))
+    lookup.begin(round_context(context))
     nodes: list[tuple[int, ...]] = [()]
     for path in nodes:
         if len(nodes) < 64:
@@ -235,7 +235,7 @@ def test_old_texts_go_when_there_are_too_many() -> None:
 
 def test_a_text_of_half_of_all_is_no_reason_to_forget() -> None:
     lookup = Lookup(limit=1)
-    lookup.begin(drawing([1, 2, 3]))
+    lookup.begin(round_context([1, 2, 3]))
     assert first(lookup, [9, 8, 1]) == [2]
 
 
@@ -255,7 +255,7 @@ def test_closed_it_remembers_nothing() -> None:
     lookup = Lookup(earlier=[[1, 2, 3]])
     lookup.close()
     assert first(lookup, [9, 1]) == []
-    lookup.begin(drawing([1, 2, 3]))
+    lookup.begin(round_context([1, 2, 3]))
     lookup.close()
     assert lookup.guess((), 1) == ()
     assert first(lookup, [9, 1]) == []
@@ -263,7 +263,7 @@ def test_closed_it_remembers_nothing() -> None:
 
 def test_a_round_teaches_nothing_new() -> None:
     lookup = Lookup()
-    lookup.begin(drawing([1, 2, 1]))
+    lookup.begin(round_context([1, 2, 1]))
     before = lookup.guess((), 3)
     lookup.observe(Round(Draft(), (), (2,), 0.0))
     assert lookup.guess((), 3) == before

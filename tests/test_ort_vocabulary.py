@@ -61,8 +61,8 @@ def test_every_token_is_the_same(both: tuple[Vocabulary, Vocabulary]) -> None:
     theirs, ours = both
     for token in range(theirs.size):
         assert ours.label(token) == theirs.label(token)
-        assert ours.piece(token) == theirs.piece(token), theirs.label(token)
-        assert ours.ends(token) == theirs.ends(token), theirs.label(token)
+        assert ours.token_bytes(token) == theirs.token_bytes(token), theirs.label(token)
+        assert ours.is_eog(token) == theirs.is_eog(token), theirs.label(token)
     assert list(ours.specials()) == list(theirs.specials())
     assert ours.bos == theirs.bos
     assert (ours.template or "") == (theirs.template or "")
@@ -87,10 +87,10 @@ def test_users_cannot_spell_special_tokens(both: tuple[Vocabulary, Vocabulary]) 
     _, ours = both
     for special in ours.specials():
         (token,) = ours.tokenize(special, special=True)
-        assert ours.piece(token) == b""
+        assert ours.token_bytes(token) == b""
         for text in (special, f"a {special}", f"{special}{special}\n"):
             assert token not in ours.tokenize(text)
-            assert b"".join(map(ours.piece, ours.tokenize(text))).decode().strip() == text.strip()
+            assert b"".join(map(ours.token_bytes, ours.tokenize(text))).decode().strip() == text.strip()
 
 
 def written(folder: Path, *, settings: dict[str, Any] | None = None, **files: Any) -> OrtVocabulary:
@@ -178,8 +178,8 @@ def test_a_token_that_ends_turns_is_special_whatever_the_file_says(tmp_path: Pat
     assert list(ours.specials()) == ["<|endoftext|>", "<|im_end|>"]
     assert 2 not in ours.tokenize("x<|im_end|>")
     assert ours.tokenize("<|im_end|>", special=True) == [2]
-    assert ours.ends(2)
-    assert ours.piece(2) == b""
+    assert ours.is_eog(2)
+    assert ours.token_bytes(2) == b""
 
 
 def test_ends_and_templates_by_their_places(tmp_path: Path) -> None:
@@ -188,12 +188,12 @@ def test_ends_and_templates_by_their_places(tmp_path: Path) -> None:
         "chat_template": [{"name": "tools", "template": "T"}, {"name": "default", "template": "D"}],
     }
     ours = written(tmp_path, settings=eos, generation_config={"eos_token_id": 300}, config={"eos_token_id": 301})
-    assert [token for token in range(800) if ours.ends(token)] == [0, 2, 300, *ours.tokenize("<tool>")]
+    assert [token for token in range(800) if ours.is_eog(token)] == [0, 2, 300, *ours.tokenize("<tool>")]
     assert ours.template == "D"
     assert ours.bos is None
     ours = written(tmp_path, chat_template_jinja="J", generation_config={}, config={"eos_token_id": 301})
     assert ours.template == "J"
-    assert ours.ends(301)
+    assert ours.is_eog(301)
     assert written(tmp_path / "other", settings={}).template is None
 
 

@@ -19,12 +19,12 @@ from edgespec import (
     Device,
     Drafter,
     DrafterError,
-    Drawing,
     EdgespecError,
     Evaluated,
     Finished,
     Guess,
     OptionError,
+    RoundContext,
     Runtime,
     Sampling,
     Speculation,
@@ -51,8 +51,8 @@ class Mine(Drafter):
         self.closed = 0
         self._rule = FromRule(TALK)
 
-    def begin(self, drawing: Drawing) -> None:
-        self._rule.begin(drawing)
+    def begin(self, round_context: RoundContext) -> None:
+        self._rule.begin(round_context)
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
         return self._rule.guess(path, most)
@@ -73,7 +73,7 @@ def answer(runtime: Runtime, sampling: Sampling | None = None) -> Finished:
         if isinstance(event, Text):
             said += event.tokens
         elif isinstance(event, Finished):
-            assert said == plainly(TALK, PROMPT, sampling, 40, Bytes().ends)
+            assert said == plainly(TALK, PROMPT, sampling, 40, Bytes().is_eog)
             return event
     raise AssertionError("no Finished")
 
@@ -280,12 +280,12 @@ class Recycling(Drafter):
         self.after: dict[int, list[Guess]] = {}
         self.told: list[Evaluated] = []
 
-    def begin(self, drawing: Drawing) -> None:
-        self.last, self.ends = drawing.context[-1], drawing.ends
+    def begin(self, round_context: RoundContext) -> None:
+        self.last, self.is_eog = round_context.tokens[-1], round_context.is_eog
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
         last = path[-1] if path else self.last
-        return [] if self.ends(last) else self.after.get(last, [])[:most]
+        return [] if self.is_eog(last) else self.after.get(last, [])[:most]
 
     def evaluated(self, what: Evaluated) -> None:
         self.told.append(what)
@@ -368,7 +368,7 @@ from edgespec import Drafter, Guess
 class Zeros(Drafter):
     name = "called otherwise"
     def __init__(self, target): pass
-    def begin(self, drawing): self.ends = drawing.ends
+    def begin(self, round_context): self.is_eog = round_context.is_eog
     def guess(self, path, most): return [] if path and self.ends(path[-1]) else [Guess(0, 0.1)]
 """
 

@@ -109,8 +109,8 @@ def read(events: Iterator[Event]) -> tuple[list[int], Finished]:
     raise AssertionError("no Finished")
 
 
-def ends(token: int) -> bool:
-    return Bytes().ends(token)
+def is_eog(token: int) -> bool:
+    return Bytes().is_eog(token)
 
 
 def test_complete_streams_what_plain_decoding_says() -> None:
@@ -119,7 +119,7 @@ def test_complete_streams_what_plain_decoding_says() -> None:
     with runtime:
         for sampling in (Sampling(), Sampling(temperature=0.8, top_k=20, seed=4)):
             said, finished = read(runtime.complete("abc abc", sampling, max_tokens=40))
-            assert said == plainly(TALK, prompt, sampling, 40, ends)
+            assert said == plainly(TALK, prompt, sampling, 40, is_eog)
             assert read(runtime.complete(prompt, sampling, max_tokens=40))[0] == said
             assert finished.stats.prompt == 7
             assert finished.stats.plain_tokens_per_second
@@ -634,7 +634,7 @@ def test_speculation_for_one_answer_only() -> None:
 
     def lengths(speculation: Speculation | None = None) -> dict[int, int]:
         said, finished = read(runtime.complete("abc", max_tokens=21, speculation=speculation))
-        assert said == plainly(TALK, list(b"abc"), Sampling(), 21, ends)
+        assert said == plainly(TALK, list(b"abc"), Sampling(), 21, is_eog)
         return finished.stats.k_histogram
 
     assert set(lengths(Speculation(k=0))) == {0}
@@ -687,14 +687,14 @@ def test_an_answer_goes_on_without_a_drafter_that_fails(k: int | None, verifier:
     with assemble(target, measured, speculation=speculation, interrupt=interrupt) as runtime:
         measured._at = measured.decodes + (1 if k is None else 3)  # the latter in the middle of a draft
         said, finished = read(runtime.complete("abc abc", max_tokens=40))
-        assert said == plainly(TALK, list(b"abc abc"), Sampling(), 40, ends)
+        assert said == plainly(TALK, list(b"abc abc"), Sampling(), 40, is_eog)
         (notice,) = finished.notices
         assert "'model' failed" in notice
         assert "no memory left" in notice
         assert runtime.notices == [notice]
         asked = measured.decodes
         said, finished = read(runtime.complete("abc abc", max_tokens=40))
-        assert said == plainly(TALK, list(b"abc abc"), Sampling(), 40, ends)
+        assert said == plainly(TALK, list(b"abc abc"), Sampling(), 40, is_eog)
         assert (finished.notices, measured.decodes) == ((), asked), (
             "it is told once, and the drafter is not asked again"
         )
@@ -708,7 +708,7 @@ def test_a_drafter_that_is_interrupted_has_not_failed() -> None:
         assert (finished.reason, finished.notices, runtime.notices) == ("cancelled", (), [])
         draft._at = 10**9
         said, finished = read(runtime.complete("abc abc", max_tokens=40))
-        assert said == plainly(TALK, list(b"abc abc"), Sampling(), 40, ends)
+        assert said == plainly(TALK, list(b"abc abc"), Sampling(), 40, is_eog)
         assert finished.stats.drafted > 0
 
 
@@ -935,7 +935,7 @@ def test_a_draft_of_another_family_drafts_through_text_or_is_refused() -> None:
     with assemble(Recorded(), draft(), speculation=Speculation(k=3)) as runtime:
         assert runtime.drafters == ("lookup", "words")
         said, finished = read(runtime.complete("abc", max_tokens=40))
-        assert said == plainly(TALK, list(b"abc"), Sampling(), 40, ends)
+        assert said == plainly(TALK, list(b"abc"), Sampling(), 40, is_eog)
         assert finished.stats.by_drafter["words"][1] > 0
         with pytest.raises(OptionError, match=r"no drafter 'model', only lookup, words: .* 'words' one with another"):
             runtime.complete("abc", speculation=Speculation(drafters=("model",)))

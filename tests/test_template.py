@@ -46,7 +46,7 @@ def special_tokens(vocabulary: Vocabulary) -> set[int]:
 def labels(vocabulary: Vocabulary, tokens: list[int]) -> str:
     """The text, special tokens spelled out."""
     pieces = {t: vocabulary.label(t).encode() for t in special_tokens(vocabulary)}
-    return to_text(tokens, lambda token: pieces.get(token) or vocabulary.piece(token))
+    return to_text(tokens, lambda token: pieces.get(token) or vocabulary.token_bytes(token))
 
 
 def test_chatml_is_rendered_with_special_tokens_as_such() -> None:
@@ -119,8 +119,8 @@ def test_a_template_that_takes_content_apart_opens_no_door(expression: str) -> N
 
 def test_trimming_templates_trim_what_users_type() -> None:
     vocabulary = Speaks("{% for m in messages %}[{{ m.content | trim }}]{% endfor %}")
-    assert to_text(said(vocabulary, "  <|im_end|> x  "), vocabulary.piece) == "[<|im_end|> x]"
-    assert to_text(said(vocabulary, "  x  "), vocabulary.piece) == "[x]"
+    assert to_text(said(vocabulary, "  <|im_end|> x  "), vocabulary.token_bytes) == "[<|im_end|> x]"
+    assert to_text(said(vocabulary, "  x  "), vocabulary.token_bytes) == "[x]"
 
 
 def test_without_a_template_the_error_says_what_to_do() -> None:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from edgespec import Drafter, Drawing, Guess, Round, Target
+from edgespec import Drafter, Guess, Round, RoundContext, Target
+from edgespec.backends import Interrupt
 from edgespec.backends.toy import Bytes, Rule, ToyModel, ToySession, ngram_rule
 from edgespec.backends.tree_layout import Branches
 from edgespec.drafters import Factory
@@ -80,12 +81,12 @@ class Good(Drafter):
         self.target = target
         self.place = place()
 
-    def begin(self, drawing: Drawing) -> None:
-        self.place = drawing
+    def begin(self, round_context: RoundContext) -> None:
+        self.place = round_context
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
-        text = [*self.place.context, *path]
-        if path and self.place.ends(path[-1]):
+        text = [*self.place.tokens, *path]
+        if path and self.place.is_eog(path[-1]):
             return ()
         found = [text[n + 1] for n in range(len(text) - 1) if text[n] == text[-1]]
         return [Guess(token, 0.5) for token in dict.fromkeys(reversed(found))][:most]
@@ -146,11 +147,11 @@ class Rewinds(Good):
         super().__init__(target)
         self.seen = 0
 
-    def begin(self, drawing: Drawing) -> None:
-        if len(drawing.context) < self.seen:
+    def begin(self, round_context: RoundContext) -> None:
+        if len(round_context.tokens) < self.seen:
             raise RuntimeError("the text shrank")
-        self.seen = len(drawing.context)
-        super().begin(drawing)
+        self.seen = len(round_context.tokens)
+        super().begin(round_context)
 
 
 class Strict(Good):
@@ -162,10 +163,10 @@ class Strict(Good):
 
 
 class Full(Good):
-    def begin(self, drawing: Drawing) -> None:
-        if len(drawing.context) > self.target.context - 4:
+    def begin(self, round_context: RoundContext) -> None:
+        if len(round_context.tokens) > self.target.context - 4:
             raise RuntimeError("no room")
-        super().begin(drawing)
+        super().begin(round_context)
 
 
 class Liar(Good):
@@ -248,7 +249,7 @@ class Model(ToyModel):
         super().__init__()
         self.kind = kind
 
-    def session(self, context: int) -> ToySession:
+    def session(self, context: int, interrupt: Interrupt | None = None) -> ToySession:
         return self.kind(ngram_rule(Bytes.size), Bytes.size, context)
 
 
@@ -417,4 +418,4 @@ def test_it_takes_no_test_runner() -> None:
 def test_letters_are_a_vocabulary() -> None:
     vocabulary = Letters("abc")
     assert vocabulary.tokenize("cab, abba") == [2, 0, 1, 0, 1, 1, 0]
-    assert [vocabulary.piece(n) for n in range(vocabulary.size)] == [b"a", b"b", b"c"]
+    assert [vocabulary.token_bytes(n) for n in range(vocabulary.size)] == [b"a", b"b", b"c"]

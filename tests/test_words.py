@@ -17,7 +17,7 @@ from edgespec.sampling import Sampling
 from edgespec.text.retokenize import Context, Line, Specials, Writer, mark, parts, settled, whole
 from edgespec.text.template import ChatTemplate
 from edgespec.types import Draft, Floats, Guess
-from edgespec.verify import Drawing, verifier
+from edgespec.verify import RoundContext, verifier
 
 from . import checkpoints
 from .helpers import never, plainly
@@ -74,13 +74,13 @@ class Toy(Bytes):
                 rest = rest[1 if best is None else len(self._words[best]) :]
         return tokens
 
-    def piece(self, token: int) -> bytes:
+    def token_bytes(self, token: int) -> bytes:
         return bytes([token]) if token < 256 else (*self._words, *[b""] * len(self._specials))[token - 256]
 
     def label(self, token: int) -> str:
         return f"<0x{token:02X}>" if token < 256 else (*map(bytes.decode, self._words), *self._specials)[token - 256]
 
-    def ends(self, token: int) -> bool:
+    def is_eog(self, token: int) -> bool:
         return token >= 256 + len(self._words) and not self.label(token).startswith("<s")
 
     def specials(self) -> Sequence[str]:
@@ -91,7 +91,7 @@ class Toy(Bytes):
 
 
 def spelt(vocabulary: Vocabulary, tokens: Sequence[int]) -> bytes:
-    return b"".join(vocabulary.piece(token) or mark(token) for token in tokens)
+    return b"".join(vocabulary.token_bytes(token) or mark(token) for token in tokens)
 
 
 def reciting(vocabulary: Vocabulary, text: bytes, otherwise: Rule | None = None) -> Rule:
@@ -99,7 +99,7 @@ def reciting(vocabulary: Vocabulary, text: bytes, otherwise: Rule | None = None)
     begun = len(vocabulary.tokenize("", start=True))
     line = Line(vocabulary)
     line.follow(text)
-    pieces = {vocabulary.piece(token) or mark(token): token for token in reversed(range(vocabulary.size))}
+    pieces = {vocabulary.token_bytes(token) or mark(token): token for token in reversed(range(vocabulary.size))}
 
     def rule(held: Sequence[int]) -> Floats:
         so_far = spelt(vocabulary, held[begun:])
@@ -115,7 +115,7 @@ def reciting(vocabulary: Vocabulary, text: bytes, otherwise: Rule | None = None)
 
 
 def begin(drafter: WordsDrafter, context: Sequence[int]) -> None:
-    drafter.begin(Drawing(verifier("match"), Sampling(), context, never))
+    drafter.begin(RoundContext(verifier("match"), Sampling(), context, never))
 
 
 def guesses(drafter: WordsDrafter, context: Sequence[int], n: int = 4) -> list[Guess]:
@@ -134,7 +134,7 @@ def speculate(
     target: Session,
     drafter: WordsDrafter,
     prompt: Sequence[int],
-    drawing: Callable[[Sequence[int]], Drawing],
+    round_context: Callable[[Sequence[int]], RoundContext],
     n: int,
 ) -> tuple[list[int], int, int]:
     """Rounds of up to four guesses. The text, the tokens drafted and those accepted."""
@@ -142,7 +142,7 @@ def speculate(
     target.rollback(common_prefix(target.tokens, context[:-1]))
     target.prefill(context[len(target.tokens) : -1])
     while len(context) < len(prompt) + n:
-        place = drawing(context)
+        place = round_context(context)
         draft: list[int] = []
         drafter.begin(place)
         while len(draft) < 4 and (more := drafter.guess(draft, 1)):
@@ -154,7 +154,7 @@ def speculate(
         target.rollback(len(context) + len(acceptance.path))
         for token in (*(draft[node] for node in acceptance.path), acceptance.token):
             context.append(token)
-            if place.ends(token):
+            if place.is_eog(token):
                 return context[len(prompt) :], drafted, accepted
     return context[len(prompt) : len(prompt) + n], drafted, accepted
 
@@ -585,20 +585,22 @@ def test_wrong_drafts_cost_time_and_nothing_else(rule: str, temperature: float) 
             assert len(got) == 40
 
 
-def place_of(rule: str, sampling: Sampling, ends: Callable[[int], bool] = never) -> Callable[[Sequence[int]], Drawing]:
-    return lambda context: Drawing(verifier(rule), sampling, context, ends)
+def place_of(
+    rule: str, sampling: Sampling, is_eog: Callable[[int], bool] = never
+) -> Callable[[Sequence[int]], RoundContext]:
+    return lambda context: RoundContext(verifier(rule), sampling, context, is_eog)
 
 
-def plain(target: Session, prompt: Sequence[int], place: Callable[[Sequence[int]], Drawing], n: int) -> list[int]:
+def plain(target: Session, prompt: Sequence[int], place: Callable[[Sequence[int]], RoundContext], n: int) -> list[int]:
     """Plain decoding, token by token."""
     context = list(prompt)
     target.rollback(0)
     target.prefill(context[:-1])
     while len(context) < len(prompt) + n:
-        drawing = place(context)
+        round_context = place(context)
         rows = target.decode(context[-1:])
-        context.append(drawing.verifier.accept(Draft(), rows, drawing.sampling, context).token)
-        if drawing.ends(context[-1]):
+        context.append(round_context.verifier.accept(Draft(), rows, round_context.sampling, context).token)
+        if round_context.is_eog(context[-1]):
             break
     return context[len(prompt) :]
 
@@ -631,7 +633,7 @@ def test_a_real_pair_of_two_vocabularies_says_what_the_target_says(
         for seed, chat in enumerate(CHATS):
             roles = ("user", "assistant", "user")
             prompt = template.tokens([{"role": r, "content": c} for r, c in zip(roles, chat, strict=False)])
-            place = place_of("match", Sampling(temperature=temperature, seed=seed), vocabulary.ends)
+            place = place_of("match", Sampling(temperature=temperature, seed=seed), vocabulary.is_eog)
             got, tried, kept = speculate(target, drafter, prompt, place, 40)
             assert got == plain(alone, prompt, place, 40)
             drafted, accepted = drafted + tried, accepted + kept

@@ -56,7 +56,7 @@ SETTINGS = (
 )
 
 
-def _constant(where: object, **values: object) -> Off:
+def _constant(where: Any, **values: Any) -> Off:
     return lambda: patch.multiple(where, **values)
 
 
@@ -95,7 +95,9 @@ HEURISTICS: Mapping[str, Off] = {
     "asking by what it brought": lambda: patch.object(earnings.Earnings, "worth", 0.0),
     "probes of silent drafters": lambda: patch.object(earnings.Earnings, "due", lambda _self, _plain: False),
     "patience": _constant(earnings, _PATIENCE=(1, 1)),
-    "a drafter's price relearned": lambda: patch.object(earnings.Earnings, "step", property(_priced, _ignore)),
+    "a drafter's price relearned": lambda: patch.object(
+        earnings.Earnings, "step", property(_priced, _ignore), create=True
+    ),
     "what a guess opens the way to": _constant(expansion, _FURTHER=1),
     "pruning of faint paths": _constant(expansion, _FAINT=0.0),
     "budget of losses": lambda: patch.object(budget.Budget, "is_left", True),
@@ -158,11 +160,11 @@ def _replayed(job: tuple[str, str, str, int]) -> Run:
 
 def rows(runs: Sequence[Run], heuristics: Sequence[str], settings: Sequence[str]) -> Iterator[list[str]]:
     """For each heuristic and setting the mean and the worst speedup without it, over that with all."""
-    found = {run[:4]: run.speedup for run in runs}
-    keys = {run[2:4] for run in runs}
+    found: dict[tuple[str, ...], float] = {tuple(run[:4]): run.speedup for run in runs}
+    keys = {(run.trace, run.curve) for run in runs}
 
     def column(heuristic: str, setting: str) -> dict[tuple[str, ...], float]:
-        return {key: found[(heuristic, setting, *key)] for key in keys}
+        return {key: found[heuristic, setting, key[0], key[1]] for key in keys}
 
     limits = {key: clairvoyant(_trace(key[0]), next(c for c in (*CURVES, *FLAT) if c.name == key[1])) for key in keys}
     for heuristic in ("", *heuristics):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from edgespec.drafters.lookup import Lookup
 from edgespec.sampling import Sampling
-from edgespec.verify import Drawing, verifier
+from edgespec.verify import RoundContext, verifier
 
 from .trace import Item, Trace
 from .world import WIDTHS, Curve
@@ -26,10 +26,10 @@ def clairvoyant(trace: Trace, curve: Curve) -> float:
 def _costs(item: Item, lookup: Lookup, step: float) -> list[float | None]:
     """For each token of the answer what a right guess costs; None where nobody has one."""
     context = list(item.prompt)
-    drawing = Drawing(verifier("match"), Sampling(), context, lambda _token: False)
+    round_context = RoundContext(verifier("match"), Sampling(), context, lambda _token: False)
     costs: list[float | None] = []
     for at, token in enumerate(item.answer):
-        lookup.begin(drawing)
+        lookup.begin(round_context)
         looked_up = any(guess.token == token for guess in lookup.guess((), 1))
         costs.append(0.0 if looked_up else step if int(item.guesses[at, 0, 0]) == token else None)
         context.append(token)

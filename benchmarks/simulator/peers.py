@@ -17,7 +17,7 @@ import numpy as np
 
 from edgespec.drafters import Drafter
 from edgespec.types import Draft, Round
-from edgespec.verify import Drawing
+from edgespec.verify import RoundContext
 
 
 class Heuristic:
@@ -29,11 +29,11 @@ class Heuristic:
         self.p_min = p_min
         self.probs: list[float] = []
 
-    def choose(self, drawing: Drawing, limit: int) -> Draft:
+    def choose(self, round_context: RoundContext, limit: int) -> Draft:
         """A chain; an empty one where nobody has a guess, or the text is all but over."""
         self.probs = []
         for drafter in self.drafters if min(self.k, limit) > 0 else ():
-            drafter.begin(drawing)
+            drafter.begin(round_context)
             if tokens := self._draft(drafter, min(self.k, limit)):
                 return Draft.chain(tokens, drafter.name)
         return Draft()

@@ -49,7 +49,7 @@ class Recorder:
         """What the target answers, to its end."""
         _fill(self._target, prompt[:-1])
         text = list(prompt)
-        while len(text) - len(prompt) < _LONGEST and not (len(text) > len(prompt) and self.vocabulary.ends(text[-1])):
+        while len(text) - len(prompt) < _LONGEST and not (len(text) > len(prompt) and self.vocabulary.is_eog(text[-1])):
             text.append(pick(self._target.decode((text[-1],))[0], self._sampling, len(text)))
         return text[len(prompt) :]
 

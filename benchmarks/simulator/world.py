@@ -14,7 +14,7 @@ from edgespec.drafters.lookup import Lookup
 from edgespec.prices import Prices
 from edgespec.sampling import Sampling
 from edgespec.types import Draft, Guess, Round
-from edgespec.verify import Drawing, verifier
+from edgespec.verify import RoundContext, verifier
 
 from .noise import SILENCE, Noise
 from .trace import DEPTH, Item, Trace
@@ -89,9 +89,9 @@ class Recorded:
         self._clock = clock
         self._at = 0
 
-    def begin(self, drawing: Drawing) -> None:
+    def begin(self, round_context: RoundContext) -> None:
         if self.item is not None:
-            self._at = len(drawing.context) - len(self.item.prompt)
+            self._at = len(round_context.tokens) - len(self.item.prompt)
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
         """Known along its own likeliest guesses and along the answer; elsewhere it has nothing to say."""
@@ -130,8 +130,8 @@ class Timed:
         self._cost = cost
         self._asked = False
 
-    def begin(self, drawing: Drawing) -> None:
-        self._drafter.begin(drawing)
+    def begin(self, round_context: RoundContext) -> None:
+        self._drafter.begin(round_context)
         self._asked = False
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
@@ -197,9 +197,9 @@ class World:
             context = list(item.prompt)
             text = (*item.prompt, *item.answer)
             while len(context) < len(text):
-                drawing = Drawing(rule, sampling, context, lambda _token: False)
+                round_context = RoundContext(rule, sampling, context, lambda _token: False)
                 started = self.clock.now
-                draft = controller.choose(drawing, min(WIDTHS, len(text) - len(context)) - 1)
+                draft = controller.choose(round_context, min(WIDTHS, len(text) - len(context)) - 1)
                 drafting = self.clock.now - started
                 path = accepted(draft, text[len(context) :])
                 took = seconds[len(draft)] + (not draft.is_chain) * self.curve.tree

@@ -118,11 +118,11 @@ class Interrupt:
 class Pieces(Protocol):
     """What tokens add to a text, and which of them end it."""
 
-    def piece(self, token: int) -> bytes:
+    def token_bytes(self, token: int) -> bytes:
         """What `token` adds to the text: UTF-8, possibly cut inside a character; empty for special tokens."""
         ...
 
-    def ends(self, token: int) -> bool:
+    def is_eog(self, token: int) -> bool:
         """Whether `token` ends the model's turn."""
         ...
 

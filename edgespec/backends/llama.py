@@ -98,7 +98,7 @@ class LlamaVocabulary:
                 return list(buffer[:n])
             room = -n
 
-    def piece(self, token: int) -> bytes:
+    def token_bytes(self, token: int) -> bytes:
         known = self._pieces.get(token)
         if known is None:
             known = self._pieces[token] = self._read_piece(token)
@@ -119,7 +119,7 @@ class LlamaVocabulary:
         text = self._low.llama_vocab_get_text(self._vocab, token)
         return text.decode("utf-8", "replace") if text else ""
 
-    def ends(self, token: int) -> bool:
+    def is_eog(self, token: int) -> bool:
         return bool(self._low.llama_vocab_is_eog(self._vocab, token))
 
     def specials(self) -> Sequence[str]:

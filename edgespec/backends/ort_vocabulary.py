@@ -166,8 +166,8 @@ class OrtVocabulary:
         self.bos = self._special(files, "bos")
         self._starts = self._starting(files)
         self.eos = self._special(files, "eos")
-        self._ends = {*files.number("eos", size), *(() if self.eos is None else (self.eos,))}
-        self._ends |= {token for text in _ENDS if (token := self._tokenizer.token_to_id(text)) is not None}
+        self._is_eog = {*files.number("eos", size), *(() if self.eos is None else (self.eos,))}
+        self._is_eog |= {token for text in _ENDS if (token := self._tokenizer.token_to_id(text)) is not None}
 
     @property
     def _tokenizer(self) -> Any:
@@ -186,7 +186,7 @@ class OrtVocabulary:
             found: list[int] = self._tokenizer.encode(clean, add_special_tokens=False).ids
         return [*self._starts, *found] if start else found
 
-    def piece(self, token: int) -> bytes:
+    def token_bytes(self, token: int) -> bytes:
         known = self._pieces.get(token)
         if known is None:
             known = self._pieces[token] = self._read_piece(token)
@@ -200,8 +200,8 @@ class OrtVocabulary:
             return text.replace(_SPACE, " ")
         return text
 
-    def ends(self, token: int) -> bool:
-        return token in self._ends
+    def is_eog(self, token: int) -> bool:
+        return token in self._is_eog
 
     def specials(self) -> Sequence[str]:
         return [self._added[token][0] for token in sorted(self._added) if self._is_control(token)]

@@ -42,13 +42,13 @@ class Bytes:
             text = text[len(spelled or text[0]) :]
         return tokens
 
-    def piece(self, token: int) -> bytes:
+    def token_bytes(self, token: int) -> bytes:
         return bytes([token]) if token < 256 else b""
 
     def label(self, token: int) -> str:
         return f"<0x{token:02X}>" if token < 256 else _SPECIALS[token - 256]
 
-    def ends(self, token: int) -> bool:
+    def is_eog(self, token: int) -> bool:
         return token >= 256 and _SPECIALS[token - 256] != "<|im_start|>"
 
     def specials(self) -> Sequence[str]:

@@ -51,7 +51,7 @@ class Own:
         most = ask.max_tokens if ask.replay is None else min(ask.max_tokens, len(ask.replay))
         for event in self.runtime.complete(ask.prompt, ask.sampling, max_tokens=most):
             if isinstance(event, Text):
-                ended = bool(event.tokens) and vocabulary.ends(event.tokens[-1])
+                ended = bool(event.tokens) and vocabulary.is_eog(event.tokens[-1])
                 said = event.tokens[:-1] if ended else event.tokens
                 yield Said(event.text, said, len(said), event.round)
             elif isinstance(event, Finished):

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from ..drafters import Drafter
 from ..types import Draft, Round
-from ..verify import Drawing
+from ..verify import RoundContext
 
 
 class Controller(Protocol):
@@ -18,8 +18,8 @@ class Controller(Protocol):
         """All it may ask; after each round they are told of it."""
         ...
 
-    def choose(self, drawing: Drawing, limit: int) -> Draft:
-        """A draft at most `limit` tokens deep to follow `drawing.context`; an empty one is a plain step."""
+    def choose(self, round_context: RoundContext, limit: int) -> Draft:
+        """A draft at most `limit` tokens deep to follow `round_context.tokens`; an empty one is a plain step."""
         ...
 
     def observe(self, round: Round) -> None:  # noqa: A002

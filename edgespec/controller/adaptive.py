@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from ..drafters import Drafter
 from ..prices import Prices
 from ..types import Draft, Round
-from ..verify import Drawing
+from ..verify import RoundContext
 from .budget import Budget
 from .calibration import Calibration
 from .draft_tree import Candidates
@@ -81,19 +81,19 @@ class Adaptive:
         of which takes `plain` seconds."""
         return max(1.0, self._tokens / self._steps if self._steps else 0.0) / plain
 
-    def choose(self, drawing: Drawing, limit: int) -> Draft:
+    def choose(self, round_context: RoundContext, limit: int) -> Draft:
         self._growth, self._exploring = None, False
         limit = min(limit, self.prices.widest - 1)
         if limit < 1 or not self._budget.is_left or self.prices.unsure(1) or self.prices.unseen(1) >= _PLAIN_EVERY:
             return Draft()
-        self._growth = growth = self._market(drawing, limit)
-        self._trims = drawing.verifier.trims
+        self._growth = growth = self._market(round_context, limit)
+        self._trims = round_context.verifier.trims
         for drafter in self._free:
-            drafter.begin(drawing)
+            drafter.begin(round_context)
         growth.look_around()
         for earner in self._priced:
             if not growth.settled:
-                self._ask(earner, growth, drawing)
+                self._ask(earner, growth, round_context)
         self._nodes = growth.bought()
         return growth.candidates.draft(self._nodes)
 
@@ -125,31 +125,31 @@ class Adaptive:
         # One hiccup of the machine can take as long as a hundred rounds, and says nothing of drafts.
         return min(verifying + round.draft_seconds, _HICCUP * price) / plain
 
-    def _market(self, drawing: Drawing, limit: int) -> Growth:
+    def _market(self, round_context: RoundContext, limit: int) -> Growth:
         """An empty tree, and what it may cost to grow."""
-        held = len(drawing.context) - 1
+        held = len(round_context.tokens) - 1
         curve = self.prices.curve(held)[: limit + 1]
         candidates, trees = Candidates(self.calibration), self.surcharge if self._trees and self._flat(held) else None
         rate = self.rate(curve[0])
         if self._explorer.due:
             self._exploring, self._believed, trees = True, curve, None
             curve = self._explorer.doubted(curve)
-        return Growth(candidates, drawing, self._free, curve, rate, trees)
+        return Growth(candidates, round_context, self._free, curve, rate, trees)
 
     def _flat(self, held: int) -> bool:
         """Whether wide passes cost so little that second guesses are worth asking for."""
         curve = self.prices.curve(held)
         return curve[min(_BUSHY, len(curve)) - 1] <= _FLAT * curve[0]
 
-    def _ask(self, earner: Earnings, growth: Growth, drawing: Drawing) -> None:
+    def _ask(self, earner: Earnings, growth: Growth, round_context: RoundContext) -> None:
         """Let a drafter with a price go on from what is there, if it is worth asking or due for a probe."""
         ask = self._trims and (earner.worth > 0 or earner.due(1 / growth.rate))
         if not ask and growth.prospect(earner.step, earner.ahead) <= 0:
             if not self._trims and earner.due(1 / growth.rate):
-                earner.drafter.begin(drawing)
+                earner.drafter.begin(round_context)
                 self._timed(earner, growth, lambda: growth.straight(earner.drafter, 1))
             return
-        earner.drafter.begin(drawing)
+        earner.drafter.begin(round_context)
         self._timed(earner, growth, lambda: growth.draft(earner.drafter, earner.step, earner.ahead, ask=ask))
 
     def _timed(self, earner: Earnings, growth: Growth, work: Callable[[], int]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..drafters import Drafter
-from ..verify import Drawing
+from ..verify import RoundContext
 from .calibration import Ahead
 from .draft_tree import Candidates, Purchase, best_chain, best_tree
 
@@ -43,7 +43,7 @@ class Growth:
     def __init__(
         self,
         candidates: Candidates,
-        drawing: Drawing,
+        round_context: RoundContext,
         free: Sequence[Drafter],
         curve: Sequence[float],
         rate: float,
@@ -53,9 +53,9 @@ class Growth:
         self.rate = rate
         self.cost = [rate * (seconds - curve[0]) for seconds in curve]
         self._par = rate * curve[0]
-        self._drawing = drawing
+        self._round_context = round_context
         self._free = free
-        self._trees = trees if drawing.verifier.trims else None
+        self._trees = trees if round_context.verifier.trims else None
         self._most = 1 if self._trees is None else _BRANCHES
         self._looked: set[int] = set()
         #: The deepest token that was drawn and may not be left out; see `Verifier.trims`.
@@ -91,7 +91,7 @@ class Growth:
             if candidates.depths[node] > deepest - 1 or node in self._looked:
                 continue
             path = candidates.path(node)
-            if self._drawing.ends(path[-1]):
+            if self._round_context.is_eog(path[-1]):
                 continue
             self._look(node, path)
             for child in candidates.children(node).values():
@@ -117,7 +117,7 @@ class Growth:
         hand = self.gain()
         candidates, node, path = self.candidates, -1, list[int]()
         reach, total, steps = 1.0, 0.0, 0
-        while len(path) < len(self.cost) - 1 and not (path and self._drawing.ends(path[-1])):
+        while len(path) < len(self.cost) - 1 and not (path and self._round_context.is_eog(path[-1])):
             self._look(node, path)
             child = candidates.likeliest(node)
             chance = candidates.cells[child].value if child is not None else 0.0
@@ -132,7 +132,7 @@ class Growth:
                     break
                 nodes = candidates.add(node, drafter.name, guesses)
                 child = candidates.likeliest(node)
-                if not self._drawing.verifier.trims:
+                if not self._round_context.verifier.trims:
                     child = self._drawn = nodes[0]
                     hand = -math.inf  # it must be bought now, so no other draft is to be had
             if child is None:
@@ -146,13 +146,13 @@ class Growth:
     def straight(self, drafter: Drafter, n: int) -> int:
         """Let `drafter` guess `n` tokens whatever they are worth; how many guesses were paid for."""
         node, path = -1, list[int]()
-        while len(path) < n and not (path and self._drawing.ends(path[-1])):
+        while len(path) < n and not (path and self._round_context.is_eog(path[-1])):
             guesses = drafter.guess(path, 1)
             if not guesses:
                 return len(path) + 1
             node = self.candidates.add(node, drafter.name, guesses)[0]
             path.append(guesses[0].token)
-            if not self._drawing.verifier.trims:
+            if not self._round_context.verifier.trims:
                 self._drawn = node
         return len(path)
 
@@ -179,7 +179,7 @@ class Growth:
         for drafter in self._free:
             guesses = drafter.guess(path, self._most)
             # What is drawn and may not be left out must be bought, and not all that comes for nothing is worth that.
-            if guesses and (self._drawing.verifier.trims or guesses[0].q is None):
+            if guesses and (self._round_context.verifier.trims or guesses[0].q is None):
                 self.candidates.add(node, drafter.name, guesses)
 
     def _best(self) -> Purchase:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..drafters import Drafter
 from ..errors import OptionError
 from ..types import Draft, Guess, Round
-from ..verify import Drawing
+from ..verify import RoundContext
 
 
 class Fixed:
@@ -23,10 +23,10 @@ class Fixed:
         self.drafters = tuple(drafters) if k else ()
         self.k = k
 
-    def choose(self, drawing: Drawing, limit: int) -> Draft:
+    def choose(self, round_context: RoundContext, limit: int) -> Draft:
         for drafter in self.drafters if limit > 0 else ():
-            drafter.begin(drawing)
-            if guesses := straight(drafter, drawing, min(self.k, limit)):
+            drafter.begin(round_context)
+            if guesses := straight(drafter, round_context, min(self.k, limit)):
                 q = [guess.q for guess in guesses if guess.q is not None]
                 return Draft.chain([guess.token for guess in guesses], drafter.name, q or None)
         return Draft()
@@ -35,11 +35,11 @@ class Fixed:
         """It never changes its mind."""
 
 
-def straight(drafter: Drafter, drawing: Drawing, n: int) -> list[Guess]:
+def straight(drafter: Drafter, round_context: RoundContext, n: int) -> list[Guess]:
     """The likeliest guess, `n` times over or to the end of the text."""
     path: list[Guess] = []
     tokens: list[int] = []
-    while len(path) < n and not (path and drawing.ends(tokens[-1])):
+    while len(path) < n and not (path and round_context.is_eog(tokens[-1])):
         guess = next(iter(drafter.guess(tokens, 1)), None)
         if guess is None:
             break

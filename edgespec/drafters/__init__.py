@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from ..backends import Vocabulary
 from ..types import Evaluated, Guess, Round
-from ..verify import Drawing
+from ..verify import RoundContext
 
 
 class Drafter(Protocol):
@@ -37,8 +37,8 @@ class Drafter(Protocol):
         """
         return 0.0
 
-    def begin(self, drawing: Drawing) -> None:
-        """A round begins: guesses follow `drawing.context`, all that is committed, until the next begins.
+    def begin(self, round_context: RoundContext) -> None:
+        """A round begins: guesses follow `round_context.tokens`, all that is committed, until the next begins.
 
         A drafter with state brings it in line by longest common prefix: nobody tells it to rewind. The context is the
         engine's own list, to be read and not to be changed.
@@ -48,9 +48,10 @@ class Drafter(Protocol):
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
         """At most `most` guesses of the token that follows the context and `path`, the likeliest first.
 
-        Empty where there is nothing to go on, and after a token that ends the text (`Drawing.ends`). Mostly a path is
-        the last one and a token more, perhaps of another drafter. Tokens are of the target's vocabulary and differ from
-        each other. One has a `q` only if it comes from `Drawing.draw`: the distribution of the output rests on that.
+        Empty where there is nothing to go on, and after a token that ends the text (`RoundContext.is_eog`). Mostly a
+        path is the last one and a token more, perhaps of another drafter. Tokens are of the target's vocabulary and
+        differ from each other. One has a `q` only if it comes from `RoundContext.draw`: the distribution of the output
+        rests on that.
         """
         ...
 

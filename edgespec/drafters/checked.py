@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import DrafterError
 from ..types import Distribution, Evaluated, Guess, Round
 from ..values import shown
-from ..verify import Drawing
+from ..verify import RoundContext
 from . import Drafter, Follower, top_of
 
 _MOST = 64  # likeliest tokens that may be asked for
@@ -51,8 +51,8 @@ class Checked:
             return top
         raise DrafterError(f"its top is {shown(top)}; it must be a number of tokens from 0 to {_MOST}, or None")
 
-    def begin(self, drawing: Drawing) -> None:
-        self._drafter.begin(drawing)
+    def begin(self, round_context: RoundContext) -> None:
+        self._drafter.begin(round_context)
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
         guesses = [self._checked(guess) for guess in self._drafter.guess(tuple(path), most)]

@@ -18,7 +18,7 @@ import numpy as np
 from ..backends import Session, Vocabulary, common_prefix
 from ..text.retokenize import Context, Line, Specials, Writer, mark, parts, settled, whole
 from ..types import Floats, Guess, Round
-from ..verify import Drawing
+from ..verify import RoundContext
 
 _CATCH_UP = 8  # tokens up to which one decode catches up; logits of longer stretches would only be thrown away
 _AHEAD = 8  # tokens drafted beyond a guess, at most
@@ -57,13 +57,13 @@ class WordsDrafter:
         self._patient = True
         session.rollback(0)
 
-    def begin(self, drawing: Drawing) -> None:
-        self._context.read(drawing.context)
+    def begin(self, round_context: RoundContext) -> None:
+        self._context.read(round_context.tokens)
         self._patient = self._line.strays(self._context) > _STRAYS
         self.step_price = self._pass_price * self._passes / self._guesses
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
-        if most < 1 or (path and self._target.ends(path[-1])):
+        if most < 1 or (path and self._target.is_eog(path[-1])):
             return ()
         text = self._context.text + b"".join(map(self._specials.spell, path))
         self._keep_up(text)
@@ -100,7 +100,7 @@ class WordsDrafter:
             return False
         last = self._context.tokens[-1]
         drafted = next(parts(bytes(self._line.text[len(text) :])), 0)
-        ending = self._target.piece(last)
+        ending = self._target.token_bytes(last)
         if isinstance(drafted, int) or not ending or whole(text) < len(text):
             return False
         return self._writer.tokens((ending + drafted).decode("utf-8", "replace"))[:1] != [last]
@@ -116,7 +116,7 @@ class WordsDrafter:
         row = self._session.decode(pending)[-1]
         self._passes += 1
         token = int(row.argmax())
-        text = self._draft.piece(token)
+        text = self._draft.token_bytes(token)
         if not text and self._specials.meant(token) is not None:
             text = mark(token)
         if text:
@@ -140,7 +140,7 @@ class WordsDrafter:
         closed = end == len(begun + first) and (len(first) < len(drafted) or not self._patient)
         if closed or (len(rest) >= _FAR and not letters.isascii()):
             return _Found(rest[0], True)
-        size = len((begun + self._target.piece(rest[0])).decode("utf-8", "replace"))
+        size = len((begun + self._target.token_bytes(rest[0])).decode("utf-8", "replace"))
         return _Found(rest[0], settled(letters, size))
 
     def _begun(self, text: bytes, path: Sequence[int]) -> tuple[bytes, list[int]]:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from ..errors import EdgespecError, Interrupted
 from ..types import Evaluated, Guess, Round
-from ..verify import Drawing
+from ..verify import RoundContext
 from . import Drafter, Follower, top_of
 
 R = TypeVar("R")
@@ -30,8 +30,8 @@ class Failsafe:
     def top(self) -> int | None:
         return self._guarded(None, lambda: top_of(self._drafter))
 
-    def begin(self, drawing: Drawing) -> None:
-        self._guarded(None, lambda: self._drafter.begin(drawing))
+    def begin(self, round_context: RoundContext) -> None:
+        self._guarded(None, lambda: self._drafter.begin(round_context))
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
         # Written out: it is called for every node of a draft tree.

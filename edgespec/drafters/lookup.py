@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from ..backends import common_prefix
 from ..errors import OptionError
 from ..types import Guess, Round
-from ..verify import Drawing
+from ..verify import RoundContext
 from .suffix_automaton import NOWHERE, Automaton, Match
 
 _WEIGHED = 2  # tokens that followed a match last, of which the likeliest is guessed; more are no better
@@ -42,23 +42,23 @@ class Lookup:
         self._min_match = min_match
         self._limit = limit
         self._earlier = list(earlier)
-        self._ends: Callable[[int], bool] = bool
+        self._is_eog: Callable[[int], bool] = bool
         self._clear()
 
-    def begin(self, drawing: Drawing) -> None:
-        self._ends = drawing.ends
+    def begin(self, round_context: RoundContext) -> None:
+        self._is_eog = round_context.is_eog
         for text in self._earlier:
             self._read(text)
         self._earlier.clear()
-        self._read(drawing.context)
-        if len(self._automaton) > max(self._limit, 2 * len(drawing.context)):
+        self._read(round_context.tokens)
+        if len(self._automaton) > max(self._limit, 2 * len(round_context.tokens)):
             self._clear()
-            self._read(drawing.context)
+            self._read(round_context.tokens)
         self._matches.clear()
         self._matches[()] = self._automaton.here
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
-        if most < 1 or (path and self._ends(path[-1])):
+        if most < 1 or (path and self._is_eog(path[-1])):
             return ()
         longest = self._match(tuple(path))
         if longest[1] < self._min_match:

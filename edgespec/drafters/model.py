@@ -9,7 +9,7 @@ import numpy as np
 from ..backends import Session, common_prefix, require_numbers
 from ..errors import ClosedError
 from ..types import Floats, Guess, Round
-from ..verify import Drawing
+from ..verify import RoundContext
 
 _CATCH_UP = 8  # tokens up to which one decode catches up; logits of longer stretches would only be thrown away
 
@@ -29,24 +29,24 @@ class ModelDrafter:
         self.step_price = step_price
         self._session = session
         self._vocab = vocab
-        self._drawing: Drawing | None = None
+        self._round_context: RoundContext | None = None
         self._in_line = False
 
-    def begin(self, drawing: Drawing) -> None:
-        self._drawing = drawing
+    def begin(self, round_context: RoundContext) -> None:
+        self._round_context = round_context
         self._in_line = False
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
-        if self._drawing is None:
+        if self._round_context is None:
             raise ClosedError("guess was called before begin; tell the drafter the context first")
-        context = self._drawing.context
-        if path and self._drawing.ends(path[-1]):
+        context = self._round_context.tokens
+        if path and self._round_context.is_eog(path[-1]):
             return ()
         if len(context) + len(path) > self._session.context or max(path, default=0) >= self._session.vocab:
             return ()
         if not self._in_line and not self._catch_up(context):
             return ()
-        return self._drawing.draw(self._row(self._missing(context, path)), path, most)
+        return self._round_context.draw(self._row(self._missing(context, path)), path, most)
 
     def observe(self, round: Round) -> None:  # noqa: A002
         """The next context says it all."""

@@ -235,7 +235,7 @@ class Runtime:
             OptionError: one of them is no token of the vocabulary.
         """
         vocabulary = self.vocabulary
-        return to_text(checked_tokens(tokens, vocabulary.size), vocabulary.piece)
+        return to_text(checked_tokens(tokens, vocabulary.size), vocabulary.token_bytes)
 
     def close(self) -> None:
         """End the answer under way and free everything. Closing twice does no harm.

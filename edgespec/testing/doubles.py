@@ -10,7 +10,7 @@ import numpy as np
 from ..backends.toy import Rule
 from ..drafters import Drafter
 from ..types import Distribution, Draft, Guess, Round
-from ..verify import Drawing
+from ..verify import RoundContext
 
 
 class Clock:
@@ -47,9 +47,9 @@ class Saying:
         self._clock = clock or Clock()
         self._context: Sequence[int] = ()
 
-    def begin(self, drawing: Drawing) -> None:
+    def begin(self, round_context: RoundContext) -> None:
         self.begun += 1
-        self._context = drawing.context
+        self._context = round_context.tokens
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
         self.asked.append(tuple(path))
@@ -94,11 +94,11 @@ class Chain:
         self.drafters = tuple(drafters)
         self._k = k
 
-    def choose(self, drawing: Drawing, limit: int) -> Draft:
+    def choose(self, round_context: RoundContext, limit: int) -> Draft:
         for drafter in self.drafters:
-            drafter.begin(drawing)
+            drafter.begin(round_context)
             tree, node, path = _Tree(), -1, list[int]()
-            while len(path) < min(self._k, limit) and not (path and drawing.ends(path[-1])):
+            while len(path) < min(self._k, limit) and not (path and round_context.is_eog(path[-1])):
                 if not (guesses := drafter.guess(path, 1)):
                     break
                 (node,) = tree.add(node, drafter.name, guesses)
@@ -121,15 +121,15 @@ class Whole:
         self.drafters = tuple(drafters)
         self._n = n
 
-    def choose(self, drawing: Drawing, limit: int) -> Draft:
+    def choose(self, round_context: RoundContext, limit: int) -> Draft:
         tree, most = _Tree(), min(self._n, limit)  # near the end of the context there is no room for more
         for drafter in self.drafters:
-            drafter.begin(drawing)
+            drafter.begin(round_context)
         waiting, turn = [-1], 0
         while waiting and len(tree.tokens) < most:
             node, turn = waiting.pop(-1 if turn % 2 else 0), turn + 1
             path = tree.path(node)
-            if len(path) >= limit or (path and drawing.ends(path[-1])):
+            if len(path) >= limit or (path and round_context.is_eog(path[-1])):
                 continue
             for drafter in self.drafters:
                 nodes = tree.add(node, drafter.name, drafter.guess(path, 2))
@@ -149,17 +149,17 @@ class Irregular:
         self.drafters = tuple(drafters)
         self._rng = random.Random(seed)  # noqa: S311 - no secret
 
-    def choose(self, drawing: Drawing, limit: int) -> Draft:
+    def choose(self, round_context: RoundContext, limit: int) -> Draft:
         rng = self._rng
         kind = rng.choice(("plain", "idle", "chain", "tree", "twice"))
         if kind == "plain" or limit < 1:
             return Draft()
         chosen = (Chain if kind == "chain" else Whole)(self.drafters, rng.choice((1, 2, 3, 5, 9)))
-        draft = chosen.choose(drawing, limit)
+        draft = chosen.choose(round_context, limit)
         # What was drawn may not be left out once it is known, see `Verifier.trims`.
-        if kind == "idle" and drawing.verifier.trims:
+        if kind == "idle" and round_context.verifier.trims:
             return Draft()
-        return chosen.choose(drawing, limit) if kind == "twice" else draft
+        return chosen.choose(round_context, limit) if kind == "twice" else draft
 
     def observe(self, round: Round) -> None:  # noqa: A002 - the protocol's word
         """It learns nothing."""

@@ -17,7 +17,7 @@ from ..engine import Engine, Finished, Request, Text
 from ..errors import DrafterError
 from ..sampling import Sampling
 from ..types import Evaluated, Guess, Round
-from ..verify import VERIFIERS, Drawing, verifier
+from ..verify import VERIFIERS, RoundContext, verifier
 from .doubles import Chain, Irregular, Whole, WrongFirst
 from .errors import LawError, require
 from .languages import ALL_ON, Letters, law, place, plainly, spoken, table
@@ -71,27 +71,29 @@ class _Watched:
         self.name = drafter.name
         self._case = case
         self._checked = Checked(drafter, drafter.name, target.vocabulary.size)
-        self._drawing = place()
+        self._round_context = place()
 
     @property
     def step_price(self) -> float:
         return self._checked.step_price
 
-    def begin(self, drawing: Drawing) -> None:
-        before = list(drawing.context)
-        self._drawing = drawing
-        self._checked.begin(drawing)
-        require(list(drawing.context) == before, "begin changed the context; it is the engine's own: copy it")
+    def begin(self, round_context: RoundContext) -> None:
+        before = list(round_context.tokens)
+        self._round_context = round_context
+        self._checked.begin(round_context)
+        require(list(round_context.tokens) == before, "begin changed the context; it is the engine's own: copy it")
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
-        context = list(self._drawing.context)
+        context = list(self._round_context.tokens)
         try:
             guesses = self._checked.guess(path, most)
         except DrafterError as error:
             raise LawError(f"after the path {list(path)}: {error}") from error
-        require(list(self._drawing.context) == context, "guess changed the context; it is the engine's own: copy it")
         require(
-            not (guesses and path and self._drawing.ends(path[-1])),
+            list(self._round_context.tokens) == context, "guess changed the context; it is the engine's own: copy it"
+        )
+        require(
+            not (guesses and path and self._round_context.is_eog(path[-1])),
             f"it guessed {list(guesses)} after {list(path)[-1:]}, which ends the text: guess nothing there",
         )
         self._case.guesses += len(guesses)
@@ -161,7 +163,7 @@ def may_be_asked_anywhere(case: DrafterCase) -> None:
         else:
             text += [rng.randrange(vocabulary.size) for _ in range(rng.randrange(1, 10))]
         text = text[-200:]
-        drafter.begin(place(list(text), rng.choice([*_SAMPLINGS.values()]), rng.choice(VERIFIERS), vocabulary.ends))
+        drafter.begin(place(list(text), rng.choice([*_SAMPLINGS.values()]), rng.choice(VERIFIERS), vocabulary.is_eog))
         for path in _paths(rng, script, len(text), vocabulary.size):
             drafter.guess(path, rng.choice((1, 1, 2, 4)))
     drafter.close()
@@ -200,7 +202,7 @@ def keeps_the_distribution(case: DrafterCase) -> None:
                 require(
                     abs(texts[text] - p) < _ERROR,
                     f"by {judge} with {sampling} the text {text} has the probability {texts[text]:.6f}, and of the "
-                    f"target {p:.6f}: tokens with a q must be drawn by Drawing.draw, and the rest have none",
+                    f"target {p:.6f}: tokens with a q must be drawn by RoundContext.draw, and the rest have none",
                 )
 
 
@@ -213,7 +215,7 @@ def serves_text_after_text(case: DrafterCase) -> None:
     prompts = [script * 2, script[:5], [*script * 2, 1, 2, 3], [9], [*script, *script[: len(script) // 2]]]
     for prompt in prompts:
         said, _ = _answer(engine, Request(prompt, Sampling(temperature=0.8, seed=5), _TOKENS))
-        wanted = plainly(rule, prompt, Sampling(temperature=0.8, seed=5), _TOKENS, Bytes().ends)
+        wanted = plainly(rule, prompt, Sampling(temperature=0.8, seed=5), _TOKENS, Bytes().is_eog)
         _require_equal(said, wanted, "beside another drafter, after other prompts")
     drafter.close()
 
@@ -226,7 +228,7 @@ def may_come_to_the_end_of_the_context(case: DrafterCase) -> None:
         drafter = case.drafter(context=room)
         engine = _engine(ToySession(rule, Bytes.size, room), Bytes(), controller([drafter]), "match")
         said, reason = _answer(engine, Request(prompt))
-        _require_equal(said, plainly(rule, prompt, Sampling(), room + 1 - len(prompt), Bytes().ends), how)
+        _require_equal(said, plainly(rule, prompt, Sampling(), room + 1 - len(prompt), Bytes().is_eog), how)
         require(reason in ("context", "end"), f"with {how} the answer ended for the reason {reason!r}")
         drafter.close()
 
@@ -287,7 +289,7 @@ def _same_text(
     drafter = case.drafter()
     engine = _engine(ToySession(rule, Bytes.size), Bytes(), controller([drafter]), judge)
     said, _ = _answer(engine, Request(prompt, sampling, _TOKENS))
-    _require_equal(said, plainly(rule, prompt, sampling, _TOKENS, Bytes().ends), how)
+    _require_equal(said, plainly(rule, prompt, sampling, _TOKENS, Bytes().is_eog), how)
     drafter.close()
 
 

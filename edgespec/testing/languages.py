@@ -10,7 +10,7 @@ import numpy as np
 from ..backends.toy import Bytes, Rule, ngram_rule
 from ..sampling import Sampling, distribution, pick
 from ..types import Floats
-from ..verify import Drawing, verifier
+from ..verify import RoundContext, verifier
 
 #: Everything on at once.
 ALL_ON = Sampling(
@@ -44,13 +44,13 @@ class Letters:
         """The letters of `text` that it has; it cannot say others."""
         return [self._letters.index(letter) for letter in text if letter in self._letters]
 
-    def piece(self, token: int) -> bytes:
+    def token_bytes(self, token: int) -> bytes:
         return self._letters[token].encode()
 
     def label(self, token: int) -> str:
         return self._letters[token]
 
-    def ends(self, token: int) -> bool:  # noqa: ARG002
+    def is_eog(self, token: int) -> bool:  # noqa: ARG002
         return False
 
     def specials(self) -> Sequence[str]:
@@ -92,13 +92,13 @@ def spoken(script: Sequence[int], vocab: int = Bytes.size, loud: float = _LOUD) 
 
 
 def plainly(
-    rule: Rule, prompt: Sequence[int], sampling: Sampling, n: int, ends: Callable[[int], bool] = never
+    rule: Rule, prompt: Sequence[int], sampling: Sampling, n: int, is_eog: Callable[[int], bool] = never
 ) -> list[int]:
     """Plain decoding written down anew, from the rule alone: what the engine must say."""
     context = list(prompt)
     while len(context) < len(prompt) + n:
         context.append(pick(rule(context), sampling, len(context), sampling.recent(context)))
-        if ends(context[-1]):
+        if is_eog(context[-1]):
             break
     return context[len(prompt) :]
 
@@ -118,7 +118,7 @@ def place(
     context: Sequence[int] = (1, 2, 3),
     sampling: Sampling | None = None,
     rule: str = "match",
-    ends: Callable[[int], bool] = never,
-) -> Drawing:
+    is_eog: Callable[[int], bool] = never,
+) -> RoundContext:
     """A place of a text that does not end, sampled greedily unless said otherwise, for `Drafter.begin`."""
-    return Drawing(verifier(rule), sampling or Sampling(), context, ends)
+    return RoundContext(verifier(rule), sampling or Sampling(), context, is_eog)

@@ -79,6 +79,6 @@ class Outcomes:
             return 0
         require(
             self._before[at : at + 1] == [ways],
-            "it draws otherwise when it is run again: all that is random must come from Drawing.draw, by the seed",
+            "it draws otherwise when it is run again: all that is random must come from RoundContext.draw, by the seed",
         )
         return self._script[at]

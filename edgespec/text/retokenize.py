@@ -68,7 +68,7 @@ class Writer:
         return self._vocabulary.tokenize(text)
 
     def _spelt(self, tokens: Sequence[int]) -> bytes:
-        return b"".join(map(self._vocabulary.piece, tokens))
+        return b"".join(map(self._vocabulary.token_bytes, tokens))
 
 
 class Specials:
@@ -85,7 +85,7 @@ class Specials:
         """What the target's `token` adds to the text: marks are the draft's tokens. A special token that the draft
         lacks is plain text to it."""
         if (text := self._spelt.get(token)) is None:
-            text = self._spelt[token] = self._target.piece(token) or self._special(token)
+            text = self._spelt[token] = self._target.token_bytes(token) or self._special(token)
         return text
 
     def meant(self, token: int) -> int | None:
@@ -104,7 +104,7 @@ def _counterpart(token: int, of: Vocabulary, among: Vocabulary) -> int | None:
     tokens = among.tokenize(label, special=True) if label else []
     if len(tokens) == 1 and among.label(tokens[0]) == label:
         return tokens[0]
-    return _turn_end(among) if of.ends(token) else None
+    return _turn_end(among) if of.is_eog(token) else None
 
 
 def _turn_end(vocabulary: Vocabulary) -> int | None:
@@ -112,7 +112,7 @@ def _turn_end(vocabulary: Vocabulary) -> int | None:
     ends: list[tuple[bool, int]] = []
     for label in vocabulary.specials():
         tokens = vocabulary.tokenize(label, special=True)
-        if len(tokens) == 1 and vocabulary.ends(tokens[0]):
+        if len(tokens) == 1 and vocabulary.is_eog(tokens[0]):
             ends.append((label not in (vocabulary.template or ""), tokens[0]))
     return min(ends)[1] if ends else None
 
@@ -206,7 +206,7 @@ class Line:
     def _write(self, text: bytes) -> None:
         tokens = self._writer.tokens(text.decode("utf-8", "replace"))
         for token in tokens:
-            size = len(self._vocabulary.piece(token))
+            size = len(self._vocabulary.token_bytes(token))
             self.add(token, text[:size])
             text = text[size:]
         if text and tokens:  # what this vocabulary cannot spell: its last token stands for the rest

@@ -25,7 +25,7 @@ from ..errors import Interrupted, OptionError
 from ..runtime.runtime import Runtime
 from ..sampling import SHARED, Sampling, adjusted, distribution, gumbel, pick
 from ..types import Draft, Floats, Round
-from ..verify import Drawing
+from ..verify import RoundContext
 
 _WIDTHS = (2, 3, 4, 6, 8, 12, 16)
 _LATELY = 8  # tokens that are computed in wider passes, to see what that does to the next
@@ -112,29 +112,29 @@ class Forced:
         self._text = list(text)
         self._rounds = 0
 
-    def choose(self, drawing: Drawing, limit: int) -> Draft:
+    def choose(self, round_context: RoundContext, limit: int) -> Draft:
         turn, kind = divmod(self._rounds, 3)
         self._rounds += 1
         turn, which = divmod(turn, len(self._lengths))
         length = min(self._lengths[which], limit)
         if length < 1:
             return Draft()
-        tokens, name = self._guessed(turn, drawing, length)
+        tokens, name = self._guessed(turn, round_context, length)
         deep = min(length, self._deepest, limit // 2)  # there must be room for the wrong branches, too
         if kind == 0 and deep:
             return self._tree(tokens[:deep], name)
         return self._wrong_end(tokens, name) if kind == 1 else Draft.chain(tokens, name)
 
-    def _guessed(self, turn: int, drawing: Drawing, length: int) -> tuple[list[int], str]:
+    def _guessed(self, turn: int, round_context: RoundContext, length: int) -> tuple[list[int], str]:
         """Tokens to draft, at least one, and who guesses them."""
         first = turn % (len(self.drafters) + 1)
         for drafter in self.drafters[first:]:
-            drafter.begin(drawing)
-            if guesses := straight(drafter, drawing, length):
+            drafter.begin(round_context)
+            if guesses := straight(drafter, round_context, length):
                 return [guess.token for guess in guesses], drafter.name
-        at = len(drawing.context)
-        known = self._text[at : at + length] if self._text[:at] == list(drawing.context) else []
-        return (known, TEXT) if known else ([self._other(drawing.context[-1])], WRONG)
+        at = len(round_context.tokens)
+        known = self._text[at : at + length] if self._text[:at] == list(round_context.tokens) else []
+        return (known, TEXT) if known else ([self._other(round_context.tokens[-1])], WRONG)
 
     def observe(self, round: Round) -> None:  # noqa: A002
         """It never changes its mind."""
@@ -161,7 +161,7 @@ def _plainly(runtime: Runtime, prompt: Sequence[int], sampling: Sampling, max_to
     # An answer is begun and left: options are checked, a cancel of an earlier one is over, the prompt is in the cache.
     if not isinstance(next(runtime.complete(prompt, sampling, max_tokens=max_tokens)), Started):
         raise Interrupted
-    session, ends, context = runtime.session, runtime.vocabulary.ends, list(prompt)
+    session, ends, context = runtime.session, runtime.vocabulary.is_eog, list(prompt)
     while len(context) - len(prompt) < max_tokens and len(context) <= session.context:
         row = session.decode(context[-1:])[0]
         context.append(pick(row, sampling, len(context), sampling.recent(context)))

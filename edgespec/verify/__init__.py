@@ -14,11 +14,11 @@ from __future__ import annotations
 from ..errors import OptionError
 from ..values import shown
 from .block import Block
-from .drawing import Drawing, Verifier
 from .match import Match
 from .rejection import Rejection
+from .round_context import RoundContext, Verifier
 
-__all__ = ["VERIFIERS", "Block", "Drawing", "Match", "Rejection", "Verifier", "verifier"]
+__all__ = ["VERIFIERS", "Block", "Match", "Rejection", "RoundContext", "Verifier", "verifier"]
 
 _VERIFIERS: dict[str, type[Match | Rejection | Block]] = {rule.name: rule for rule in (Match, Rejection, Block)}
 VERIFIERS = tuple(_VERIFIERS)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgespec import Drafter, Drawing, Guess, Target
+from edgespec import Drafter, Guess, RoundContext, Target
 
 PHRASES = (
     "What time do you want to eat?",
@@ -25,13 +25,13 @@ class Phrases(Drafter):
         spelled = [text for phrase in PHRASES for text in (phrase, f" {phrase}")]
         self._phrases = [tuple(target.vocabulary.tokenize(text)) for text in spelled]
         self._longest = max(map(len, self._phrases))
-        self._place: Drawing | None = None
+        self._place: RoundContext | None = None
 
-    def begin(self, drawing: Drawing) -> None:
-        self._place = drawing
+    def begin(self, round_context: RoundContext) -> None:
+        self._place = round_context
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
-        if self._place is None or (path and self._place.ends(path[-1])):
+        if self._place is None or (path and self._place.is_eog(path[-1])):
             return ()
         text = (*self._place.context[-self._longest :], *path)
         found: dict[int, Guess] = {}

@@ -62,9 +62,9 @@ def _vocabulary(runtime: Runtime) -> None:
                 raise Wrong("figure", f"{text!r} has the token {bad[0]} of {vocabulary.size}")
             runtime.text(tokens)
     for token in sorted({*range(min(64, vocabulary.size)), vocabulary.size // 2, vocabulary.size - 1}):
-        vocabulary.piece(token)
+        vocabulary.token_bytes(token)
         vocabulary.label(token)
-        vocabulary.ends(token)
+        vocabulary.is_eog(token)
     list(vocabulary.specials())
 
 

@@ -32,14 +32,15 @@ class Verifier(Protocol):
         ...
 
 
-class Drawing(NamedTuple):
-    """How tokens are drawn at one place of one text: what `Verifier.draw` needs beside the logits."""
+class RoundContext(NamedTuple):
+    """What a drafter is told of a round: the text so far, and how tokens are drawn to follow it."""
 
     verifier: Verifier
     sampling: Sampling
-    context: Sequence[int]
-    #: Whether a token ends the text.
-    ends: Callable[[int], bool]
+    #: All that is committed.
+    tokens: Sequence[int]
+    #: Whether a token ends the text (end of generation).
+    is_eog: Callable[[int], bool]
 
     def draw(self, row: Floats, drafted: Sequence[int], most: int = 1) -> Sequence[Guess]:
         """At most `most` guesses from a drafter's logits `row`, to follow the context and `drafted`.
@@ -48,7 +49,7 @@ class Drawing(NamedTuple):
         noise it shares, if not the first.
         """
         if most > 1 and self.verifier.trims:
-            recent = self.sampling.recent(self.context, drafted)
-            best = picks(row, self.sampling, len(self.context) + len(drafted), recent, most)
+            recent = self.sampling.recent(self.tokens, drafted)
+            best = picks(row, self.sampling, len(self.tokens) + len(drafted), recent, most)
             return [Guess(token, probability) for token, probability in best]
-        return (self.verifier.draw(row, self.sampling, self.context, drafted),)
+        return (self.verifier.draw(row, self.sampling, self.tokens, drafted),)
