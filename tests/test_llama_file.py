@@ -244,7 +244,7 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
         model = open_model(path, Device(threads=1), Interrupt())
         words = model.vocabulary
         for token in range(words.size):
-            words.piece(token), words.label(token), words.ends(token)
+            words.token_bytes(token), words.label(token), words.is_eog(token)
         words.specials()
         for text in ("Hello, \\u4f60\\u597d", "<s>", ""):
             for way in (False, True):

@@ -369,7 +369,7 @@ class Zeros(Drafter):
     name = "called otherwise"
     def __init__(self, target): pass
     def begin(self, round_context): self.is_eog = round_context.is_eog
-    def guess(self, path, most): return [] if path and self.ends(path[-1]) else [Guess(0, 0.1)]
+    def guess(self, path, most): return [] if path and self.is_eog(path[-1]) else [Guess(0, 0.1)]
 """
 
 

@@ -136,7 +136,7 @@ class PastTheEnd(Good):
 
 class Appends(Good):
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
-        self.place.context.append(7)  # type: ignore[attr-defined]
+        self.place.tokens.append(7)  # type: ignore[attr-defined]
         return super().guess(path, most)
 
 

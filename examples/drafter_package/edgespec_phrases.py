@@ -33,7 +33,7 @@ class Phrases(Drafter):
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
         if self._place is None or (path and self._place.is_eog(path[-1])):
             return ()
-        text = (*self._place.context[-self._longest :], *path)
+        text = (*self._place.tokens[-self._longest :], *path)
         found: dict[int, Guess] = {}
         for phrase in self._phrases:
             for begun in range(min(len(phrase) - 1, len(text)), _BEGUN - 1, -1):
