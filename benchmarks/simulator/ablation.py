@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 import click
 
-from edgespec.controller import adaptive, budget, calibration, earnings, expansion, exploration
+from edgespec.controller import adaptive, budget, calibration, expansion, exploration, priced_drafter
 from edgespec.controller.adaptive import Adaptive
 from edgespec.controller.fixed import Fixed
 from edgespec.drafters import Drafter
@@ -92,11 +92,11 @@ HEURISTICS: Mapping[str, Off] = {
     "trust shared by cells": lambda: _weighing(_trust=calibration._TRUST),
     "agreement of drafters": _one_relation,
     "rate of late": lambda: patch.object(Adaptive, "rate", lambda _self, plain: 1 / plain),
-    "asking by what it brought": lambda: patch.object(earnings.Earnings, "worth", 0.0),
-    "probes of silent drafters": lambda: patch.object(earnings.Earnings, "due", lambda _self, _plain: False),
-    "patience": _constant(earnings, _PATIENCE=(1, 1)),
+    "asking by what it brought": lambda: patch.object(priced_drafter.PricedDrafter, "worth", 0.0),
+    "probes of silent drafters": lambda: patch.object(priced_drafter.PricedDrafter, "due", lambda _self, _plain: False),
+    "patience": _constant(priced_drafter, _PATIENCE=(1, 1)),
     "a drafter's price relearned": lambda: patch.object(
-        earnings.Earnings, "step", property(_priced, _ignore), create=True
+        priced_drafter.PricedDrafter, "step", property(_priced, _ignore), create=True
     ),
     "what a guess opens the way to": _constant(expansion, _FURTHER=1),
     "pruning of faint paths": _constant(expansion, _FAINT=0.0),
@@ -116,7 +116,7 @@ HEURISTICS: Mapping[str, Off] = {
 }
 
 
-def _priced(self: earnings.Earnings) -> float:
+def _priced(self: priced_drafter.PricedDrafter) -> float:
     return self.drafter.step_price
 
 

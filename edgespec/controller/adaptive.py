@@ -19,9 +19,9 @@ from ..verify import RoundContext
 from .budget import Budget
 from .calibration import Calibration
 from .draft_tree import Candidates
-from .earnings import Earnings
 from .expansion import Growth
 from .exploration import Explorer
+from .priced_drafter import PricedDrafter
 
 _PLAIN_EVERY = 64  # rounds after which a plain step is measured, if none was bought meanwhile
 _MEMORY = 0.98  # of the rate, a round
@@ -65,7 +65,7 @@ class Adaptive:
         self._trees = trees
         self._clock = clock
         self._free = [drafter for drafter in drafters if not drafter.step_price]
-        self._priced = [Earnings(d, self.calibration.ahead(d.name)) for d in drafters if d.step_price]
+        self._priced = [PricedDrafter(d, self.calibration.ahead(d.name)) for d in drafters if d.step_price]
         self._tokens = 0.0
         self._steps = 0.0  # the time they took, in plain steps of that time: a machine may change its pace
         self._budget = Budget()
@@ -91,9 +91,9 @@ class Adaptive:
         for drafter in self._free:
             drafter.begin(round_context)
         growth.look_around()
-        for earner in self._priced:
+        for priced in self._priced:
             if not growth.settled:
-                self._ask(earner, growth, round_context)
+                self._ask(priced, growth, round_context)
         self._nodes = growth.bought()
         return growth.candidates.draft(self._nodes)
 
@@ -114,8 +114,8 @@ class Adaptive:
             trials = candidates.trials(round.tokens, self._nodes, len(round.path))
             tried = {trial.node: trial.hit for trial in trials}
             self.calibration.learn((candidates.cells[node], hit) for node, hit in tried.items())
-            for earner in self._priced:
-                earner.observe([t for t in trials if t.drafter == earner.drafter.name and t.rank == 0])
+            for priced in self._priced:
+                priced.observe([t for t in trials if t.drafter == priced.drafter.name and t.rank == 0])
 
     def _steps_of(self, round: Round) -> float:  # noqa: A002
         """What a round took, in plain steps of that time."""
@@ -141,19 +141,19 @@ class Adaptive:
         curve = self.prices.curve(held)
         return curve[min(_BUSHY, len(curve)) - 1] <= _FLAT * curve[0]
 
-    def _ask(self, earner: Earnings, growth: Growth, round_context: RoundContext) -> None:
+    def _ask(self, priced: PricedDrafter, growth: Growth, round_context: RoundContext) -> None:
         """Let a drafter with a price go on from what is there, if it is worth asking or due for a probe."""
-        ask = self._trims and (earner.worth > 0 or earner.due(1 / growth.rate))
-        if not ask and growth.prospect(earner.step, earner.ahead) <= 0:
-            if not self._trims and earner.due(1 / growth.rate):
-                earner.drafter.begin(round_context)
-                self._timed(earner, growth, lambda: growth.straight(earner.drafter, 1))
+        ask = self._trims and (priced.worth > 0 or priced.due(1 / growth.rate))
+        if not ask and growth.prospect(priced.step, priced.ahead) <= 0:
+            if not self._trims and priced.due(1 / growth.rate):
+                priced.drafter.begin(round_context)
+                self._timed(priced, growth, lambda: growth.straight(priced.drafter, 1))
             return
-        earner.drafter.begin(round_context)
-        self._timed(earner, growth, lambda: growth.draft(earner.drafter, earner.step, earner.ahead, ask=ask))
+        priced.drafter.begin(round_context)
+        self._timed(priced, growth, lambda: growth.draft(priced.drafter, priced.step, priced.ahead, ask=ask))
 
-    def _timed(self, earner: Earnings, growth: Growth, work: Callable[[], int]) -> None:
+    def _timed(self, priced: PricedDrafter, growth: Growth, work: Callable[[], int]) -> None:
         before, started = growth.gain(), self._clock()
         if steps := work():
             seconds = self._clock() - started
-            earner.asked(steps, seconds, growth.gain() - before - growth.rate * seconds)
+            priced.asked(steps, seconds, growth.gain() - before - growth.rate * seconds)

@@ -1,4 +1,4 @@
-"""What asking one drafter with a price costs and brings, and how long it has been left alone."""
+"""A drafter whose guesses take time: what asking it costs and brings, and when it is probed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ..drafters import Drafter
 from .calibration import Ahead
 from .draft_tree import Trial
 
-_PROBING = 0.03  # share of the time that may go into probing one silenced drafter
+_PROBING = 0.03  # share of the time that may go into probing one drafter that is not worth asking
 _LATELY = 0.93  # of what asking brought, each time
 _DOUBT = 3.0  # times asked for nothing that a drafter not yet known begins with
-_PATIENCE = (4, 64)  # rounds a silenced drafter is left alone: at first, and at most
+_PATIENCE = (4, 64)  # rounds between probes that miss: at first, and at most
 
 
-class Earnings:
+class PricedDrafter:
     """The record of a drafter with a price.
 
     `step` is the seconds that one guess takes, `ahead` what is expected of its guesses.

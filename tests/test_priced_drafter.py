@@ -1,0 +1,96 @@
+"""When a drafter with a price is asked again, and what its steps cost."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgespec.controller.calibration import Ahead
+from edgespec.controller.draft_tree import Trial
+from edgespec.controller.priced_drafter import PricedDrafter
+
+from .helpers import by_book
+
+HIT, MISS = Trial("model", 0, 0, 0, hit=True), Trial("model", 0, 0, 0, hit=False)
+
+
+def priced_drafter(step: float = 0.1) -> PricedDrafter:
+    return PricedDrafter(by_book("model", {}, step), Ahead())
+
+
+def rounds_until_due(priced: PricedDrafter, plain: float = 1.0) -> int:
+    for n in range(1000):
+        if priced.due(plain):
+            return n
+        priced.observe(())
+    raise AssertionError("never due")
+
+
+def test_the_worth_is_what_asking_brought_of_late() -> None:
+    """A drafter not yet known must bring something a few times before it is believed to."""
+    priced = priced_drafter()
+    assert priced.worth == 0
+    priced.asked(1, 0.1, 1.0)
+    assert 0 < priced.worth < 0.3
+    for _ in range(100):
+        priced.asked(1, 0.1, 1.0)
+    assert priced.worth == pytest.approx(1.0, abs=0.01)
+    for _ in range(30):
+        priced.asked(1, 0.1, -0.2)
+    assert priced.worth < 0
+
+
+def test_patience_doubles_with_every_miss_to_a_limit_and_ends_with_a_hit() -> None:
+    priced = priced_drafter()
+    waits = []
+    for _ in range(8):
+        priced.asked(1, 0.1, 0.0)
+        priced.observe([MISS])
+        waits.append(rounds_until_due(priced))
+    assert waits == [4, 8, 16, 32, 64, 64, 64, 64]
+    priced.asked(1, 0.1, 0.0)
+    priced.observe([HIT])
+    assert rounds_until_due(priced) <= 4
+    priced.asked(1, 0.1, 0.0)
+    priced.observe([])  # it was asked, but the text ended before its word was tried
+    assert rounds_until_due(priced) <= 4
+
+
+def test_probes_take_three_per_cent_of_the_time_at_most() -> None:
+    """Even of a drafter that is right each time it is probed and still does not pay."""
+    for step, plain in ((0.1, 1.0), (0.9, 1.0), (0.1, 0.05)):
+        priced = priced_drafter(step)
+        priced.asked(1, step, 0.0)
+        priced.observe([HIT])
+        wait = rounds_until_due(priced, plain)
+        assert step / ((wait + 1) * plain) <= 0.03
+        assert step / (wait * plain) > 0.02
+
+
+def test_the_price_of_a_step_is_followed() -> None:
+    priced = priced_drafter(0.1)
+    for _ in range(60):
+        priced.asked(4, 0.8, 0.0)
+    assert priced.step == pytest.approx(0.2, rel=0.02)
+    for _ in range(60):
+        priced.asked(3, 0.15, 0.0)
+    assert priced.step == pytest.approx(0.05, rel=0.02)
+
+
+def test_a_catch_up_is_no_price_of_a_step() -> None:
+    """The first question after a long prompt takes as long as reading it."""
+    priced = priced_drafter(0.1)
+    priced.asked(1, 60.0, 0.0)
+    assert priced.step <= 0.106
+
+
+def test_the_first_guess_of_a_round_is_expected_apart_from_those_that_follow() -> None:
+    priced = priced_drafter()
+    first, later = priced.ahead.first.value, priced.ahead.later.value
+    for _ in range(30):
+        priced.observe([HIT])
+    assert priced.ahead.first.value > first
+    assert priced.ahead.later.value == later
+    for _ in range(30):
+        priced.observe([HIT, Trial("model", 0, 1, 0, hit=True), Trial("model", 0, 2, 0, hit=False)])
+    assert priced.ahead.first.value > 0.9
+    assert priced.ahead.later.value == pytest.approx(0.5, abs=0.1)
