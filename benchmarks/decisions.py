@@ -18,7 +18,7 @@ import click
 
 from edgespec.controller.adaptive import Adaptive
 from edgespec.controller.calibration import Calibration
-from edgespec.controller.draft_tree import Candidates, best_chain, best_tree
+from edgespec.controller.draft_tree import DraftTree, select_chain, select_tree
 from edgespec.prices import Prices
 from edgespec.sampling import Sampling
 from edgespec.types import Guess, Round
@@ -62,7 +62,7 @@ def planned(seed: int, nodes: int) -> Plan:
     """What grows a random tree of `nodes`."""
     rng = random.Random(seed)  # noqa: S311
     fakes = [Fake("one", seed), Fake("two", seed + 1)]
-    tree = Candidates(Calibration())
+    tree = DraftTree(Calibration())
     plan = []
     while len(tree) < nodes:
         parent = rng.randrange(-1, len(tree))
@@ -75,15 +75,15 @@ def planned(seed: int, nodes: int) -> Plan:
     return plan
 
 
-def grown(calibration: Calibration, plan: Plan) -> Candidates:
+def grown(calibration: Calibration, plan: Plan) -> DraftTree:
     """The tree of a plan, merged; what its guesses are worth is judged when they are first looked at."""
-    tree = Candidates(calibration)
+    tree = DraftTree(calibration)
     for parent, name, guesses in plan:
         tree.add(parent, name, guesses)
     return tree
 
 
-def judged(make: Callable[[], Candidates]) -> Candidates:
+def judged(make: Callable[[], DraftTree]) -> DraftTree:
     """A tree that was looked at before."""
     tree = make()
     tree.reach()
@@ -114,7 +114,7 @@ def main(nodes: int, trees: int, repeats: int) -> None:
     plans = [planned(seed, nodes) for seed in range(trees)]
     merge = partial(grown, calibration)
     made = [partial(merge, plan) for plan in plans]
-    tree, chain = (partial(buy, cost=cost, par=_CURVE[0]) for buy in (best_tree, best_chain))
+    tree, chain = (partial(buy, cost=cost, par=_CURVE[0]) for buy in (select_tree, select_chain))
     figures = {
         f"merging the guesses of {nodes} nodes": median([(partial(list, plan), merge) for plan in plans], repeats),
         "judging them, reach and the best tree": median([(make, tree) for make in made], repeats),

@@ -18,8 +18,8 @@ from ..types import Draft, Round
 from ..verify import RoundContext
 from .budget import Budget
 from .calibration import Calibration
-from .draft_tree import Candidates
-from .expansion import Growth
+from .draft_tree import DraftTree
+from .expansion import Expansion
 from .exploration import Explorer
 from .priced_drafter import PricedDrafter
 
@@ -72,7 +72,7 @@ class Adaptive:
         self._explorer = Explorer()
         self._exploring = False
         self._believed: Sequence[float] = ()  # prices of the round that explores
-        self._growth: Growth | None = None
+        self._expansion: Expansion | None = None
         self._nodes: list[int] = []
         self._trims = True
 
@@ -82,20 +82,20 @@ class Adaptive:
         return max(1.0, self._tokens / self._steps if self._steps else 0.0) / plain
 
     def choose(self, round_context: RoundContext, limit: int) -> Draft:
-        self._growth, self._exploring = None, False
+        self._expansion, self._exploring = None, False
         limit = min(limit, self.prices.widest - 1)
         if limit < 1 or not self._budget.is_left or self.prices.unsure(1) or self.prices.unseen(1) >= _PLAIN_EVERY:
             return Draft()
-        self._growth = growth = self._market(round_context, limit)
+        self._expansion = expansion = self._begin_expansion(round_context, limit)
         self._trims = round_context.verifier.trims
         for drafter in self._free:
             drafter.begin(round_context)
-        growth.look_around()
+        expansion.ask_free()
         for priced in self._priced:
-            if not growth.settled:
-                self._ask(priced, growth, round_context)
-        self._nodes = growth.bought()
-        return growth.candidates.draft(self._nodes)
+            if not expansion.settled:
+                self._ask(priced, expansion, round_context)
+        self._nodes = expansion.bought()
+        return expansion.tree.draft(self._nodes)
 
     def observe(self, round: Round) -> None:  # noqa: A002
         self._tokens = _MEMORY * self._tokens + len(round.tokens)
@@ -109,11 +109,11 @@ class Adaptive:
         if not round.draft.is_chain:
             extra = max(0.0, round.verify_seconds - self.prices.price(round.width, round.held))
             self.surcharge += 0.1 * (min(extra, 2 * self.surcharge) - self.surcharge)
-        if self._growth is not None:
-            candidates = self._growth.candidates
-            trials = candidates.trials(round.tokens, self._nodes, len(round.path))
+        if self._expansion is not None:
+            tree = self._expansion.tree
+            trials = tree.trials(round.tokens, self._nodes, len(round.path))
             tried = {trial.node: trial.hit for trial in trials}
-            self.calibration.learn((candidates.cells[node], hit) for node, hit in tried.items())
+            self.calibration.learn((tree.cells[node], hit) for node, hit in tried.items())
             for priced in self._priced:
                 priced.observe([t for t in trials if t.drafter == priced.drafter.name and t.rank == 0])
 
@@ -125,35 +125,35 @@ class Adaptive:
         # One hiccup of the machine can take as long as a hundred rounds, and says nothing of drafts.
         return min(verifying + round.draft_seconds, _HICCUP * price) / plain
 
-    def _market(self, round_context: RoundContext, limit: int) -> Growth:
+    def _begin_expansion(self, round_context: RoundContext, limit: int) -> Expansion:
         """An empty tree, and what it may cost to grow."""
         held = len(round_context.tokens) - 1
         curve = self.prices.curve(held)[: limit + 1]
-        candidates, trees = Candidates(self.calibration), self.surcharge if self._trees and self._flat(held) else None
+        tree, trees = DraftTree(self.calibration), self.surcharge if self._trees and self._flat(held) else None
         rate = self.rate(curve[0])
         if self._explorer.due:
             self._exploring, self._believed, trees = True, curve, None
             curve = self._explorer.doubted(curve)
-        return Growth(candidates, round_context, self._free, curve, rate, trees)
+        return Expansion(tree, round_context, self._free, curve, rate, trees)
 
     def _flat(self, held: int) -> bool:
         """Whether wide passes cost so little that second guesses are worth asking for."""
         curve = self.prices.curve(held)
         return curve[min(_BUSHY, len(curve)) - 1] <= _FLAT * curve[0]
 
-    def _ask(self, priced: PricedDrafter, growth: Growth, round_context: RoundContext) -> None:
+    def _ask(self, priced: PricedDrafter, expansion: Expansion, round_context: RoundContext) -> None:
         """Let a drafter with a price go on from what is there, if it is worth asking or due for a probe."""
-        ask = self._trims and (priced.worth > 0 or priced.due(1 / growth.rate))
-        if not ask and growth.prospect(priced.step, priced.ahead) <= 0:
-            if not self._trims and priced.due(1 / growth.rate):
+        ask = self._trims and (priced.worth > 0 or priced.due(1 / expansion.rate))
+        if not ask and expansion.prospect(priced.step, priced.ahead) <= 0:
+            if not self._trims and priced.due(1 / expansion.rate):
                 priced.drafter.begin(round_context)
-                self._timed(priced, growth, lambda: growth.straight(priced.drafter, 1))
+                self._timed(priced, expansion, lambda: expansion.straight(priced.drafter, 1))
             return
         priced.drafter.begin(round_context)
-        self._timed(priced, growth, lambda: growth.draft(priced.drafter, priced.step, priced.ahead, ask=ask))
+        self._timed(priced, expansion, lambda: expansion.draft(priced.drafter, priced.step, priced.ahead, ask=ask))
 
-    def _timed(self, priced: PricedDrafter, growth: Growth, work: Callable[[], int]) -> None:
-        before, started = growth.gain(), self._clock()
+    def _timed(self, priced: PricedDrafter, expansion: Expansion, work: Callable[[], int]) -> None:
+        before, started = expansion.gain(), self._clock()
         if steps := work():
             seconds = self._clock() - started
-            priced.asked(steps, seconds, growth.gain() - before - growth.rate * seconds)
+            priced.asked(steps, seconds, expansion.gain() - before - expansion.rate * seconds)

@@ -25,7 +25,7 @@ class Trial(NamedTuple):
     hit: bool
 
 
-class Candidates:
+class DraftTree:
     """Guesses of several drafters, merged: who says the same at the same place shares a node."""
 
     def __init__(self, calibration: Calibration) -> None:
@@ -167,7 +167,7 @@ class Candidates:
             cells[node] = cell(name, rank, AGAINST if name == drafter else AGREED, confidence)
 
 
-class Purchase(NamedTuple):
+class Selection(NamedTuple):
     """Nodes to buy, and what they bring.
 
     `gain` is expected tokens beyond a plain step's, less what the time for them is worth; `yields` is expected tokens
@@ -178,7 +178,7 @@ class Purchase(NamedTuple):
     gain: float
     yields: float
 
-    def beats(self, other: Purchase) -> bool:
+    def beats(self, other: Selection) -> bool:
         """Whether this is the better one.
 
         Where neither yields more than the average, the one that gains more: time not spent here earns the average
@@ -190,7 +190,7 @@ class Purchase(NamedTuple):
         return self.gain > other.gain
 
 
-def best_chain(candidates: Candidates, cost: Sequence[float], par: float) -> Purchase:
+def select_chain(tree: DraftTree, cost: Sequence[float], par: float) -> Selection:
     """The best chain from the root; no nodes where a plain step is better.
 
     Args:
@@ -198,15 +198,15 @@ def best_chain(candidates: Candidates, cost: Sequence[float], par: float) -> Pur
             chains than it knows are not bought.
         par: the tokens that the time of a plain step is worth.
     """
-    reach = candidates.reach()
+    reach = tree.reach()
     totals: list[float] = []
     gainful = yielding = -1
     gain, yields = 0.0, 1.0
     deepest = len(cost) - 1
-    for node, parent in enumerate(candidates.parents):
+    for node, parent in enumerate(tree.parents):
         total = reach[node] + (totals[parent] if parent >= 0 else 0.0)
         totals.append(total)
-        depth = candidates.depths[node] + 1
+        depth = tree.depths[node] + 1
         if depth <= deepest:
             price = cost[depth]
             if total - price > gain:
@@ -215,14 +215,14 @@ def best_chain(candidates: Candidates, cost: Sequence[float], par: float) -> Pur
                 yielding, yields = node, (1 + total) / (par + price)
     best = yielding if yielding >= 0 else gainful
     if best < 0:
-        return Purchase([], 0.0, 1 / par)
-    total, price = totals[best], cost[candidates.depths[best] + 1]
-    return Purchase(candidates.line(best), total - price, (1 + total) / (par + price))
+        return Selection([], 0.0, 1 / par)
+    total, price = totals[best], cost[tree.depths[best] + 1]
+    return Selection(tree.line(best), total - price, (1 + total) / (par + price))
 
 
-def best_tree(candidates: Candidates, cost: Sequence[float], par: float) -> Purchase:
-    """The best subtree, as `best_chain`."""
-    reach = candidates.reach()
+def select_tree(tree: DraftTree, cost: Sequence[float], par: float) -> Selection:
+    """The best subtree, as `select_chain`."""
+    reach = tree.reach()
     order = sorted(range(len(reach)), key=reach.__getitem__, reverse=True)
     totals = [0.0]
     gainful = yielding = 0
@@ -235,4 +235,4 @@ def best_tree(candidates: Candidates, cost: Sequence[float], par: float) -> Purc
         if 1 + total > yields * (par + cost[n]):
             yielding, yields = n, (1 + total) / (par + cost[n])
     n = yielding or gainful
-    return Purchase(order[:n], totals[n] - cost[n], (1 + totals[n]) / (par + cost[n]))
+    return Selection(order[:n], totals[n] - cost[n], (1 + totals[n]) / (par + cost[n]))

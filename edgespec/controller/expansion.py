@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..drafters import Drafter
 from ..verify import RoundContext
 from .calibration import Ahead
-from .draft_tree import Candidates, Purchase, best_chain, best_tree
+from .draft_tree import DraftTree, Selection, select_chain, select_tree
 
 _NODES = 64  # candidates of a round
 _FAINT = 0.03  # chance of acceptance below which nobody is asked to go on from a guess
@@ -29,7 +29,7 @@ class Reached(NamedTuple):
     tokens: float
 
 
-class Growth:
+class Expansion:
     """The candidates of one round.
 
     Args:
@@ -42,14 +42,14 @@ class Growth:
 
     def __init__(
         self,
-        candidates: Candidates,
+        tree: DraftTree,
         round_context: RoundContext,
         free: Sequence[Drafter],
         curve: Sequence[float],
         rate: float,
         trees: float | None,
     ) -> None:
-        self.candidates = candidates
+        self.tree = tree
         self.rate = rate
         self.cost = [rate * (seconds - curve[0]) for seconds in curve]
         self._par = rate * curve[0]
@@ -76,26 +76,26 @@ class Growth:
             return self._with_all_drawn()
         return sorted(self._best().nodes)
 
-    def look_around(self) -> None:
+    def ask_free(self) -> None:
         """Ask the free drafters, at the likeliest places first."""
         if not self._free:
             return
-        candidates = self.candidates
+        tree = self.tree
         self._look(-1, ())
-        reach = candidates.reach()
+        reach = tree.reach()
         frontier = [(-chance, node) for node, chance in enumerate(reach) if chance > _FAINT]
         heapq.heapify(frontier)
         deepest = len(self.cost) - 2
-        while frontier and len(candidates) < _NODES:
+        while frontier and len(tree) < _NODES:
             negative, node = heapq.heappop(frontier)
-            if candidates.depths[node] > deepest - 1 or node in self._looked:
+            if tree.depths[node] > deepest - 1 or node in self._looked:
                 continue
-            path = candidates.path(node)
+            path = tree.path(node)
             if self._round_context.is_eog(path[-1]):
                 continue
             self._look(node, path)
-            for child in candidates.children(node).values():
-                chance = -negative * candidates.cells[child].value
+            for child in tree.children(node).values():
+                chance = -negative * tree.cells[child].value
                 if chance > _FAINT:
                     heapq.heappush(frontier, (-chance, child))
 
@@ -115,12 +115,12 @@ class Growth:
         next_, later = ahead.first.value, ahead.later.value
         further = (1 - later**_FURTHER) / (1 - later)
         hand = self.gain()
-        candidates, node, path = self.candidates, -1, list[int]()
+        tree, node, path = self.tree, -1, list[int]()
         reach, total, steps = 1.0, 0.0, 0
         while len(path) < len(self.cost) - 1 and not (path and self._round_context.is_eog(path[-1])):
             self._look(node, path)
-            child = candidates.likeliest(node)
-            chance = candidates.cells[child].value if child is not None else 0.0
+            child = tree.likeliest(node)
+            chance = tree.cells[child].value if child is not None else 0.0
             if child is None or (next_ - chance) * further > paid:
                 hand = max(hand, total - self.cost[len(path)])
                 asked = ask and not steps
@@ -130,16 +130,16 @@ class Growth:
                 steps += 1
                 if not guesses:
                     break
-                nodes = candidates.add(node, drafter.name, guesses)
-                child = candidates.likeliest(node)
+                nodes = tree.add(node, drafter.name, guesses)
+                child = tree.likeliest(node)
                 if not self._round_context.verifier.trims:
                     child = self._drawn = nodes[0]
                     hand = -math.inf  # it must be bought now, so no other draft is to be had
             if child is None:
                 break
             node, next_ = child, later
-            path.append(candidates.tokens[node])
-            reach *= candidates.cells[node].value
+            path.append(tree.tokens[node])
+            reach *= tree.cells[node].value
             total += reach
         return steps
 
@@ -150,7 +150,7 @@ class Growth:
             guesses = drafter.guess(path, 1)
             if not guesses:
                 return len(path) + 1
-            node = self.candidates.add(node, drafter.name, guesses)[0]
+            node = self.tree.add(node, drafter.name, guesses)[0]
             path.append(guesses[0].token)
             if not self._round_context.verifier.trims:
                 self._drawn = node
@@ -158,12 +158,12 @@ class Growth:
 
     def _with_all_drawn(self) -> list[int]:
         """The chain to the deepest drawn token, and what free drafters add to it as far as that pays."""
-        candidates = self.candidates
-        nodes = candidates.line(self._drawn)
-        reach = candidates.reach()
+        tree = self.tree
+        nodes = tree.line(self._drawn)
+        reach = tree.reach()
         total = best = 0.0
         drawn = length = len(nodes)
-        while (child := candidates.likeliest(nodes[-1])) is not None and len(nodes) < len(self.cost) - 1:
+        while (child := tree.likeliest(nodes[-1])) is not None and len(nodes) < len(self.cost) - 1:
             nodes.append(child)
             total += reach[child]
             value = total - self.cost[len(nodes)] + self.cost[drawn]
@@ -173,21 +173,21 @@ class Growth:
 
     def _look(self, node: int, path: Sequence[int]) -> None:
         """Ask the free drafters what follows `node`, unless they were asked."""
-        if node in self._looked or len(self.candidates) >= _NODES:
+        if node in self._looked or len(self.tree) >= _NODES:
             return
         self._looked.add(node)
         for drafter in self._free:
             guesses = drafter.guess(path, self._most)
             # What is drawn and may not be left out must be bought, and not all that comes for nothing is worth that.
             if guesses and (self._round_context.verifier.trims or guesses[0].q is None):
-                self.candidates.add(node, drafter.name, guesses)
+                self.tree.add(node, drafter.name, guesses)
 
-    def _best(self) -> Purchase:
-        chain = best_chain(self.candidates, self.cost, self._par)
+    def _best(self) -> Selection:
+        chain = select_chain(self.tree, self.cost, self._par)
         if self._trees is None:
             return chain
         surcharge = self.rate * self._trees + _RELUCTANCE
-        tree = best_tree(self.candidates, [cost + surcharge for cost in self.cost], self._par)
+        tree = select_tree(self.tree, [cost + surcharge for cost in self.cost], self._par)
         return tree if tree.nodes and tree.beats(chain) else chain
 
     def _horizon(self, next_: float, later: float, here: Reached, paid: float) -> float:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from edgespec.controller.calibration import Ahead, Calibration, Rate
-from edgespec.controller.draft_tree import Candidates
-from edgespec.controller.expansion import Growth
+from edgespec.controller.draft_tree import DraftTree
+from edgespec.controller.expansion import Expansion
 from edgespec.drafters import Drafter
 from edgespec.types import Distribution, Guess
 
@@ -32,13 +32,13 @@ def growing(
     is_eog: Callable[[int], bool] = never,
     calibration: Calibration | None = None,
     par: float = 16.0,
-) -> Growth:
+) -> Expansion:
     """A second is worth a token. At a par of 16 no draft yields more than the average, so gains decide."""
     place = round_context(rule=rule, is_eog=is_eog)
     for drafter in free:
         drafter.begin(place)
     curve = [par + tokens for tokens in cost]
-    return Growth(Candidates(calibration or believing()), place, free, curve, 1.0, trees)
+    return Expansion(DraftTree(calibration or believing()), place, free, curve, 1.0, trees)
 
 
 def believing() -> Calibration:
@@ -69,10 +69,10 @@ def saying(*confidences: float, name: str = "model", q: bool = False) -> Saying:
 @pytest.mark.parametrize("rule", RULES)
 def test_a_draft_that_pays_at_width_4_only_is_drafted_through_the_dear_widths(rule: str) -> None:
     """Looking one token ahead stops at width 2, which alone does not pay."""
-    growth = growing(cost=(0.0, 1.5, 1.5, 0.1, *[8.0] * 12), rule=rule)
+    expansion = growing(cost=(0.0, 1.5, 1.5, 0.1, *[8.0] * 12), rule=rule)
     drafter = saying(*[0.85] * 9, q=rule == "rejection")
-    assert growth.draft(drafter, 0.05, expecting(0.8), ask=False) == 3
-    assert growth.bought() == [0, 1, 2]
+    assert expansion.draft(drafter, 0.05, expecting(0.8), ask=False) == 3
+    assert expansion.bought() == [0, 1, 2]
     assert drafter.asked == [(), (10,), (10, 11)]
 
 
@@ -107,8 +107,8 @@ def test_drafting_goes_on_just_as_long_as_some_longer_draft_can_pay(rule: str) -
         calibration = believing()
         values = [calibration.cell("model", 0, 0, confidence).value for confidence in sure]
         drafter = saying(*sure, q=rule == "rejection")
-        growth = growing(cost=cost, rule=rule, calibration=calibration)
-        steps = growth.draft(drafter, paid, ahead, ask=False)
+        expansion = growing(cost=cost, rule=rule, calibration=calibration)
+        steps = expansion.draft(drafter, paid, ahead, ask=False)
         assert steps == len(drafter.asked) == steps_by_hand(values, ahead, cost, paid, trims=rule == "match")
         counts[steps] += 1
     assert counts[0] > 20
@@ -133,17 +133,17 @@ def test_a_drafter_that_is_asked_whatever_is_expected_says_how_sure_it_is_and_th
     drafter = saying(*[sure] * 4)
     little = expecting(0.3, 0.9)
     assert growing(cost=[0.3 * n for n in range(5)]).draft(drafter, 0.05, little, ask=False) == 0
-    growth = growing(cost=[0.3 * n for n in range(5)])
-    assert growth.draft(drafter, 0.05, little, ask=True) == steps
-    assert len(growth.bought()) == (4 if steps == 4 else 0)
+    expansion = growing(cost=[0.3 * n for n in range(5)])
+    assert expansion.draft(drafter, 0.05, little, ask=True) == steps
+    assert len(expansion.bought()) == (4 if steps == 4 else 0)
 
 
 def test_nobody_is_asked_over_a_look_up_that_leaves_nothing_to_gain() -> None:
     lookup = by_book("lookup", {(): [Guess(5, 0.99)]})
     model = saying(0.99)
-    growth = growing(lookup, cost=(0.0, 0.1))
-    growth.look_around()
-    assert growth.draft(model, 0.05, expecting(0.9), ask=True) == 0
+    expansion = growing(lookup, cost=(0.0, 0.1))
+    expansion.ask_free()
+    assert expansion.draft(model, 0.05, expecting(0.9), ask=True) == 0
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -154,9 +154,9 @@ def test_a_prospect_is_what_the_first_step_is_weighed_by(rule: str) -> None:
     for _ in range(200):
         cost = [0.0, *np.maximum(random.normal(0.4, 0.5, 6).cumsum(), 0.01).tolist()]
         ahead, paid = expecting(*random.uniform(0.3, 0.98, 2).tolist()), float(random.uniform(0, 0.5))
-        growth = growing(cost=cost, rule=rule)
-        prospect = growth.prospect(paid, ahead)
-        assert (prospect > 0) == (growth.draft(saying(0.9, q=rule == "rejection"), paid, ahead, ask=False) > 0)
+        expansion = growing(cost=cost, rule=rule)
+        prospect = expansion.prospect(paid, ahead)
+        assert (prospect > 0) == (expansion.draft(saying(0.9, q=rule == "rejection"), paid, ahead, ask=False) > 0)
         signs.add(prospect > 0)
     assert signs == {True, False}
 
@@ -170,16 +170,16 @@ def test_doubt_stops_a_draft_and_confidence_does_not() -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_nothing_is_drafted_beyond_the_prices_nor_the_end_of_the_text(rule: str) -> None:
     for cost, n in (((0.0,), 0), ((0.0, 0.01), 1), (CHEAP[:5], 4)):
-        growth = growing(cost=cost, rule=rule)
-        assert growth.draft(saying(*[0.99] * 20, q=rule == "rejection"), 0.0, expecting(0.9), ask=False) == n
-        assert len(growth.bought()) == n
-    growth = growing(rule=rule, is_eog=lambda token: token == 12)
-    assert growth.draft(saying(*[0.99] * 20, q=rule == "rejection"), 0.0, expecting(0.9), ask=False) == 3
-    growth = growing(rule=rule)
-    assert growth.draft(saying(0.99, 0.99), 0.0, expecting(0.9), ask=False) == 3, (
+        expansion = growing(cost=cost, rule=rule)
+        assert expansion.draft(saying(*[0.99] * 20, q=rule == "rejection"), 0.0, expecting(0.9), ask=False) == n
+        assert len(expansion.bought()) == n
+    expansion = growing(rule=rule, is_eog=lambda token: token == 12)
+    assert expansion.draft(saying(*[0.99] * 20, q=rule == "rejection"), 0.0, expecting(0.9), ask=False) == 3
+    expansion = growing(rule=rule)
+    assert expansion.draft(saying(0.99, 0.99), 0.0, expecting(0.9), ask=False) == 3, (
         "that it has nothing to say costs a step too"
     )
-    assert growth.bought() == [0, 1]
+    assert expansion.bought() == [0, 1]
 
 
 # --- several drafters
@@ -189,11 +189,11 @@ def test_a_free_drafter_that_is_sure_saves_the_steps() -> None:
     """The model is asked where the look-up has nothing, or doubts."""
     lookup = by_book("lookup", {(): [Guess(10, 0.99)], (10,): [Guess(11, 0.99)], (10, 11): [Guess(12, 0.3)]})
     model = saying(*[0.95] * 4)
-    growth = growing(lookup, cost=[0.2 * n for n in range(5)])
-    growth.look_around()
-    assert growth.draft(model, 0.1, expecting(0.9), ask=False) == 2
+    expansion = growing(lookup, cost=[0.2 * n for n in range(5)])
+    expansion.ask_free()
+    assert expansion.draft(model, 0.1, expecting(0.9), ask=False) == 2
     assert model.asked == [(10, 11), (10, 11, 12)]
-    draft = growth.candidates.draft(growth.bought())
+    draft = expansion.tree.draft(expansion.bought())
     assert draft.tokens == (10, 11, 12, 13)
     assert draft.drafters == ("lookup", "lookup", "lookup+model", "model")
 
@@ -201,10 +201,10 @@ def test_a_free_drafter_that_is_sure_saves_the_steps() -> None:
 def test_a_model_goes_on_from_a_look_up_and_not_over_its_words() -> None:
     lookup = by_book("lookup", {(): [Guess(5, 0.99)], (5,): [Guess(6, 0.99)]})
     model = by_book("model", {(5, 6): [Guess(7, 0.95)], (5, 6, 7): [Guess(8, 0.95)], (): [Guess(1, 0.95)]}, 0.1)
-    growth = growing(lookup)
-    growth.look_around()
-    growth.draft(model, 0.05, expecting(0.9), ask=False)
-    draft = growth.candidates.draft(growth.bought())
+    expansion = growing(lookup)
+    expansion.ask_free()
+    expansion.draft(model, 0.05, expecting(0.9), ask=False)
+    draft = expansion.tree.draft(expansion.bought())
     assert draft.tokens == (5, 6, 7, 8)
     assert draft.drafters == ("lookup", "lookup", "model", "model")
     assert () not in model.asked
@@ -215,11 +215,11 @@ def test_a_look_up_goes_on_from_a_model(rule: str) -> None:
     """Asked at once where the model said something new: its words save the steps that follow."""
     lookup = by_book("lookup", {(10,): [Guess(5, 0.99)], (10, 5): [Guess(6, 0.99)], (10, 5, 6): [Guess(7, 0.99)]})
     model = saying(0.9, 0.9, 0.9, q=rule == "rejection")
-    growth = growing(lookup, rule=rule)
-    growth.look_around()
-    assert growth.candidates.tokens == []
-    growth.draft(model, 0.05, expecting(0.9), ask=False)
-    draft = growth.candidates.draft(growth.bought())
+    expansion = growing(lookup, rule=rule)
+    expansion.ask_free()
+    assert expansion.tree.tokens == []
+    expansion.draft(model, 0.05, expecting(0.9), ask=False)
+    draft = expansion.tree.draft(expansion.bought())
     assert draft.tokens == (10, 5, 6, 7)
     assert draft.drafters == ("model", "lookup", "lookup", "lookup")
     assert (10,) not in model.asked
@@ -231,9 +231,9 @@ def test_a_doubtful_word_is_checked_for_what_it_opens_the_way_to() -> None:
     for later, asked in ((0.95, [()]), (0.05, [])):
         model = by_book("model", {(): [Guess(9, 0.9)]}, 0.1)
         lookup = by_book("lookup", {(): [Guess(5, 0.75)]})
-        growth = growing(lookup, cost=[0.1 * n for n in range(9)])
-        growth.look_around()
-        growth.draft(model, 0.2, expecting(0.9, later), ask=False)
+        expansion = growing(lookup, cost=[0.1 * n for n in range(9)])
+        expansion.ask_free()
+        expansion.draft(model, 0.2, expecting(0.9, later), ask=False)
         assert model.asked[:1] == asked
 
 
@@ -241,19 +241,19 @@ def test_what_is_in_hand_must_be_beaten() -> None:
     """A look-up's draft that fills what pays leaves nothing to gain."""
     lookup = by_book("lookup", {tuple(range(n)): [Guess(n, 0.97)] for n in range(9)})
     model = saying(*[0.9] * 5)
-    growth = growing(lookup, cost=(0.0, 0.1, 0.2, 0.3, *[9.0] * 12))
-    growth.look_around()
-    assert growth.draft(model, 0.05, expecting(0.95), ask=False) == 0
-    assert growth.bought() == [0, 1, 2]
+    expansion = growing(lookup, cost=(0.0, 0.1, 0.2, 0.3, *[9.0] * 12))
+    expansion.ask_free()
+    assert expansion.draft(model, 0.05, expecting(0.95), ask=False) == 0
+    assert expansion.bought() == [0, 1, 2]
 
 
 def test_the_better_of_two_free_drafts_is_bought() -> None:
     poor = by_book("poor", {(): [Guess(1, 0.3)], (1,): [Guess(2, 0.3)]})
     good = by_book("good", {(): [Guess(5, 0.9)]})
     for order in ((poor, good), (good, poor)):
-        growth = growing(*order, cost=(0.0, 0.1, 0.2, 0.3))
-        growth.look_around()
-        assert growth.candidates.draft(growth.bought()).drafters == ("good",)
+        expansion = growing(*order, cost=(0.0, 0.1, 0.2, 0.3))
+        expansion.ask_free()
+        assert expansion.tree.draft(expansion.bought()).drafters == ("good",)
 
 
 # --- looking around
@@ -267,25 +267,25 @@ def fan(name: str = "lookup", sure: float = 0.6) -> Saying:
 def test_looking_around_asks_the_likeliest_places_first_and_each_once() -> None:
     book = {(): [Guess(1, 0.9), Guess(2, 0.5)], (1,): [Guess(3, 0.3)], (2,): [Guess(4, 0.9)], (2, 4): [Guess(5, 0.9)]}
     lookup = by_book("lookup", book)
-    growth = growing(lookup, trees=0.0)
-    growth.look_around()
+    expansion = growing(lookup, trees=0.0)
+    expansion.ask_free()
     # Reach by the priors of their confidences: .91; .475 and its children .43, .39; then .91 * .325.
     assert lookup.asked == [(), (1,), (2,), (2, 4), (2, 4, 5), (1, 3)]
 
 
 def test_looking_around_ends_with_enough_candidates_and_with_faint_hopes() -> None:
     lookup = fan()
-    growth = growing(lookup, trees=0.0)
-    growth.look_around()
-    assert 64 <= len(growth.candidates) <= 65
+    expansion = growing(lookup, trees=0.0)
+    expansion.ask_free()
+    assert 64 <= len(expansion.tree) <= 65
     assert len(set(lookup.asked)) == len(lookup.asked)
     lookup = fan(sure=0.3)
-    growth = growing(lookup, trees=0.0)
-    growth.look_around()
-    reach = growth.candidates.reach()
-    asked = [chance for node, chance in enumerate(reach) if tuple(growth.candidates.path(node)) in lookup.asked]
-    unasked = [chance for node, chance in enumerate(reach) if tuple(growth.candidates.path(node)) not in lookup.asked]
-    assert len(growth.candidates) < 64
+    expansion = growing(lookup, trees=0.0)
+    expansion.ask_free()
+    reach = expansion.tree.reach()
+    asked = [chance for node, chance in enumerate(reach) if tuple(expansion.tree.path(node)) in lookup.asked]
+    unasked = [chance for node, chance in enumerate(reach) if tuple(expansion.tree.path(node)) not in lookup.asked]
+    assert len(expansion.tree) < 64
     assert asked
     assert min(asked) > 0.03 >= max(unasked)
 
@@ -295,43 +295,43 @@ def test_nobody_is_asked_to_go_on_from_what_was_never_right() -> None:
     for _ in range(300):
         calibration.learn([(calibration.cell("lookup", 0, 0, 0.9), False)])
     lookup = by_book("lookup", {(): [Guess(1, 0.9)], (1,): [Guess(2, 0.9)]})
-    growing(lookup, calibration=calibration).look_around()
+    growing(lookup, calibration=calibration).ask_free()
     assert lookup.asked == [()]
 
 
 def test_looking_around_goes_no_deeper_than_can_be_bought_and_not_past_the_end() -> None:
     for depth in range(4):
         lookup = Saying(lambda _context, _path: [Guess(1, 0.99)], "lookup")
-        growth = growing(lookup, cost=CHEAP[: depth + 1])
-        growth.look_around()
+        expansion = growing(lookup, cost=CHEAP[: depth + 1])
+        expansion.ask_free()
         assert max(map(len, lookup.asked)) == max(depth - 1, 0)
-        assert len(growth.bought()) == depth
+        assert len(expansion.bought()) == depth
     lookup = Saying(lambda _context, path: [Guess(len(path), 0.99)], "lookup")
-    growth = growing(lookup, is_eog=lambda token: token == 2)
-    growth.look_around()
-    assert growth.candidates.tokens == [0, 1, 2]
+    expansion = growing(lookup, is_eog=lambda token: token == 2)
+    expansion.ask_free()
+    assert expansion.tree.tokens == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("rule", "trees", "most"), [("match", None, 1), ("match", 0.0, 2), ("rejection", 0.0, 1)])
 def test_alternatives_are_asked_for_where_trees_can_be_bought(rule: str, trees: float | None, most: int) -> None:
     lookup, model = fan(), fan("model")
-    growth = growing(lookup, rule=rule, trees=trees)
-    growth.look_around()
-    assert len(growth.candidates.children(-1)) == most
-    growth = growing(rule=rule, trees=trees)
-    growth.draft(model, 0.0, expecting(0.9), ask=False)
-    assert len(growth.candidates.children(-1)) == most
+    expansion = growing(lookup, rule=rule, trees=trees)
+    expansion.ask_free()
+    assert len(expansion.tree.children(-1)) == most
+    expansion = growing(rule=rule, trees=trees)
+    expansion.draft(model, 0.0, expecting(0.9), ask=False)
+    assert len(expansion.tree.children(-1)) == most
 
 
 def test_a_tree_is_bought_where_it_gains_more_than_it_costs() -> None:
     """And a little more than that: a tree moves the last bits of what comes after it."""
     two = by_book("lookup", {(): [Guess(1, 0.5), Guess(2, 0.5)]})
     for trees, tokens in ((None, (1,)), (0.0, (1, 2)), (0.3, (1, 2)), (0.33, (1, 2)), (0.4, (1,)), (0.5, (1,))):
-        growth = growing(two, cost=(0.0, 0.01, 0.02), trees=trees)
-        growth.look_around()
-        assert growth.candidates.draft(growth.bought()).tokens == tokens
-        chance = growth.candidates.cells[0].value
-        assert growth.gain() == pytest.approx(
+        expansion = growing(two, cost=(0.0, 0.01, 0.02), trees=trees)
+        expansion.ask_free()
+        assert expansion.tree.draft(expansion.bought()).tokens == tokens
+        chance = expansion.tree.cells[0].value
+        assert expansion.gain() == pytest.approx(
             2 * chance - 0.02 - trees - 0.1 if trees is not None and len(tokens) == 2 else chance - 0.01
         )
 
@@ -342,12 +342,12 @@ def test_a_tree_is_bought_where_it_gains_more_than_it_costs() -> None:
 def test_all_that_was_drawn_is_bought_whatever_it_is() -> None:
     """Leaving out a drawn token because of what it is, or of what follows it, would bias the text."""
     cost = (0.0, 0.3, 0.6, 0.9, 1.2)
-    growth = growing(cost=cost, rule="rejection")
-    assert growth.draft(saying(0.99, 0.05, q=True), 0.0, expecting(0.9), ask=False) == 2
-    assert growth.bought() == [0, 1], "the second alone does not pay"
-    growth = growing(cost=cost)
-    assert growth.draft(saying(0.99, 0.05), 0.0, expecting(0.9), ask=False) == 2
-    assert growth.bought() == [0], "match may leave it, and does"
+    expansion = growing(cost=cost, rule="rejection")
+    assert expansion.draft(saying(0.99, 0.05, q=True), 0.0, expecting(0.9), ask=False) == 2
+    assert expansion.bought() == [0, 1], "the second alone does not pay"
+    expansion = growing(cost=cost)
+    assert expansion.draft(saying(0.99, 0.05), 0.0, expecting(0.9), ask=False) == 2
+    assert expansion.bought() == [0], "match may leave it, and does"
 
 
 def test_the_stop_does_not_depend_on_the_token_drawn() -> None:
@@ -358,10 +358,10 @@ def test_the_stop_does_not_depend_on_the_token_drawn() -> None:
         for _ in range(20):
             words = random.integers(0, 50, len(sure)).tolist()
             book = {tuple(words[:n]): [drawn(words[n], confidence)] for n, confidence in enumerate(sure)}
-            growth = growing(cost=[0.25 * n for n in range(9)], rule="rejection")
-            steps = growth.draft(by_book("model", book, 0.1), 0.05, expecting(0.8), ask=False)
-            assert growth.candidates.draft(growth.bought()).tokens == tuple(words[: len(growth.bought())])
-            lengths.add((steps, len(growth.bought())))
+            expansion = growing(cost=[0.25 * n for n in range(9)], rule="rejection")
+            steps = expansion.draft(by_book("model", book, 0.1), 0.05, expecting(0.8), ask=False)
+            assert expansion.tree.draft(expansion.bought()).tokens == tuple(words[: len(expansion.bought())])
+            lengths.add((steps, len(expansion.bought())))
         assert len(lengths) == 1
 
 
@@ -369,10 +369,10 @@ def test_a_drawn_token_is_gone_on_from_though_another_is_likelier() -> None:
     """And the look-up's word beside it, which was not drawn, is not bought: only chains are judged by q."""
     lookup = by_book("lookup", {(): [Guess(5, 0.6)], (5,): [Guess(6, 0.9)]})
     model = saying(0.3, 0.9, q=True)
-    growth = growing(lookup, rule="rejection")
-    growth.look_around()
-    growth.draft(model, 0.0, expecting(0.9), ask=False)
-    draft = growth.candidates.draft(growth.bought())
+    expansion = growing(lookup, rule="rejection")
+    expansion.ask_free()
+    expansion.draft(model, 0.0, expecting(0.9), ask=False)
+    draft = expansion.tree.draft(expansion.bought())
     assert draft.tokens[:2] == (10, 11)
     assert draft.is_chain
 
@@ -382,11 +382,11 @@ def test_once_drawn_a_draft_is_weighed_by_itself() -> None:
     bought anyway, is no reason to stop."""
     lookup = by_book("lookup", {(): [Guess(5, 0.72)], (5,): [Guess(6, 0.95)]})
     model = saying(0.5, 0.97, 0.97, q=True)
-    growth = growing(lookup, cost=(0.0, 0.1, 0.2, 0.3), rule="rejection")
-    growth.look_around()
-    assert growth.gain() > 1
-    assert growth.draft(model, 0.01, expecting(0.9), ask=False) == 3
-    assert growth.bought() == growth.candidates.line(4)
+    expansion = growing(lookup, cost=(0.0, 0.1, 0.2, 0.3), rule="rejection")
+    expansion.ask_free()
+    assert expansion.gain() > 1
+    assert expansion.draft(model, 0.01, expecting(0.9), ask=False) == 3
+    assert expansion.bought() == expansion.tree.line(4)
 
 
 def test_look_ups_lengthen_what_was_drawn_as_far_as_that_pays() -> None:
@@ -398,18 +398,18 @@ def test_look_ups_lengthen_what_was_drawn_as_far_as_that_pays() -> None:
         ((0.0, 1.0, 2.2, 2.3, 2.4), 4),
         ((0.0, 1.0, 9.0, 9.0, 9.0), 1),
     ):
-        growth = growing(by_book("lookup", book), cost=cost, rule="rejection")
-        growth.straight(saying(0.9, q=True), 1)
-        growth.look_around()
-        assert len(growth.bought()) == length, cost
+        expansion = growing(by_book("lookup", book), cost=cost, rule="rejection")
+        expansion.straight(saying(0.9, q=True), 1)
+        expansion.ask_free()
+        assert len(expansion.bought()) == length, cost
 
 
 def test_nothing_drawn_by_a_free_drafter_is_weighed() -> None:
     """All of it would have to be bought; under match it is a guess like any other."""
     for rule, n in (("rejection", 0), ("match", 2)):
-        growth = growing(saying(0.9, 0.9, q=True), rule=rule)
-        growth.look_around()
-        assert len(growth.candidates) == n
+        expansion = growing(saying(0.9, 0.9, q=True), rule=rule)
+        expansion.ask_free()
+        assert len(expansion.tree) == n
 
 
 # --- whatever it is worth
@@ -419,10 +419,10 @@ def test_nothing_drawn_by_a_free_drafter_is_weighed() -> None:
 def test_straight_on_costs_what_was_asked(rule: str) -> None:
     q = rule == "rejection"
     for n in (1, 3):
-        growth = growing(rule=rule, cost=[9.0 * n for n in range(9)])
-        assert growth.straight(saying(*[0.1] * 9, q=q), n) == n
-        assert len(growth.candidates) == n
-        assert len(growth.bought()) == (n if q else 0), "what was drawn is bought even if it was only a probe"
+        expansion = growing(rule=rule, cost=[9.0 * n for n in range(9)])
+        assert expansion.straight(saying(*[0.1] * 9, q=q), n) == n
+        assert len(expansion.tree) == n
+        assert len(expansion.bought()) == (n if q else 0), "what was drawn is bought even if it was only a probe"
     assert growing(rule=rule).straight(saying(0.9, q=q), 3) == 2, "one guess, and one question without an answer"
     assert growing(rule=rule).straight(saying(), 3) == 1
     assert growing(rule=rule, is_eog=lambda token: token == 11).straight(saying(*[0.9] * 9, q=q), 5) == 2

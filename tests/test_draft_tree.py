@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edgespec.controller.calibration import AGAINST, AGREED, ALONE, Calibration, Cell, Guesses
-from edgespec.controller.draft_tree import Candidates, Purchase, Trial, best_chain, best_tree
+from edgespec.controller.draft_tree import DraftTree, Selection, Trial, select_chain, select_tree
 from edgespec.types import Distribution, Guess
 
 SEEDS = range(80)
@@ -20,80 +20,78 @@ def known(chance: float) -> Cell:
     return Cell(Guesses(ALONE), chance)
 
 
-def grown(seed: int, most: int = 9) -> tuple[Candidates, list[float], float]:
+def grown(seed: int, most: int = 9) -> tuple[DraftTree, list[float], float]:
     """A random tree of candidates, a random cost by number of tokens, which need not rise, and the par.
 
     All figures are eighths or products of few of them: what is equal on paper is equal in floats. A chance of 1
     makes a child as likely as its parent.
     """
     random = np.random.default_rng(seed)
-    candidates = Candidates(Calibration())
+    tree = DraftTree(Calibration())
     n = int(random.integers(0, most + 1))
     for node in range(n):
         parent = int(random.integers(-1, node)) if random.random() < 0.6 else node - 1
-        candidates.add(parent, "d", [Guess(node, 0.5)])
-    candidates.cells[:] = [known(float(random.choice((0.25, 0.5, 0.75, 1.0)))) for _ in range(n)]
+        tree.add(parent, "d", [Guess(node, 0.5)])
+    tree.cells[:] = [known(float(random.choice((0.25, 0.5, 0.75, 1.0)))) for _ in range(n)]
     steps = random.choice((-0.5, 0.0, 0.125, 0.25, 0.5, 1.0), int(random.integers(1, n + 4)))
     cost = [0.0, *np.cumsum(steps).tolist()]
-    return candidates, cost, max(float(random.choice((1.0, 1.25, 2.0, 4.0))), 0.25 - min(cost))
+    return tree, cost, max(float(random.choice((1.0, 1.25, 2.0, 4.0))), 0.25 - min(cost))
 
 
-def reach(candidates: Candidates, node: int) -> float:
-    return candidates.cells[node].value * (
-        reach(candidates, parent) if (parent := candidates.parents[node]) >= 0 else 1
-    )
+def reach(tree: DraftTree, node: int) -> float:
+    return tree.cells[node].value * (reach(tree, parent) if (parent := tree.parents[node]) >= 0 else 1)
 
 
-def worth(candidates: Candidates, nodes: Sequence[int], cost: Sequence[float]) -> float:
-    return sum(reach(candidates, node) for node in nodes) - cost[len(nodes)]
+def worth(tree: DraftTree, nodes: Sequence[int], cost: Sequence[float]) -> float:
+    return sum(reach(tree, node) for node in nodes) - cost[len(nodes)]
 
 
-def yielded(candidates: Candidates, nodes: Sequence[int], cost: Sequence[float], par: float) -> float:
-    return (1 + sum(reach(candidates, node) for node in nodes)) / (par + cost[len(nodes)])
+def yielded(tree: DraftTree, nodes: Sequence[int], cost: Sequence[float], par: float) -> float:
+    return (1 + sum(reach(tree, node) for node in nodes)) / (par + cost[len(nodes)])
 
 
-def subtrees(candidates: Candidates, cost: Sequence[float]) -> list[tuple[int, ...]]:
+def subtrees(tree: DraftTree, cost: Sequence[float]) -> list[tuple[int, ...]]:
     """Every set of nodes that holds its nodes' parents and is no larger than prices are known."""
-    sizes = range(min(len(candidates), len(cost) - 1) + 1)
+    sizes = range(min(len(tree), len(cost) - 1) + 1)
     return [
         nodes
         for n in sizes
-        for nodes in combinations(range(len(candidates)), n)
-        if all(candidates.parents[node] in (-1, *nodes) for node in nodes)
+        for nodes in combinations(range(len(tree)), n)
+        if all(tree.parents[node] in (-1, *nodes) for node in nodes)
     ]
 
 
-def is_chain(candidates: Candidates, nodes: Sequence[int]) -> bool:
-    return [candidates.parents[node] for node in nodes] == [-1, *nodes][: len(nodes)]
+def is_chain(tree: DraftTree, nodes: Sequence[int]) -> bool:
+    return [tree.parents[node] for node in nodes] == [-1, *nodes][: len(nodes)]
 
 
 def is_best(
-    candidates: Candidates, purchase: Purchase, among: Sequence[tuple[int, ...]], cost: Sequence[float], par: float
+    tree: DraftTree, purchase: Selection, among: Sequence[tuple[int, ...]], cost: Sequence[float], par: float
 ) -> bool:
     """Whether no other purchase is better, and of equals none is smaller: it is the least to lose."""
     nodes = purchase.nodes
     assert tuple(sorted(nodes)) in among, "a node without its parent cannot be verified"
-    assert purchase.gain == worth(candidates, nodes, cost)
-    assert purchase.yields == yielded(candidates, nodes, cost, par)
-    yields = [yielded(candidates, other, cost, par) for other in among]
+    assert purchase.gain == worth(tree, nodes, cost)
+    assert purchase.yields == yielded(tree, nodes, cost, par)
+    yields = [yielded(tree, other, cost, par) for other in among]
     if any(other and ratio > 1 for other, ratio in zip(among, yields, strict=True)):
         return purchase.yields == pytest.approx(max(yields), rel=1e-12)
-    gains = [worth(candidates, other, cost) for other in among]
+    gains = [worth(tree, other, cost) for other in among]
     smallest = min(len(other) for other, gain in zip(among, gains, strict=True) if gain == max(gains))
     return (purchase.gain, len(nodes)) == (max(gains), smallest)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_best_chain_is_the_best_of_all_chains(seed: int) -> None:
-    candidates, cost, par = grown(seed)
-    chains = [nodes for nodes in subtrees(candidates, cost) if is_chain(candidates, nodes)]
-    assert is_best(candidates, best_chain(candidates, cost, par), chains, cost, par)
+    tree, cost, par = grown(seed)
+    chains = [nodes for nodes in subtrees(tree, cost) if is_chain(tree, nodes)]
+    assert is_best(tree, select_chain(tree, cost, par), chains, cost, par)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_best_tree_is_the_best_of_all_subtrees(seed: int) -> None:
-    candidates, cost, par = grown(seed)
-    assert is_best(candidates, best_tree(candidates, cost, par), subtrees(candidates, cost), cost, par)
+    tree, cost, par = grown(seed)
+    assert is_best(tree, select_tree(tree, cost, par), subtrees(tree, cost), cost, par)
 
 
 def test_random_trees_are_what_the_purchase_must_be_tried_on() -> None:
@@ -101,14 +99,14 @@ def test_random_trees_are_what_the_purchase_must_be_tried_on() -> None:
     the other rule would not make: each is there often, or the tests above are idle."""
     seen = {"branches": 0, "ties": 0, "falls": 0, "nothing": 0, "cut": 0, "above": 0, "below": 0, "other": 0}
     for seed in SEEDS:
-        candidates, cost, par = grown(seed)
-        chain, (nodes, gain, yields) = best_chain(candidates, cost, par), best_tree(candidates, cost, par)
-        gains = [worth(candidates, other, cost) for other in subtrees(candidates, cost)]
-        seen["branches"] += not is_chain(candidates, sorted(nodes)) and best_tree(candidates, cost, par).beats(chain)
-        seen["ties"] += len({reach(candidates, n) for n in range(len(candidates))}) < len(candidates)
+        tree, cost, par = grown(seed)
+        chain, (nodes, gain, yields) = select_chain(tree, cost, par), select_tree(tree, cost, par)
+        gains = [worth(tree, other, cost) for other in subtrees(tree, cost)]
+        seen["branches"] += not is_chain(tree, sorted(nodes)) and select_tree(tree, cost, par).beats(chain)
+        seen["ties"] += len({reach(tree, n) for n in range(len(tree))}) < len(tree)
         seen["falls"] += sorted(cost) != cost
-        seen["nothing"] += gain == 0 and len(candidates) > 0
-        seen["cut"] += 0 < len(nodes) < len(candidates)
+        seen["nothing"] += gain == 0 and len(tree) > 0
+        seen["cut"] += 0 < len(nodes) < len(tree)
         seen["above"] += bool(nodes) and yields > 1
         seen["below"] += bool(nodes) and yields <= 1
         seen["other"] += bool(nodes) and gain < max(gains)
@@ -118,12 +116,12 @@ def test_random_trees_are_what_the_purchase_must_be_tried_on() -> None:
 def test_where_the_text_is_easy_what_yields_most_is_bought() -> None:
     """Else what gains most. Here the first token yields more by the second, and all three gain more in all."""
     for par, n in ((1.0, 1), (2.0, 3)):
-        candidates = Candidates(Calibration())
+        tree = DraftTree(Calibration())
         for node in range(3):
-            candidates.add(node - 1, "d", [Guess(node, 0.9)])
-        candidates.cells[:] = [known(chance) for chance in (0.75, 0.5, 0.5)]
-        for buy in (best_chain, best_tree):
-            nodes, gain, yields = buy(candidates, [0.0, 0.125, 0.375, 0.5], par)
+            tree.add(node - 1, "d", [Guess(node, 0.9)])
+        tree.cells[:] = [known(chance) for chance in (0.75, 0.5, 0.5)]
+        for buy in (select_chain, select_tree):
+            nodes, gain, yields = buy(tree, [0.0, 0.125, 0.375, 0.5], par)
             assert len(nodes) == n
             assert gain == (0.625 if n == 1 else 0.8125)
             assert (yields > 1) == (n == 1)
@@ -132,62 +130,62 @@ def test_where_the_text_is_easy_what_yields_most_is_bought() -> None:
 def test_of_two_purchases_the_one_that_yields_more_wins_above_the_average_and_below_it_the_one_that_gains_more() -> (
     None
 ):
-    more, richer = Purchase([0, 1], 0.5, 1.25), Purchase([0], 0.25, 1.5)
+    more, richer = Selection([0, 1], 0.5, 1.25), Selection([0], 0.25, 1.5)
     assert richer.beats(more)
     assert not more.beats(richer)
-    poor = Purchase([2], 0.75, 1.0)
+    poor = Selection([2], 0.75, 1.0)
     assert more.beats(poor)
     assert not poor.beats(more)
-    poorer = Purchase([2], 0.5, 0.9)
+    poorer = Selection([2], 0.5, 0.9)
     assert poor.beats(poorer)
     assert not poorer.beats(poor)
-    assert Purchase([2], 0.75, 0.5).beats(poorer)
+    assert Selection([2], 0.75, 0.5).beats(poorer)
     assert not poor.beats(poor)
 
 
 def test_nothing_is_bought_where_nothing_pays() -> None:
     for par in (1.0, 4.0):
-        for buy in (best_chain, best_tree):
-            candidates = Candidates(Calibration())
-            nothing = Purchase([], 0.0, 1 / par)
-            assert buy(candidates, [0.0, 0.5], par) == nothing
-            candidates.add(-1, "d", [Guess(1, 0.5), Guess(2, 0.5)])
-            candidates.cells[:] = [known(0.5), known(0.5)]
-            assert buy(candidates, [0.0], par) == nothing, "no price, no purchase"
-            assert buy(candidates, [0.0, 0.6, 1.2], par) == nothing
-            assert buy(candidates, [0.0, 0.5, 1.0], par) == nothing, "what only breaks even is no gain"
-            assert buy(candidates, [0.0, 0.25, 1.0], par) == ([0], 0.25, 1.5 / (par + 0.25))
+        for buy in (select_chain, select_tree):
+            tree = DraftTree(Calibration())
+            nothing = Selection([], 0.0, 1 / par)
+            assert buy(tree, [0.0, 0.5], par) == nothing
+            tree.add(-1, "d", [Guess(1, 0.5), Guess(2, 0.5)])
+            tree.cells[:] = [known(0.5), known(0.5)]
+            assert buy(tree, [0.0], par) == nothing, "no price, no purchase"
+            assert buy(tree, [0.0, 0.6, 1.2], par) == nothing
+            assert buy(tree, [0.0, 0.5, 1.0], par) == nothing, "what only breaks even is no gain"
+            assert buy(tree, [0.0, 0.25, 1.0], par) == ([0], 0.25, 1.5 / (par + 0.25))
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_draft_is_the_subtree_with_parents_first(seed: int) -> None:
     """Any subtree, its nodes in any order: the same paths, each token after its parent's."""
     random = np.random.default_rng(seed)
-    candidates, *_ = grown(seed)
-    for nodes in subtrees(candidates, [0.0] * 10)[::7]:
-        draft = candidates.draft(random.permutation(nodes).tolist())
+    tree, *_ = grown(seed)
+    for nodes in subtrees(tree, [0.0] * 10)[::7]:
+        draft = tree.draft(random.permutation(nodes).tolist())
         assert all(parent < node for node, parent in enumerate(draft.parents))
         paths: list[list[int]] = []
         for token, parent in zip(draft.tokens, draft.parents, strict=True):
             paths.append([*(paths[parent] if parent >= 0 else []), token])
-        assert sorted(paths) == sorted(candidates.path(node) for node in nodes)
+        assert sorted(paths) == sorted(tree.path(node) for node in nodes)
         assert (draft.drafters, draft.q) == (("d",) * len(nodes), None)
 
 
 def test_reach_path_line_and_likeliest() -> None:
-    candidates = next(tree for seed in SEEDS if len(tree := grown(seed)[0]) == 9)
-    assert candidates.reach() == [reach(candidates, node) for node in range(len(candidates))]
-    for node in range(len(candidates)):
-        line = candidates.line(node)
-        assert is_chain(candidates, line)
-        assert (line[-1], len(line)) == (node, candidates.depths[node] + 1)
-        assert candidates.path(node) == line, "here each token is its node's number"
-    for node in range(-1, len(candidates)):
-        children = [child for child, parent in enumerate(candidates.parents) if parent == node]
-        assert candidates.children(node) == {child: child for child in children}
-        likeliest = candidates.likeliest(node)
+    tree = next(tree for seed in SEEDS if len(tree := grown(seed)[0]) == 9)
+    assert tree.reach() == [reach(tree, node) for node in range(len(tree))]
+    for node in range(len(tree)):
+        line = tree.line(node)
+        assert is_chain(tree, line)
+        assert (line[-1], len(line)) == (node, tree.depths[node] + 1)
+        assert tree.path(node) == line, "here each token is its node's number"
+    for node in range(-1, len(tree)):
+        children = [child for child, parent in enumerate(tree.parents) if parent == node]
+        assert tree.children(node) == {child: child for child in children}
+        likeliest = tree.likeliest(node)
         assert (likeliest is None) == (not children)
-        assert likeliest is None or reach(candidates, likeliest) == max(reach(candidates, child) for child in children)
+        assert likeliest is None or reach(tree, likeliest) == max(reach(tree, child) for child in children)
 
 
 # --- merging
@@ -195,37 +193,37 @@ def test_reach_path_line_and_likeliest() -> None:
 
 def test_who_says_the_same_shares_a_node() -> None:
     calibration = Calibration()
-    candidates = Candidates(calibration)
-    assert candidates.add(-1, "lookup", [Guess(5, 0.9)]) == [0]
-    assert candidates.cells[0] is calibration.cell("lookup", 0, ALONE, 0.9)
-    assert candidates.add(-1, "model", [Guess(7, 0.6), Guess(5, 0.3)]) == [1, 0]
-    assert candidates.drafters == ["lookup+model", "model"]
-    assert candidates.add(0, "model", [Guess(5, 0.5)]) == [2], "the same token elsewhere is another node"
-    assert (candidates.tokens, candidates.parents, candidates.depths) == ([5, 7, 5], [-1, -1, 0], [0, 0, 1])
+    tree = DraftTree(calibration)
+    assert tree.add(-1, "lookup", [Guess(5, 0.9)]) == [0]
+    assert tree.cells[0] is calibration.cell("lookup", 0, ALONE, 0.9)
+    assert tree.add(-1, "model", [Guess(7, 0.6), Guess(5, 0.3)]) == [1, 0]
+    assert tree.drafters == ["lookup+model", "model"]
+    assert tree.add(0, "model", [Guess(5, 0.5)]) == [2], "the same token elsewhere is another node"
+    assert (tree.tokens, tree.parents, tree.depths) == ([5, 7, 5], [-1, -1, 0], [0, 0, 1])
 
 
 def test_a_guess_is_judged_by_who_agrees() -> None:
     """Alone, agreed or against: and those who spoke first are judged anew when another speaks."""
     calibration = Calibration()
-    candidates = Candidates(calibration)
-    candidates.add(-1, "lookup", [Guess(5, 0.9), Guess(6, 0.2)])
-    assert candidates.cells[0] is calibration.cell("lookup", 0, ALONE, 0.9)
-    assert candidates.cells[1] is calibration.cell("lookup", 1, ALONE, 0.2)
-    candidates.add(-1, "model", [Guess(6, 0.7), Guess(8, 0.1)])
-    assert candidates.cells[0] is calibration.cell("lookup", 0, AGAINST, 0.9)
-    assert candidates.cells[1] is calibration.cell("lookup+model", 0, AGREED, 0.7), "by its last speaker's features"
-    assert candidates.cells[2] is calibration.cell("model", 1, AGAINST, 0.1)
-    candidates.add(0, "model", [Guess(3, 0.7)])
-    assert candidates.cells[3] is calibration.cell("model", 0, ALONE, 0.7), "another place"
+    tree = DraftTree(calibration)
+    tree.add(-1, "lookup", [Guess(5, 0.9), Guess(6, 0.2)])
+    assert tree.cells[0] is calibration.cell("lookup", 0, ALONE, 0.9)
+    assert tree.cells[1] is calibration.cell("lookup", 1, ALONE, 0.2)
+    tree.add(-1, "model", [Guess(6, 0.7), Guess(8, 0.1)])
+    assert tree.cells[0] is calibration.cell("lookup", 0, AGAINST, 0.9)
+    assert tree.cells[1] is calibration.cell("lookup+model", 0, AGREED, 0.7), "by its last speaker's features"
+    assert tree.cells[2] is calibration.cell("model", 1, AGAINST, 0.1)
+    tree.add(0, "model", [Guess(3, 0.7)])
+    assert tree.cells[3] is calibration.cell("model", 0, ALONE, 0.7), "another place"
 
 
 def test_three_may_agree() -> None:
     calibration = Calibration()
-    candidates = Candidates(calibration)
+    tree = DraftTree(calibration)
     for name in ("one", "two", "three"):
-        candidates.add(-1, name, [Guess(5, 0.5)])
-    assert candidates.drafters == ["one+two+three"]
-    assert candidates.cells[0] is calibration.cell("one+two+three", 0, AGREED, 0.5)
+        tree.add(-1, name, [Guess(5, 0.5)])
+    assert tree.drafters == ["one+two+three"]
+    assert tree.cells[0] is calibration.cell("one+two+three", 0, AGREED, 0.5)
 
 
 @pytest.mark.parametrize("drawn_first", [True, False])
@@ -233,16 +231,16 @@ def test_q_stays_with_a_token_that_was_drawn(drawn_first: bool) -> None:
     """Judged as a point mass it would be accepted too seldom, and the correction drawn from the wrong rest."""
     q = Distribution(np.array([5, 6]), np.array([0.25, 0.75]))
     drawn, point = ("model", [Guess(5, 0.75, q)]), ("lookup", [Guess(5, 0.9)])
-    candidates = Candidates(Calibration())
+    tree = DraftTree(Calibration())
     for drafter, said in (drawn, point) if drawn_first else (point, drawn):
-        candidates.add(-1, drafter, said)
-    candidates.add(0, "lookup", [Guess(9, 0.9)])
-    draft = candidates.draft([0, 1])
+        tree.add(-1, drafter, said)
+    tree.add(0, "lookup", [Guess(9, 0.9)])
+    draft = tree.draft([0, 1])
     assert draft.q is not None
     assert draft.q[0] is q
     assert draft.q[1].of(9) == 1.0, "what was not drawn is a point mass"
-    candidates.add(-1, "lookup", [Guess(4, 0.9)])
-    assert candidates.draft([2]).q is None
+    tree.add(-1, "lookup", [Guess(4, 0.9)])
+    assert tree.draft([2]).q is None
 
 
 # --- evidence
@@ -250,16 +248,16 @@ def test_q_stays_with_a_token_that_was_drawn(drawn_first: bool) -> None:
 Q = Distribution(np.array([1, 2, 3, 4]), np.full(4, 0.25))
 
 
-def spoken(q: Distribution | None = None) -> Candidates:
+def spoken(q: Distribution | None = None) -> DraftTree:
     """Two drafters: 1 or 2 first; after 1 both say 3, then one says 4; after 2 one says 3. All drawn from `q`."""
-    candidates = Candidates(Calibration())
-    candidates.add(-1, "a", [Guess(1, 0.9, q), Guess(2, 0.1, q)])
-    candidates.add(-1, "b", [Guess(2, 0.8, q)])
-    candidates.add(0, "a", [Guess(3, 0.9, q)])
-    candidates.add(0, "b", [Guess(3, 0.9, q)])
-    candidates.add(2, "a", [Guess(4, 0.9, q)])
-    candidates.add(1, "b", [Guess(3, 0.9, q)])
-    return candidates
+    tree = DraftTree(Calibration())
+    tree.add(-1, "a", [Guess(1, 0.9, q), Guess(2, 0.1, q)])
+    tree.add(-1, "b", [Guess(2, 0.8, q)])
+    tree.add(0, "a", [Guess(3, 0.9, q)])
+    tree.add(0, "b", [Guess(3, 0.9, q)])
+    tree.add(2, "a", [Guess(4, 0.9, q)])
+    tree.add(1, "b", [Guess(3, 0.9, q)])
+    return tree
 
 
 def test_by_the_text_every_point_mass_is_judged_whose_parents_were_right() -> None:
@@ -291,10 +289,10 @@ def test_by_the_path_what_was_drawn_is_judged_if_it_was_bought_and_tried() -> No
 
 def test_a_point_mass_beside_a_draw_is_judged_by_the_text() -> None:
     """Under rejection too: what a look-up guesses at the place of a drawn token, and where nothing was bought."""
-    candidates = Candidates(Calibration())
-    candidates.add(-1, "model", [Guess(1, 0.9, Q)])
-    candidates.add(-1, "lookup", [Guess(2, 0.9)])
-    candidates.add(1, "lookup", [Guess(3, 0.9)])
+    tree = DraftTree(Calibration())
+    tree.add(-1, "model", [Guess(1, 0.9, Q)])
+    tree.add(-1, "lookup", [Guess(2, 0.9)])
+    tree.add(1, "lookup", [Guess(3, 0.9)])
     refused = [Trial("lookup", 0, 0, 1, True), Trial("lookup", 0, 1, 2, True), Trial("model", 0, 0, 0, False)]
-    assert candidates.trials([2, 3], [0], 0) == refused
-    assert candidates.trials([1, 3], [0], 1) == [Trial("lookup", 0, 0, 1, False), Trial("model", 0, 0, 0, True)]
+    assert tree.trials([2, 3], [0], 0) == refused
+    assert tree.trials([1, 3], [0], 1) == [Trial("lookup", 0, 0, 1, False), Trial("model", 0, 0, 0, True)]
