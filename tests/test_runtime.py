@@ -43,7 +43,7 @@ from edgespec.errors import (
     TemplateError,
     VocabularyMismatch,
 )
-from edgespec.prices import recall
+from edgespec.prices import Prices, recall
 from edgespec.runtime.earlier_texts import Memory, forget_all
 from edgespec.types import Floats
 
@@ -679,7 +679,11 @@ class Failing(Recorded):
 @pytest.mark.parametrize("k", [None, 4])
 @pytest.mark.parametrize("verifier", ["match", "rejection", "block"])
 @pytest.mark.parametrize("error", [EngineError("no memory left"), RuntimeError("no\nmemory left")])
-def test_an_answer_goes_on_without_a_drafter_that_fails(k: int | None, verifier: str, error: Exception) -> None:
+def test_an_answer_goes_on_without_a_drafter_that_fails(
+    k: int | None, verifier: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cheap = {"target": 1e-2, "draft": 1e-4}  # so that the adaptive controller asks it
+    monkeypatch.setattr("edgespec.runtime.loading._priced", lambda _session, role, _tell: Prices([cheap[role]] * 16))
     measured = Failing(TALK, 10**9, error)
     interrupt = Interrupt()
     target = Recorded(interrupt=interrupt)

@@ -10,6 +10,7 @@ import pytest
 from edgespec.backends import Interrupt
 from edgespec.backends.toy import Bytes, Rule, ngram_rule
 from edgespec.controller.adaptive import Adaptive
+from edgespec.controller.calibration import Rate
 from edgespec.drafters.model import ModelDrafter
 from edgespec.engine import Engine, Request, Text
 from edgespec.errors import OptionError
@@ -19,7 +20,7 @@ from edgespec.types import Acceptance, Distribution, Draft
 from edgespec.verify import VERIFIERS, Verifier, verifier
 from edgespec.verify.rest import rest
 
-from .helpers import ALL_ON, Clock, Priced, count, fits, logits, plainly, table
+from .helpers import ALL_ON, Clock, Priced, count, fits, logits, plainly, table, trusting
 from .languages import DRAFT, TARGET, accept, committed, drawn_chain, law
 
 ALL = [verifier(name) for name in VERIFIERS]
@@ -183,14 +184,15 @@ def test_an_unknown_verifier_names_the_known() -> None:
 # two tokens pay. A controller that cut drafts knowing their tokens would verify those that begin with 0 and
 # no others, and so say 0 far too often.
 TRAP_DRAFT = table({(): (0.5, 0.3, 0.2), (0,): (0.98, 0.01, 0.01)}, (0.34, 0.33, 0.33), skip=1)
-TRAP_PRICES = (1.0, 2.0, 1.95, *[9.0] * 13)
+TRAP_PRICES = (1.0, 2.0, 1.85, *[9.0] * 13)
 
 
 def said_in_the_trap(rule: Verifier, seed: int, clock: Clock) -> tuple[tuple[int, ...], int]:
     target, draft = Priced(TARGET, 3, clock, TRAP_PRICES), Priced(TRAP_DRAFT, 3, clock, [1e-3])
-    controller = Adaptive([ModelDrafter(draft, 3, 1e-3)], Prices(TRAP_PRICES), clock=clock.perf_counter)
+    known = trusting("model")
+    known.ahead("model").first, known.ahead("model").later = Rate(0.6, 1.0), Rate(0.98, 1.0)
+    controller = Adaptive([ModelDrafter(draft, 3, 1e-3)], Prices(TRAP_PRICES), known, clock=clock.perf_counter)
     engine = Engine(target, Bytes(), controller, rule, Interrupt())
-    list(engine.generate(Request([0], Sampling(temperature=1, seed=10**6 + seed), max_tokens=2)))  # the introduction
     said: list[int] = []
     drafted = 0
     for event in engine.generate(Request([0], Sampling(temperature=1, seed=seed), max_tokens=3)):
