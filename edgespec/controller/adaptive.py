@@ -1,5 +1,6 @@
-"""Which draft to buy. Speculation is a purchase: a draft of n tokens costs its drafting and a wider pass, and pays
-back the tokens expected to be accepted.
+"""The adaptive controller: which draft to verify next.
+
+A draft of n tokens costs the time of drafting and of a wider pass, and brings the tokens that are accepted.
 
 A round over a tree of n drafted tokens commits `1 + sum(a_v)` tokens, where `a_v` is the chance that node v and all
 above it are accepted, and takes `price(1 + n)` and the drafting. To maximise tokens per second over many rounds is
@@ -33,19 +34,20 @@ _HICCUP = 3.0  # times the price of a pass, for which what it took counts at mos
 
 
 class Adaptive:
-    """Buys the draft that pays best at the prices measured and the acceptance seen.
+    """Selects the draft that is expected to pay best at the measured prices and acceptance rates.
 
-    Drafters that cost nothing are asked everywhere. The others go on from the likeliest path, token by token, for as
-    long as some longer draft is expected to pay. All that was said becomes one tree, and its best part is bought: a
-    subtree where the target's session takes trees, else a chain. A drafter that does not pay falls silent and is
-    probed now and then; its token is compared with what the target says anyway and need not be bought.
+    Free drafters are asked everywhere. Drafters with a price extend the likeliest path token by token for as long as a
+    longer draft is expected to pay. All guesses form one draft tree, of which the best part is verified: a subtree
+    where the target's session takes trees, else a chain. A drafter that does not pay is probed now and then; its guess
+    is compared with the text and need not be verified.
 
-    That nothing is slower than plain decoding rests on plain steps timed live: one is taken when the machine changed
-    its pace, and after a while without. Where speculation as a whole loses all the same, it pauses. Prices of wide
-    passes that are too high are found by buying one now and then, see `Explorer`.
+    Speculation is never much slower than plain decoding: plain steps are timed live, one when the machine changed its
+    pace and one after a while without, and `Budget` bounds what speculation as a whole may lose. Prices of wide passes
+    that are too high are found by verifying such a draft now and then, see `Explorer`.
 
     Args:
         trees: whether the target's session takes trees. They are grown where wide passes are cheap enough.
+        clock: seconds, to time what drafters take.
     """
 
     def __init__(

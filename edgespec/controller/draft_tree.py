@@ -1,6 +1,6 @@
-"""The guesses of a round as a tree, and the part of it worth buying.
+"""The draft tree of a round, and the selection of the part to verify.
 
-The best subtree of n nodes is the n likeliest nodes, for a child is never likelier than its parent; so the purchase
+The best subtree of n nodes is the n likeliest nodes, for a child is never likelier than its parent; so the selection
 is one sort (design: Sequoia, Chen et al. 2024, chooses trees by size the same way, but once and for all).
 """
 
@@ -26,7 +26,7 @@ class Trial(NamedTuple):
 
 
 class DraftTree:
-    """Guesses of several drafters, merged: who says the same at the same place shares a node."""
+    """Guesses of several drafters, merged: equal tokens at the same place share a node."""
 
     def __init__(self, calibration: Calibration) -> None:
         self.tokens: list[int] = []

@@ -1,4 +1,4 @@
-"""The tree of guesses of one round, as it grows: which guess to pay for next, and when to stop."""
+"""Expansion of the draft tree of one round: which drafter to ask where, and when to stop."""
 
 from __future__ import annotations
 
