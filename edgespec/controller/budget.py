@@ -9,14 +9,15 @@ time and the credit.
 from __future__ import annotations
 
 _SHARE = 0.02  # of the time, that may be lost
-_CREDIT = 16.0  # plain steps that may be lost at once
+_CREDIT = 16.0  # plain steps that may be lost at once, after gains
+_BEGINNING = 4.0  # and before any: an answer may be short
 
 
 class Budget:
     """What speculation may still lose, in plain steps."""
 
     def __init__(self) -> None:
-        self._credit = _CREDIT
+        self._credit = _BEGINNING
 
     @property
     def is_left(self) -> bool:
