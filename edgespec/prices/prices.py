@@ -32,12 +32,15 @@ class _Cell:
     seen: int = 0
     #: The log of all small corrections.
     moved: float = 0.0
+    #: What `Prices._own` found, and for what: curves are asked for in every round.
+    own: tuple[tuple[object, ...], float] = ((), 0.0)
 
     def since(self, round_: int) -> list[float]:
         return [surprise for seen, surprise in self.latest if seen >= round_]
 
     def shift(self, by: float) -> None:
         self.latest = deque(((seen, surprise - by) for seen, surprise in self.latest), maxlen=_CELL)
+        self.own = ((), 0.0)
 
 
 class Prices:
@@ -180,12 +183,16 @@ class Prices:
 
     def _own(self, n: int, cell: _Cell) -> float:
         """The log of how much dearer passes of this width and cache length are than their kind; 0 within noise."""
-        pace = self._pace(n)
-        seen = cell.since(pace.since)
-        if n == 1 or len(seen) < 2:
+        if n == 1:
             return 0.0
-        own = statistics.median_low([pace.log, *seen]) - pace.log
-        return own if abs(own) > CHANGE else 0.0
+        pace = self._pace(n)
+        known = (pace.since, pace.log, cell.seen)
+        if cell.own[0] != known:
+            seen, own = cell.since(pace.since), 0.0
+            if len(seen) > 1:
+                own = statistics.median_low([pace.log, *seen]) - pace.log
+            cell.own = known, own if abs(own) > CHANGE else 0.0
+        return cell.own[1]
 
     def _worth_keeping(self, row: int, n: int) -> bool:
         cell = self._cells.get(row, {}).get(n)
