@@ -262,20 +262,20 @@ def test_a_draft_of_another_vocabulary_drafts_through_text(other: Path) -> None:
     done = run("chat", "--draft", other, *asked, "--k", "3", "--show-drafts", "--stats")
     assert done.returncode == 0, done.stderr
     assert THROUGH_TEXT in done.stderr.splitlines()
-    assert re.search(r"words \d+% \(\d+ of \d+\)", done.stderr), done.stderr
-    said = events("--draft", other, *asked, "--k", "3", "--drafter", "words")
+    assert re.search(r"cross-vocabulary \d+% \(\d+ of \d+\)", done.stderr), done.stderr
+    said = events("--draft", other, *asked, "--k", "3", "--drafter", "cross-vocabulary")
     assert "".join(e.get("text", "") for e in said) == "".join(
         e.get("text", "") for e in events("--draft", "none", "--k", "0", *asked)
     )
-    assert {name for e in said for name in e.get("drafters", ())} == {"words"}
+    assert {name for e in said for name in e.get("drafters", ())} == {"cross-vocabulary"}
     assert 0 < said[-1]["stats"]["accepted"] < said[-1]["stats"]["drafted"]
     assert THROUGH_TEXT not in run("chat", *asked, "--max-tokens", "2").stderr
     wrong = refused(run("chat", "--draft", other, *asked, "--drafter", "model"))
-    assert "no drafter 'model', only lookup, words" in wrong
+    assert "no drafter 'model', only lookup, cross-vocabulary" in wrong
 
 
 def test_check_passes_with_a_draft_of_another_vocabulary(other: Path, tmp_path: Path) -> None:
-    options = ("--drafter", "words", "--k", "3", "--max-tokens", "40", "--prompts", prompts_in(tmp_path))
+    options = ("--drafter", "cross-vocabulary", "--k", "3", "--max-tokens", "40", "--prompts", prompts_in(tmp_path))
     done = run("check", "--draft", other, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 of 2 prompts" in done.stdout
@@ -368,7 +368,7 @@ def test_what_cannot_be_forgotten_is_one_line(own_cache: Path) -> None:
         (["--draft", "missing.gguf"], "no model at missing.gguf"),
         (["--k", "-1"], "k is -1"),
         (["--k", "many"], "--k is 'many'"),
-        (["--drafter", "medusa"], "no drafter 'medusa'; there are lookup, model, words"),
+        (["--drafter", "medusa"], "no drafter 'medusa'; there are lookup, model, cross-vocabulary"),
         (["missing.gguf", "--drafter", "medusa"], "no drafter 'medusa'"),  # before anything is fetched
         (["--drafter", "model", "--draft", "none"], "no drafter 'model', only lookup: 'model' takes a draft model"),
         (["--verifier", "hope"], "no verifier 'hope'; there are match, rejection, block"),

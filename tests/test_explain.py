@@ -32,7 +32,7 @@ def told(curve: tuple[float, ...], acceptance: dict[str, Share], **steps: float)
     [
         ("lookup", "look-ups are"),
         ("model", "your draft model is"),
-        ("words", "your draft model is"),
+        ("cross-vocabulary", "your draft model is"),
         ("mine", "the drafter mine is"),
     ],
 )

@@ -20,7 +20,7 @@ Folders = Callable[[str], Path]
 SMALL = Device(threads=1, context=64)
 #: Speculation that the pair turns out not to allow once it is open.
 LATE = (
-    (SMALL, Speculation(drafters=("words",))),
+    (SMALL, Speculation(drafters=("cross-vocabulary",))),
     (Device(threads=1, context=64, exact=8), Speculation(k=60)),
 )
 

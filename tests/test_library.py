@@ -258,7 +258,7 @@ def test_a_draft_of_another_vocabulary(tmp_path: Path) -> None:
         assert "found beside the model, is left out" in notice
         assert [each.text for each in seen if isinstance(each, Notice)] == [notice]
     with edgespec.load(tmp_path / "m.gguf", tmp_path / "draft.gguf", device=SMALL) as runtime:
-        assert runtime.drafters == ("lookup", "words")
+        assert runtime.drafters == ("lookup", "cross-vocabulary")
         assert runtime.notices == ["The draft model has a vocabulary of its own, so it drafts through text."]
 
 

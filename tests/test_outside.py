@@ -162,7 +162,7 @@ def test_drafters_are_a_list() -> None:
 
 
 def test_names_are_checked_before_a_model_is_opened() -> None:
-    with pytest.raises(OptionError, match=r"no drafter 'medusa'; there are lookup, model, words, mine$"):
+    with pytest.raises(OptionError, match=r"no drafter 'medusa'; there are lookup, model, cross-vocabulary, mine$"):
         load("missing.gguf", drafters=[Mine()], speculation=Speculation(("mine", "medusa")))
     with opened(Mine()) as runtime, pytest.raises(OptionError, match="no drafter 'medusa', only lookup, mine: "):
         runtime.complete("a", speculation=Speculation(("medusa",)))
@@ -382,7 +382,9 @@ def test_an_installed_drafter_is_found_by_its_name(install: Install) -> None:
         assert runtime.drafters == ("lookup", "mine"), "only where it was asked for"
         with pytest.raises(OptionError, match=r"no drafter 'zeros', only lookup, mine: .* an installed one its name"):
             runtime.complete("a", speculation=Speculation(("zeros",)))
-    with pytest.raises(OptionError, match=r"no drafter 'medusa'; there are lookup, model, words, installed: zeros$"):
+    with pytest.raises(
+        OptionError, match=r"no drafter 'medusa'; there are lookup, model, cross-vocabulary, installed: zeros$"
+    ):
         opened(names=("medusa",))
 
 
@@ -434,7 +436,7 @@ def test_a_built_in_name_is_the_built_in_drafter(install: Install) -> None:
     install("bad-package", "raise RuntimeError('imported')", "lookup = bad_module:Bad")
     with opened(names=("lookup",)) as runtime:
         assert runtime.drafters == ("lookup",)
-    with pytest.raises(OptionError, match=r"there are lookup, model, words$"):
+    with pytest.raises(OptionError, match=r"there are lookup, model, cross-vocabulary$"):
         opened(names=("medusa",))
 
 
@@ -507,7 +509,10 @@ def test_an_installed_package_drafts_in_a_chat(site: Path) -> None:
     assert ["phrases"] in [event.get("drafters") for event in events]
     assert sum(event.get("accepted", 0) for event in events if event["event"] == "text") > 0
     wrong = run(site, *chat, "--drafter", "phrases,medusa")
-    assert "no drafter 'medusa'; there are lookup, model, words, installed: phrases" in wrong.stdout + wrong.stderr
+    assert (
+        "no drafter 'medusa'; there are lookup, model, cross-vocabulary, installed: phrases"
+        in wrong.stdout + wrong.stderr
+    )
 
 
 @needs_examples

@@ -188,7 +188,7 @@ def test_a_draft_that_happens_to_lie_beside_the_model_is_left_out_with_a_notice(
         (notice,) = runtime.notices
         assert notice.startswith(f"{tmp_path / 'draft.gguf'}, found beside the model, is left out: target and draft")
     with edgespec.load(tmp_path / "m.gguf", tmp_path / "draft.gguf", device=Device(256, 1)) as runtime:
-        assert runtime.drafters == ("lookup", "words"), "one that was named drafts through text"
+        assert runtime.drafters == ("lookup", "cross-vocabulary"), "one that was named drafts through text"
 
 
 def test_commands_open_a_pair(tmp_path: Path) -> None:

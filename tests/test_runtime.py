@@ -937,11 +937,14 @@ def test_a_draft_of_another_family_drafts_through_text_or_is_refused() -> None:
         return model
 
     with assemble(Recorded(), draft(), speculation=Speculation(k=3)) as runtime:
-        assert runtime.drafters == ("lookup", "words")
+        assert runtime.drafters == ("lookup", "cross-vocabulary")
         said, finished = read(runtime.complete("abc", max_tokens=40))
         assert said == plainly(TALK, list(b"abc"), Sampling(), 40, is_eog)
-        assert finished.stats.by_drafter["words"][1] > 0
-        with pytest.raises(OptionError, match=r"no drafter 'model', only lookup, words: .* 'words' one with another"):
+        assert finished.stats.by_drafter["cross-vocabulary"][1] > 0
+        with pytest.raises(
+            OptionError,
+            match=r"no drafter 'model', only lookup, cross-vocabulary: .* 'cross-vocabulary' one with another",
+        ):
             runtime.complete("abc", speculation=Speculation(drafters=("model",)))
     with pytest.raises(VocabularyMismatch, match="token 0"):
         assemble(Recorded(), draft(), speculation=Speculation(through_text=False))

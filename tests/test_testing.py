@@ -14,7 +14,7 @@ from edgespec.backends import Interrupt
 from edgespec.backends.toy import Bytes, Rule, ToyModel, ToySession, ngram_rule
 from edgespec.backends.tree_layout import Branches
 from edgespec.drafters import Factory
-from edgespec.drafters.cross_vocabulary import WordsDrafter
+from edgespec.drafters.cross_vocabulary import CrossVocabularyDrafter
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter
 from edgespec.errors import RollbackError
@@ -45,16 +45,16 @@ def model(target: Target) -> ModelDrafter:
     return ModelDrafter(ToySession(rule, vocab), vocab, 0.1)
 
 
-def words(target: Target) -> WordsDrafter:
+def cross_vocabulary(target: Target) -> CrossVocabularyDrafter:
     """A model of bytes that drafts through text."""
-    return WordsDrafter(ToySession(spoken(SCRIPT), Bytes.size), target.vocabulary, Bytes(), 0.1)
+    return CrossVocabularyDrafter(ToySession(spoken(SCRIPT), Bytes.size), target.vocabulary, Bytes(), 0.1)
 
 
 BUILT_IN: dict[str, Factory] = {
     "lookup": lambda _target: Lookup(),
     "of an earlier text": lambda target: Lookup(earlier=[target.vocabulary.tokenize("the cat sat, cab abc " * 3)]),
     "model": model,
-    "words": words,
+    "cross-vocabulary": cross_vocabulary,
 }
 
 

@@ -27,7 +27,7 @@ _FAR = 3  # tokens of text, in scripts that may lack spaces, behind which the fi
 _STEPS = 16  # guesses that the first price of one counts for
 
 
-class WordsDrafter:
+class CrossVocabularyDrafter:
     """Drafts with a session of its own, which must hold nothing that others need.
 
     A token is guessed once the text drafted behind it shows that it is complete; that text is kept for the next
@@ -41,7 +41,7 @@ class WordsDrafter:
         step_price: measured seconds of one of its passes; the drafter's own follows the passes a guess takes.
     """
 
-    name = "words"
+    name = "cross-vocabulary"
 
     def __init__(self, session: Session, target: Vocabulary, draft: Vocabulary, step_price: float = 0.0) -> None:
         self.step_price = step_price

@@ -101,7 +101,7 @@ def _tell(runtime: Runtime, job: Job) -> None:
     known = [notice.text for notice in job.notices]
     for text in runtime.notices:
         job.notice("model", text)
-    if "words" in runtime.drafters:
+    if "cross-vocabulary" in runtime.drafters:
         known.append("The draft model has a vocabulary of its own, so it drafts through text.")
         job.notice("model", known[-1])
     for text in known:

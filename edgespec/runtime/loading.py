@@ -12,7 +12,7 @@ from typing import Any
 from ..backends import Device, Interrupt, Model, Session, context_length, fingerprint, open_model, require_same_tokens
 from ..backends.machine import OtherPrograms
 from ..drafters import Drafter, Factory, Target
-from ..drafters.cross_vocabulary import WordsDrafter
+from ..drafters.cross_vocabulary import CrossVocabularyDrafter
 from ..drafters.failsafe import Failsafe
 from ..drafters.lookup import Lookup
 from ..drafters.model import ModelDrafter
@@ -258,7 +258,7 @@ def path_of(name: str, value: Any) -> Path:
 def _drafter(session: Session, target: Model, draft: Model, step: float) -> Drafter:
     """What drafts with this session of `draft`."""
     if _mismatch(target, draft):
-        return WordsDrafter(session, target.vocabulary, draft.vocabulary, step)
+        return CrossVocabularyDrafter(session, target.vocabulary, draft.vocabulary, step)
     return ModelDrafter(session, target.vocabulary.size, step)
 
 

@@ -20,7 +20,7 @@ from .earlier_texts import Memory
 from .learned import Learned
 from .turns import Turns
 
-DRAFTERS = ("lookup", "model", "words")  #: the names of the built-in drafters
+DRAFTERS = ("lookup", "model", "cross-vocabulary")  #: the names of the built-in drafters
 LONGEST = 256  #: tokens of a draft; what one pass of any engine takes
 
 
@@ -108,9 +108,9 @@ class Pair:
         names = speculation.drafters if speculation.drafters is not None else tuple(known)
         if missing := [name for name in names if name not in known]:
             raise OptionError(
-                f"this pair has no drafter {missing[0]!r}, only {', '.join(known)}: 'model' takes a draft model "
-                "(--draft) with the target's vocabulary, 'words' one with another, and an installed one its name when "
-                "loading"
+                f"this pair has no drafter {missing[0]!r}, only {', '.join(known)}: 'model' needs a draft model "
+                "(--draft) with the target's vocabulary, 'cross-vocabulary' one with another, and the drafter of an "
+                "installed package must be named when loading"
             )
         drafters = [known[name] for name in names]
         if speculation.k is not None:

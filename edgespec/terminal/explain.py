@@ -8,7 +8,11 @@ from ..controller.calibration import Share
 from ..runtime.runtime import Runtime
 from ..tools.tuning import best, break_even, plausible
 
-_NAMES = {"lookup": ("look-ups", "are"), "model": ("your draft model", "is"), "words": ("your draft model", "is")}
+_NAMES = {
+    "lookup": ("look-ups", "are"),
+    "model": ("your draft model", "is"),
+    "cross-vocabulary": ("your draft model", "is"),
+}
 _TRIES = 20  # judged guesses from which on their share means something
 _DISTURBED = "the prices of passes known here cannot be true: something else was running; `edgespec tune` measures anew"
 

@@ -258,7 +258,7 @@ loading = gathered(
     click.option(
         "--drafter",
         metavar="NAME,...",
-        help="Drafters to use: lookup, model, words, or of an installed package [default: the first three]",
+        help="Drafters to use: lookup, model, cross-vocabulary, or of an installed package [default: the first three]",
     ),
     click.option("--k", default="auto", metavar="auto|N", help="Tokens to draft a round; 0 is plain decoding"),
     click.option("--verifier", default="match", show_default=True, metavar="NAME", help="match, rejection or block"),

@@ -107,7 +107,7 @@ def _measured(order: _Order, found: Findings) -> Findings:
 
 
 def _opened(found: Findings) -> Runtime:
-    speculation = Speculation(("words" if found.likeness.mismatch else "model",), DEPTH)
+    speculation = Speculation(("cross-vocabulary" if found.likeness.mismatch else "model",), DEPTH)
     target, draft = (each.output for each in found.made)
     files = Files(target, draft)
     with watched() as job:

@@ -22,8 +22,9 @@ _NUMBERS = (
     "2147483648", "18446744073709551616", "x", "", " ", "1_0", "0x10", "٣", "1,5", "\x1b[31m", "\udcff", "--", "-",
 )  # fmt: skip
 _NAMES = (
-    "auto", "none", "lookup", "model", "words", "model,lookup", "lookup,lookup", ",", "", "x", "MATCH", "match",
-    "rejection", "block", "\x1b]0;t\x07", "\udcff", "a" * 5000, "cpu", "cuda", "llama", "onnx", "toy", "../..", "ä",
+    "auto", "none", "lookup", "model", "cross-vocabulary", "model,lookup", "lookup,lookup", ",", "", "x", "MATCH",
+    "match", "rejection", "block", "\x1b]0;t\x07", "\udcff", "a" * 5000, "cpu", "cuda", "llama", "onnx", "toy",
+    "../..", "ä",
 )  # fmt: skip
 _TEXTS = ("", "Hello", "\udcff\udc80", "\x1b[2J", "a b " * 2000, "<|im_end|>", "{{ 1 }}", "\n", "😀", "/quit", "-p")
 _PATHS = (

@@ -12,7 +12,7 @@ import pytest
 from edgespec.backends import Device, Interrupt, Model, Session, Vocabulary, common_prefix, open_model
 from edgespec.backends.toy import END, Bytes, Rule, ToySession, ngram_rule
 from edgespec.converters import convert
-from edgespec.drafters.cross_vocabulary import WordsDrafter
+from edgespec.drafters.cross_vocabulary import CrossVocabularyDrafter
 from edgespec.sampling import Sampling
 from edgespec.text.retokenize import Context, Line, Specials, Writer, mark, parts, settled, whole
 from edgespec.text.template import ChatTemplate
@@ -114,11 +114,11 @@ def reciting(vocabulary: Vocabulary, text: bytes, otherwise: Rule | None = None)
     return rule
 
 
-def begin(drafter: WordsDrafter, context: Sequence[int]) -> None:
+def begin(drafter: CrossVocabularyDrafter, context: Sequence[int]) -> None:
     drafter.begin(RoundContext(verifier("match"), Sampling(), context, never))
 
 
-def guesses(drafter: WordsDrafter, context: Sequence[int], n: int = 4) -> list[Guess]:
+def guesses(drafter: CrossVocabularyDrafter, context: Sequence[int], n: int = 4) -> list[Guess]:
     begin(drafter, context)
     said: list[Guess] = []
     while len(said) < n and (more := drafter.guess([guess.token for guess in said], 1)):
@@ -126,13 +126,13 @@ def guesses(drafter: WordsDrafter, context: Sequence[int], n: int = 4) -> list[G
     return said
 
 
-def tokens(drafter: WordsDrafter, context: Sequence[int], n: int = 4) -> list[int]:
+def tokens(drafter: CrossVocabularyDrafter, context: Sequence[int], n: int = 4) -> list[int]:
     return [guess.token for guess in guesses(drafter, context, n)]
 
 
 def speculate(
     target: Session,
-    drafter: WordsDrafter,
+    drafter: CrossVocabularyDrafter,
     prompt: Sequence[int],
     round_context: Callable[[Sequence[int]], RoundContext],
     n: int,
@@ -313,7 +313,7 @@ def test_the_draft_begins_with_its_own_bos(vocabularies: Mapping[str, Vocabulary
     draft = vocabularies["spm-both"]
     session = ToySession(ngram_rule(draft.size), draft.size)
     session.prefill([7, 8, 9])
-    drafter = WordsDrafter(session, BYTES, draft)
+    drafter = CrossVocabularyDrafter(session, BYTES, draft)
     for text in ("one two", "one", "", "two"):
         tokens(drafter, BYTES.tokenize(text), 1)
         assert (list(session.tokens)[:1], draft.label(1)) == ([1], "<s>")
@@ -330,7 +330,7 @@ def test_a_draft_that_knows_the_text_guesses_it(vocabularies: Mapping[str, Vocab
     target, draft = vocabularies[ours], vocabularies[theirs]
     said = Writer(target).tokens(TEXT)
     session = ToySession(reciting(draft, TEXT.encode()), draft.size)
-    drafter = WordsDrafter(session, target, draft)
+    drafter = CrossVocabularyDrafter(session, target, draft)
     right = total = 0
     for at in range(1, len(said)):
         got = tokens(drafter, said[:at], 3)
@@ -342,10 +342,10 @@ def test_a_draft_that_knows_the_text_guesses_it(vocabularies: Mapping[str, Vocab
 
 def of(
     text: str, draft: Toy, otherwise: Rule | None = None, target: Vocabulary = BYTES
-) -> tuple[WordsDrafter, ToySession]:
+) -> tuple[CrossVocabularyDrafter, ToySession]:
     """A drafter whose model knows `text`, and its session."""
     session = ToySession(reciting(draft, text.encode(), otherwise), draft.size)
-    return WordsDrafter(session, target, draft, 0.5), session
+    return CrossVocabularyDrafter(session, target, draft, 0.5), session
 
 
 COARSE = Toy("restaurant", " rest", " restaurant", "good", "bye", "goodbye", ". ", "aurant")
@@ -423,7 +423,7 @@ def test_the_end_of_the_turn_is_guessed_and_nothing_after_it() -> None:
     text = b"good" + mark(draft.special("</s>")) + b" more"
     session = ToySession(reciting(draft, text), draft.size)
     target = Toy("go", specials=("<|im_start|>", "<|im_end|>"), template="<|im_end|>")
-    drafter = WordsDrafter(session, target, draft)
+    drafter = CrossVocabularyDrafter(session, target, draft)
     end = target.special("<|im_end|>")
     assert tokens(drafter, target.tokenize("g"), 9) == [*target.tokenize("ood"), end]
     assert len(session.passes) == 4, "no text after the end was needed to know that the word is whole"
@@ -436,7 +436,7 @@ def test_what_only_the_draft_model_knows_is_no_guess() -> None:
     row = np.zeros(draft.size, dtype=np.float32)
     row[draft.special("<s|other|>")] = 9.0
     session = ToySession(lambda _held: row, draft.size)
-    drafter = WordsDrafter(session, BYTES, draft)
+    drafter = CrossVocabularyDrafter(session, BYTES, draft)
     assert tokens(drafter, BYTES.tokenize("one good day"), 5) == []
     assert len(session.passes) == 1
 
@@ -458,7 +458,7 @@ class Counting(ToySession):
 def test_text_that_is_no_word_is_not_read_twice() -> None:
     """It is spelt anew from afar, as there is no seam, but what comes out the same stays in the cache."""
     session = Counting(ngram_rule(FINE.size), FINE.size)
-    drafter = WordsDrafter(session, BYTES, FINE)
+    drafter = CrossVocabularyDrafter(session, BYTES, FINE)
     for at in range(20, 80):
         tokens(drafter, BYTES.tokenize("abcdefghij" * 8)[:at], 1)
     assert session.read < 20 + 60 * 9
@@ -468,7 +468,7 @@ def test_the_session_is_its_own() -> None:
     """What the session held before is forgotten, and it is closed with the drafter."""
     session = ToySession(reciting(FINE, b"good"), FINE.size)
     session.prefill(FINE.tokenize("red"))
-    drafter = WordsDrafter(session, BYTES, FINE)
+    drafter = CrossVocabularyDrafter(session, BYTES, FINE)
     assert tokens(drafter, BYTES.tokenize("go"), 2) == BYTES.tokenize("od")
     drafter.close()
     assert not session.tokens
@@ -482,7 +482,7 @@ def test_a_draft_that_goes_round_in_circles(text: str, target: Vocabulary) -> No
     row = np.zeros(draft.size, dtype=np.float32)
     row[256] = 9.0
     session = ToySession(lambda _held: row, draft.size)
-    drafter = WordsDrafter(session, target, draft)
+    drafter = CrossVocabularyDrafter(session, target, draft)
     said = target.tokenize("one" + text * 40)
     start = len(target.tokenize("one"))
     for at in range(start, start + 30, 3):
@@ -497,7 +497,7 @@ def test_a_full_context_ends_the_draft() -> None:
     for room in range(1, 30):
         draft = Toy()
         session = ToySession(reciting(draft, text.encode()), draft.size, room)
-        drafter = WordsDrafter(session, BYTES, draft)
+        drafter = CrossVocabularyDrafter(session, BYTES, draft)
         for at in (4, 9, 14, 19, 24, 29):
             assert len(tokens(drafter, said[:at], 4)) == min(4, max(0, room - at + 1))
             assert len(session.tokens) <= room
@@ -518,7 +518,7 @@ def test_guesses_follow_from_the_context_alone() -> None:
     sentences = [" one good restaurant", " and goodbye", " re st", "\nnext: 😀", END]
     everything = "".join(sentences * 2)
 
-    def made() -> tuple[WordsDrafter, ToySession]:
+    def made() -> tuple[CrossVocabularyDrafter, ToySession]:
         return of(everything, FINE, otherwise=by_text(FINE))
 
     used, session = made()
@@ -574,7 +574,7 @@ def test_wrong_drafts_cost_time_and_nothing_else(rule: str, temperature: float) 
     """A model of noise, in another vocabulary: its bytes are often no text at all."""
     target = ngram_rule(BYTES.size, order=2, seed=4, sharpness=1.5)
     for draft in (ngram_rule(FINE.size, seed=9), by_text(FINE)):
-        drafter = WordsDrafter(ToySession(draft, FINE.size), BYTES, FINE)
+        drafter = CrossVocabularyDrafter(ToySession(draft, FINE.size), BYTES, FINE)
         for seed, prompt in enumerate((b"one", b"\xf0\x9f\x98", b"\xff\xff2", b"1\xff2\xff")):
             sampling = Sampling(temperature=temperature, seed=seed)
             place = place_of(rule, sampling)
@@ -627,7 +627,7 @@ def test_a_real_pair_of_two_vocabularies_says_what_the_target_says(
     vocabulary = model.vocabulary
     template = ChatTemplate(vocabulary)
     target, alone, drafting = model.session(512), model.session(512), draft.session(512)
-    drafter = WordsDrafter(drafting, vocabulary, draft.vocabulary)
+    drafter = CrossVocabularyDrafter(drafting, vocabulary, draft.vocabulary)
     for temperature, least in ((0.0, 0.25), (0.8, 0.1)):
         drafted = accepted = 0
         for seed, chat in enumerate(CHATS):
