@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from .engine import Event
-from .runtime.pair import Speculation
+from .runtime.loaded_pair import Speculation
 from .runtime.runtime import Answer, Runtime
 from .sampling import Sampling
 from .text.template import Message

@@ -14,7 +14,7 @@ from ..errors import Interrupted
 from ..prices import BASE
 from ..runtime.learned import Learned
 from ..runtime.loading import OnProgress, assemble
-from ..runtime.pair import Speculation
+from ..runtime.loaded_pair import Speculation
 from ..runtime.runtime import Runtime
 from .contender import Ask, Done, Said
 from .meter import peak_memory

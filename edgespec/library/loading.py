@@ -10,7 +10,7 @@ from ..drafters import Drafter, Factory
 from ..errors import OptionError
 from ..runtime.loading import Files, open_files, settings
 from ..runtime.outside import require_known
-from ..runtime.pair import Speculation
+from ..runtime.loaded_pair import Speculation
 from ..runtime.runtime import Runtime
 from .fitting import fitted
 from .job import Fetch, Job, OnProgress

@@ -23,7 +23,7 @@ from ..values import instance, shown
 from .earlier_texts import Memory
 from .learned import Learned
 from .outside import is_factory, made, require_known
-from .pair import Pair, Speculation
+from .loaded_pair import Pair, Speculation
 from .runtime import Runtime
 from .weights import Weights
 

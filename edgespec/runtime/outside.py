@@ -16,7 +16,7 @@ from ..drafters.checked import Checked
 from ..drafters.failsafe import Failsafe
 from ..errors import DrafterError, EdgespecError, Interrupted, OptionError
 from ..values import shown
-from .pair import DRAFTERS
+from .loaded_pair import DRAFTERS
 
 GROUP = "edgespec.drafters"
 _METHODS = ("begin", "guess", "observe", "close")

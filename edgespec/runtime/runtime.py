@@ -25,7 +25,7 @@ from ..text.stream import to_text
 from ..text.template import ChatTemplate, Message, checked
 from ..values import instance, texts, whole
 from ..verify import verifier
-from .pair import Pair, Speculation
+from .loaded_pair import Pair, Speculation
 from .turns import Turns
 
 #: Roles of a first message that is kept whatever is dropped.

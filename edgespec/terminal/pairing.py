@@ -21,7 +21,7 @@ from ..backends import Device
 from ..errors import OptionError
 from ..library import checkpoint, fitted, open_model_files, run
 from ..runtime.loading import Files
-from ..runtime.pair import Speculation
+from ..runtime.loaded_pair import Speculation
 from ..runtime.runtime import Runtime
 from ..sampling import Sampling
 from ..tools.check import check
