@@ -35,8 +35,8 @@ from .errors import (
 )
 from .library import Notice, Progress, Wanted, load
 from .runtime.as_json import as_json
-from .runtime.loading import assemble
 from .runtime.loaded_pair import DRAFTERS, Speculation
+from .runtime.loading import assemble
 from .runtime.runtime import Answer, Runtime
 from .sampling import Sampling
 from .stats import Stats

@@ -7,12 +7,12 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from edgespec.drafters.suffix_automaton import NOWHERE, Automaton, Match
+from edgespec.drafters.suffix_automaton import NOWHERE, Automaton, SuffixMatch
 
 from .beginnings import Beginnings, Text
 
 
-def agree(automaton: Automaton, everything: Beginnings, match: Match, said: Text, most: int) -> None:
+def agree(automaton: Automaton, everything: Beginnings, match: SuffixMatch, said: Text, most: int) -> None:
     assert match[1] == len(said)
     if not said:
         assert match == NOWHERE

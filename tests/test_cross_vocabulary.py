@@ -14,7 +14,7 @@ from edgespec.backends.toy import END, Bytes, Rule, ToySession, ngram_rule
 from edgespec.converters import convert
 from edgespec.drafters.cross_vocabulary import CrossVocabularyDrafter
 from edgespec.sampling import Sampling
-from edgespec.text.retokenize import Context, Line, Specials, Writer, mark, parts, settled, whole
+from edgespec.text.retokenize import Context, Line, SpecialTokens, Writer, mark, parts, settled, whole
 from edgespec.text.template import ChatTemplate
 from edgespec.types import Draft, Floats, Guess
 from edgespec.verify import RoundContext, verifier
@@ -270,7 +270,7 @@ def test_sureness_is_the_product_of_the_tokens_that_spell_it() -> None:
 def test_specials_go_by_their_label() -> None:
     target = Toy("x", specials=("<s>", "</s>", "<|tool|>"))
     draft = Toy("yy", "zz", specials=("<|tool|>", "</s>", "<s>"))
-    specials = Specials(target, draft)
+    specials = SpecialTokens(target, draft)
     for label in ("<s>", "</s>", "<|tool|>"):
         assert specials.spell(target.special(label)) == mark(draft.special(label))
         assert specials.meant(draft.special(label)) == target.special(label)
@@ -281,13 +281,13 @@ def test_what_ends_a_turn_here_ends_it_there() -> None:
     """The end that the chat template spells; a special that the draft lacks is plain text to it."""
     target = Toy(specials=("<|endoftext|>", "<|im_end|>", "<s|tool|>"), template="{{ m }}<|im_end|>")
     draft = Toy(specials=("<s>", "</s>", "<|eot|>"), template="<s>{{ m }}<|eot|>")
-    specials = Specials(target, draft)
+    specials = SpecialTokens(target, draft)
     assert specials.spell(target.special("<|im_end|>")) == mark(draft.special("<|eot|>"))
     assert specials.spell(target.special("<s|tool|>")) == b"<s|tool|>"
     for label in ("</s>", "<|eot|>"):
         assert specials.meant(draft.special(label)) == target.special("<|im_end|>")
     assert specials.meant(draft.special("<s>")) is None
-    bare = Specials(Toy(specials=("<|a|>", "<|b|>")), Toy(specials=("<s>",)))
+    bare = SpecialTokens(Toy(specials=("<|a|>", "<|b|>")), Toy(specials=("<s>",)))
     assert bare.spell(Toy(specials=("<|a|>",)).special("<|a|>")) == b"<|a|>", "nothing ends a turn there"
 
 
@@ -295,7 +295,7 @@ def test_a_bos_is_not_said_twice() -> None:
     """The target's stays out: a draft model that wants one begins with its own."""
     target = Toy(specials=("<s>", "</s>"))
     target.bos = target.special("<s>")
-    context = Context(target, Specials(target, target))
+    context = Context(target, SpecialTokens(target, target))
     for tokens, text in (
         ([target.bos, 97], b"a"),
         ([97, target.bos, 98], b"a" + mark(target.bos) + b"b"),

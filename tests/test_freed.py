@@ -13,7 +13,7 @@ import pytest
 from edgespec import Device, OptionError, Speculation, load
 from edgespec.backends import ort
 from edgespec.backends.llama_library import bindings
-from edgespec.backends.ort_cache import Cache
+from edgespec.backends.ort_cache import OrtCache
 from edgespec.errors import EdgespecError
 
 Folders = Callable[[str], Path]
@@ -71,19 +71,19 @@ def test_a_gguf_is_freed_by_close(demo: dict[str, Path], native: Counter[str]) -
 def alive(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How many of onnxruntime's sessions and of our caches for them live."""
     references: list[weakref.ref[Any]] = []
-    real, begin = ort._load, Cache.__init__
+    real, begin = ort._load, OrtCache.__init__
 
     def loaded(*arguments: Any) -> Any:
         session = real(*arguments)
         references.append(weakref.ref(session))
         return session
 
-    def begun(self: Cache, *arguments: Any) -> None:
+    def begun(self: OrtCache, *arguments: Any) -> None:
         references.append(weakref.ref(self))
         begin(self, *arguments)
 
     monkeypatch.setattr(ort, "_load", loaded)
-    monkeypatch.setattr(Cache, "__init__", begun)
+    monkeypatch.setattr(OrtCache, "__init__", begun)
 
     def count() -> int:
         assert references, "or nothing was seen"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgespec.drafters.lookup import Lookup
-from edgespec.drafters.suffix_automaton import Automaton, Match
+from edgespec.drafters.suffix_automaton import Automaton, SuffixMatch
 from edgespec.errors import OptionError
 from edgespec.sampling import Sampling
 from edgespec.types import Draft, Guess, Round
@@ -204,7 +204,7 @@ def test_a_tree_takes_one_step_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = 0
     step = Automaton.step
 
-    def watched(automaton: Automaton, match: Match, token: int) -> Match:
+    def watched(automaton: Automaton, match: SuffixMatch, token: int) -> SuffixMatch:
         nonlocal steps
         steps += 1
         return step(automaton, match, token)

@@ -44,7 +44,7 @@ from edgespec.errors import (
     VocabularyMismatch,
 )
 from edgespec.prices import Prices, recall
-from edgespec.runtime.earlier_texts import Memory, forget_all
+from edgespec.runtime.earlier_texts import EarlierTexts, forget_all
 from edgespec.types import Floats
 
 from .helpers import plainly
@@ -760,7 +760,7 @@ def remembering(*, remember: bool = True, prompt: str = "!!", n: int = 60, once:
 
 def remembered() -> list[list[int]]:
     vocabulary = Bytes()
-    return Memory(fingerprint(vocabulary), vocabulary.size).texts()
+    return EarlierTexts(fingerprint(vocabulary), vocabulary.size).texts()
 
 
 def test_what_was_said_is_looked_up_by_a_later_runtime(own_cache: Path) -> None:

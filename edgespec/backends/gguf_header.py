@@ -33,7 +33,7 @@ class Readable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class HeaderVocabulary:
     """A vocabulary as far as it takes to compare it with another."""
 
     tokens: Sequence[bytes]
@@ -59,7 +59,7 @@ class Header:
     """What a head says: `fields` but for long arrays, the vocabulary, and its tensors. It is `length` bytes long."""
 
     fields: Mapping[str, Any]
-    vocabulary: Labels
+    vocabulary: HeaderVocabulary
     tensors: Mapping[str, Tensor]
     length: int
 
@@ -168,7 +168,7 @@ def parsed(file: Readable, name: str) -> Header:
         found = dict(_tensor(reader) for _ in range(tensors))
         step = fields.get("general.alignment", 32)
         alignment = step if isinstance(step, int) and step > 0 else 32
-        return Header(fields, Labels(tokens), found, -(-reader.done // alignment) * alignment)
+        return Header(fields, HeaderVocabulary(tokens), found, -(-reader.done // alignment) * alignment)
 
 
 def _tensor(reader: _Reader) -> tuple[str, Tensor]:

@@ -14,7 +14,7 @@ from typing import Any
 from .tree_layout import Branches
 
 
-class Cache:
+class LlamaCache:
     """What a llama_context holds of each sequence.
 
     Args:

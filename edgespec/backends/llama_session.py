@@ -13,7 +13,7 @@ from ..errors import EngineError, Interrupted, RollbackError
 from ..types import Floats
 from . import Interrupt
 from .llama_batch import Batch
-from .llama_cache import Cache
+from .llama_cache import LlamaCache
 from .sequence import SequenceCache
 from .tree_layout import Branches
 
@@ -53,7 +53,7 @@ class LlamaSession(SequenceCache):
         self.widest = opened.exact or opened.chunk
         self._low, self._context, self._exact = opened.low, opened.handle, opened.exact
         self._interrupt = interrupt
-        self._cache = Cache(self._low, self._context, opened.leaves)
+        self._cache = LlamaCache(self._low, self._context, opened.leaves)
         self._chain = Batch(self._low, opened.chunk, 1)
         self._tree = Batch(self._low, opened.chunk, max(1, opened.leaves))
         self._rows: dict[int, Any] = {}

@@ -22,7 +22,7 @@ from .machine import physical_cores
 from .ort_checked import check_weights
 from .ort_file import Described, read
 from .ort_package import CPU, CUDA, bindings, chosen, load_cuda, providers
-from .ort_passes import Graph
+from .ort_passes import LoadedGraph
 from .ort_session import OrtSession
 from .ort_vocabulary import OrtVocabulary, TokenizerFiles
 
@@ -71,7 +71,7 @@ class OrtModel:
         if asked != CPU and providers()[asked] not in session.get_providers():
             self._fell_back(asked, device)
             asked = CPU
-        self._graph: Graph | None = Graph(session, described, asked)
+        self._graph: LoadedGraph | None = LoadedGraph(session, described, asked)
 
     @property
     def notices(self) -> Sequence[str]:
@@ -126,7 +126,7 @@ class OrtModel:
         if not self._steady:
             session.widest = self._exact
 
-    def _identity(self, graph: Graph) -> str:
+    def _identity(self, graph: LoadedGraph) -> str:
         """Names what a pass's price depends on; the values of weights do not matter."""
         model = graph.model
         parts = [model.weights, model.quantization, graph.provider, platform.node(), platform.machine()]

@@ -16,7 +16,7 @@ from .ort_file import Described
 from .ort_package import CPU, bindings
 
 
-class Cache:
+class OrtCache:
     """Room for `capacity` tokens of a model, in its memory on `device`.
 
     On the CPU it is NumPy's, which takes no memory before it is written to.

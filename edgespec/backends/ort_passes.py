@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..errors import EngineError, Interrupted
 from ..types import Floats
 from . import Interrupt
-from .ort_cache import Cache
+from .ort_cache import OrtCache
 from .ort_file import Described
 from .ort_package import CPU, bindings
 
@@ -22,7 +22,7 @@ _MOST_BIAS = 1 << 23  # elements of one pass's bias: the wider the cache, the na
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class LoadedGraph:
     """A loaded model: onnxruntime's session of it, what its file says, and where it runs."""
 
     session: Any
@@ -42,7 +42,7 @@ class Passes:
         hidden: layers whose output is wanted with the logits: the residual stream behind them.
     """
 
-    def __init__(self, graph: Graph, cache: Cache, interrupt: Interrupt, hidden: Sequence[int] = ()) -> None:
+    def __init__(self, graph: LoadedGraph, cache: OrtCache, interrupt: Interrupt, hidden: Sequence[int] = ()) -> None:
         self._graph = graph
         self.cache = cache
         self._interrupt = interrupt

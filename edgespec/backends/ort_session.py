@@ -9,8 +9,8 @@ import numpy as np
 from ..errors import ContextOverflow
 from ..types import Floats
 from . import Interrupt
-from .ort_cache import Cache
-from .ort_passes import WIDEST, Graph, Passes
+from .ort_cache import OrtCache
+from .ort_passes import WIDEST, LoadedGraph, Passes
 from .sequence import SequenceCache
 from .tree_layout import Branches
 
@@ -25,7 +25,14 @@ class OrtSession(SequenceCache):
     """
 
     def __init__(
-        self, graph: Graph, interrupt: Interrupt, context: int, *, identity: str, exact: int, hidden: Sequence[int] = ()
+        self,
+        graph: LoadedGraph,
+        interrupt: Interrupt,
+        context: int,
+        *,
+        identity: str,
+        exact: int,
+        hidden: Sequence[int] = (),
     ) -> None:
         model = graph.model
         super().__init__(model.vocabulary, max(1, min(context, model.context - max(0, exact - 1))))
@@ -34,7 +41,7 @@ class OrtSession(SequenceCache):
         self._longest = model.context
         self._exact = exact
         # Room for padding; for a token before a tree that begins the text, else.
-        cache = Cache(model, self.context + max(1, exact - 1), graph.dtype, graph.provider)
+        cache = OrtCache(model, self.context + max(1, exact - 1), graph.dtype, graph.provider)
         self.can_tree = cache.movable and not exact
         self.leaves = WIDEST if self.can_tree else 0
         self._lowest = np.finfo(graph.dtype).min

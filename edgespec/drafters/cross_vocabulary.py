@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..backends import Session, Vocabulary, common_prefix
-from ..text.retokenize import Context, Line, Specials, Writer, mark, parts, settled, whole
+from ..text.retokenize import Context, Line, SpecialTokens, Writer, mark, parts, settled, whole
 from ..types import Floats, Guess, Round
 from ..verify import RoundContext
 
@@ -51,7 +51,7 @@ class CrossVocabularyDrafter:
         self._target = target
         self._draft = draft
         self._writer = Writer(target)
-        self._specials = Specials(target, draft)
+        self._specials = SpecialTokens(target, draft)
         self._context = Context(target, self._specials)
         self._line = Line(draft)
         self._patient = True

@@ -13,7 +13,7 @@ from ..backends import common_prefix
 from ..errors import OptionError
 from ..types import Guess, Round
 from ..verify import RoundContext
-from .suffix_automaton import NOWHERE, Automaton, Match
+from .suffix_automaton import NOWHERE, Automaton, SuffixMatch
 
 _WEIGHED = 2  # tokens that followed a match last, of which the likeliest is guessed; more are no better
 
@@ -86,7 +86,7 @@ class Lookup:
         self._automaton = Automaton()
         #: The present text as the automaton has it.
         self._seen: list[int] = []
-        self._matches: dict[tuple[int, ...], Match] = {(): NOWHERE}
+        self._matches: dict[tuple[int, ...], SuffixMatch] = {(): NOWHERE}
 
     def _read(self, text: Sequence[int]) -> None:
         """Read `text` on from where it parts from the one before."""
@@ -99,14 +99,14 @@ class Lookup:
             self._automaton.append(token)
             self._seen.append(token)
 
-    def _match(self, path: tuple[int, ...]) -> Match:
+    def _match(self, path: tuple[int, ...]) -> SuffixMatch:
         """The longest match after `path`, step by step: paths grow by a token, and the one before is mostly known."""
         match = self._matches.get(path)
         if match is None:
             match = self._matches[path] = self._automaton.step(self._match(path[:-1]), path[-1])
         return match
 
-    def _confidence(self, longest: Match, shorter: Match, token: int) -> float:
+    def _confidence(self, longest: SuffixMatch, shorter: SuffixMatch, token: int) -> float:
         """How likely `token` is: its share of what followed the longest match, blended with that of the shorter.
 
         The shorter weighs as much as 1 + log2(n) occurrences of the longer, divided by its length, where n is how

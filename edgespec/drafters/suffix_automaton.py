@@ -21,9 +21,9 @@ from itertools import islice
 _COUNTED = 32
 
 #: A string that occurs in what was read: its state, and its length in tokens. A plain tuple, for speed.
-Match = tuple[int, int]
+SuffixMatch = tuple[int, int]
 
-NOWHERE: Match = (0, 0)
+NOWHERE: SuffixMatch = (0, 0)
 
 
 class Automaton:
@@ -74,12 +74,12 @@ class Automaton:
         self._tally(end, token, state)
 
     @property
-    def here(self) -> Match:
+    def here(self) -> SuffixMatch:
         """The longest end of the present text that something followed, here or in another text."""
         end = self._path[-1]
         return self._settle(end, self._length[end])
 
-    def step(self, match: Match, token: int) -> Match:
+    def step(self, match: SuffixMatch, token: int) -> SuffixMatch:
         """The longest end of `match` and `token` that something followed."""
         state, length = match
         while not (there := self._to(state, token)):
@@ -89,17 +89,17 @@ class Automaton:
             length = self._length[state]
         return self._settle(there, length + 1)
 
-    def shorter(self, match: Match) -> Match:
+    def shorter(self, match: SuffixMatch) -> SuffixMatch:
         """The longest end of `match` that also occurs without the rest of it."""
         state = self._link[match[0]]
         return (state, self._length[state]) if state > 0 else NOWHERE
 
-    def tally(self, match: Match, token: int) -> tuple[int, int]:
+    def tally(self, match: SuffixMatch, token: int) -> tuple[int, int]:
         """How often `token` followed, and how often anything did."""
         state = match[0]
         return self._count[self._to(state, token)], self._followed[state]
 
-    def followers(self, match: Match, most: int) -> list[int]:
+    def followers(self, match: SuffixMatch, most: int) -> list[int]:
         """The `most` tokens that followed last, the newest first; none after no match."""
         if not match[1]:
             return []
@@ -124,7 +124,7 @@ class Automaton:
         else:
             self._next[state] = there
 
-    def _settle(self, state: int, length: int) -> Match:
+    def _settle(self, state: int, length: int) -> SuffixMatch:
         while state and not self._followed[state]:
             state = self._link[state]
             length = self._length[state]

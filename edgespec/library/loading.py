@@ -8,9 +8,9 @@ from pathlib import Path
 from ..backends import Device, Interrupt
 from ..drafters import Drafter, Factory
 from ..errors import OptionError
+from ..runtime.loaded_pair import Speculation
 from ..runtime.loading import Files, open_files, settings
 from ..runtime.outside import require_known
-from ..runtime.loaded_pair import Speculation
 from ..runtime.runtime import Runtime
 from .fitting import fitted
 from .job import Fetch, Job, OnProgress

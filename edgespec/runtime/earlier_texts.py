@@ -1,7 +1,7 @@
 """What was said in earlier sessions, as tokens on disk, so that look-ups find it again.
 
-Nothing is kept unless an app makes a `Memory` and adds to it. Texts lie unencrypted in a file that only the user
-may read, in the cache folder; `Memory.forget` deletes it.
+Nothing is kept unless an app makes an `EarlierTexts` and adds to it. Texts lie unencrypted in a file that only the user
+may read, in the cache folder; `EarlierTexts.forget` deletes it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _KIND = "memory"
 _VERSION = 1
 
 
-class Memory:
+class EarlierTexts:
     """The texts kept for one vocabulary.
 
     A file that cannot be read, or is not ours, holds no texts; one that cannot be written is left. Where two

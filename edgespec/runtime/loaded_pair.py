@@ -16,7 +16,7 @@ from ..errors import OptionError
 from ..prices import Prices
 from ..values import shown, texts, whole
 from ..verify import verifier
-from .earlier_texts import Memory
+from .earlier_texts import EarlierTexts
 from .learned import Learned
 from .turns import Turns
 
@@ -64,7 +64,7 @@ def _length(k: Any) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class LoadedPair:
     """What a runtime owns: the target's session and what drafts for it; and its share of the models (a target, perhaps
     a draft).
 
@@ -73,7 +73,7 @@ class Pair:
         free_models: frees them where no other runtime uses them.
         turns: taken for every round: runtimes over the same models do not compute at the same time.
         another: opens a further pair over the same models.
-        memory: keeps what is said for look-ups in later runs; None where nothing is to be kept.
+        earlier_texts: keeps the text of answers for look-ups in later runs; None where nothing is to be kept.
     """
 
     models: tuple[Model, ...]
@@ -85,8 +85,8 @@ class Pair:
     close_sessions: Callable[[], None]
     free_models: Callable[[], None]
     turns: Turns
-    another: Callable[[Speculation], Pair]
-    memory: Memory | None = None
+    another: Callable[[Speculation], LoadedPair]
+    earlier_texts: EarlierTexts | None = None
 
     @property
     def notices(self) -> list[str]:

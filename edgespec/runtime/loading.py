@@ -20,10 +20,10 @@ from ..errors import ModelError, OptionError, VocabularyMismatch
 from ..prices import Prices, calmed, keep, measure, recall, refresh, restless
 from ..storage import pair_file as pairfile
 from ..values import instance, shown
-from .earlier_texts import Memory
+from .earlier_texts import EarlierTexts
 from .learned import Learned
+from .loaded_pair import LoadedPair, Speculation
 from .outside import is_factory, made, require_known
-from .loaded_pair import Pair, Speculation
 from .runtime import Runtime
 from .weights import Weights
 
@@ -183,7 +183,9 @@ class _Opening:
     given: tuple[Drafter | Factory, ...] = ()
     on_progress: OnProgress | None = None
 
-    def pair(self, speculation: Speculation, interrupt: Interrupt, user: object, own: Interrupt | None = None) -> Pair:
+    def pair(
+        self, speculation: Speculation, interrupt: Interrupt, user: object, own: Interrupt | None = None
+    ) -> LoadedPair:
         """Sessions for a `user` of the models, who stays one if this fails.
 
         Args:
@@ -197,7 +199,9 @@ class _Opening:
             session = _opened(target, self.context, own)
             sessions.callback(session.close)
             prices = self._priced("target", session)
-            kept = Memory(fingerprint(target.vocabulary), target.vocabulary.size) if speculation.remember else None
+            kept = (
+                EarlierTexts(fingerprint(target.vocabulary), target.vocabulary.size) if speculation.remember else None
+            )
             built_in: list[Drafter] = [Lookup(earlier=kept.texts() if kept else ())]
             if draft is not None:
                 drafting = _opened(draft, self.context, own)
@@ -205,7 +209,7 @@ class _Opening:
                 built_in.append(_drafter(drafting, target, draft, self._priced("draft", drafting).plain()))
             facts = Target(target.vocabulary, session.context, target.description, target.weights)
             added = list(made(self.given, speculation.drafters or (), facts, refused))
-            pair = Pair(
+            pair = LoadedPair(
                 models=self.weights.models,
                 session=session,
                 drafters=(*map(Failsafe, built_in), *added),
@@ -216,7 +220,7 @@ class _Opening:
                 free_models=lambda: self.weights.leave(user),
                 turns=self.weights.turns,
                 another=replace(self, given=tuple(filter(is_factory, self.given))).another,
-                memory=kept,
+                earlier_texts=kept,
             )
             pair.controller(speculation)  # before those that were given are closed with the pair
             refused.pop_all()
@@ -224,7 +228,7 @@ class _Opening:
             sessions.callback(drafter.close)
         return pair
 
-    def another(self, speculation: Speculation) -> Pair:
+    def another(self, speculation: Speculation) -> LoadedPair:
         """A further pair, while another one is in use; what it needs to know of the machine is known."""
         interrupt = Interrupt()
         user = self.weights.join()  # first: whoever closes meanwhile, the models stay

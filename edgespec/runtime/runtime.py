@@ -25,7 +25,7 @@ from ..text.stream import to_text
 from ..text.template import ChatTemplate, Message, checked
 from ..values import instance, texts, whole
 from ..verify import verifier
-from .loaded_pair import Pair, Speculation
+from .loaded_pair import LoadedPair, Speculation
 from .turns import Turns
 
 #: Roles of a first message that is kept whatever is dropped.
@@ -44,7 +44,7 @@ class Runtime:
     that it lacks when the interpreter is shut down.
     """
 
-    def __init__(self, pair: Pair, speculation: Speculation) -> None:
+    def __init__(self, pair: LoadedPair, speculation: Speculation) -> None:
         self.speculation = speculation
         self._pair = pair
         self._controller = pair.controller(speculation)
@@ -384,8 +384,8 @@ class Runtime:
                 yield event
             event = event._replace(notices=tuple(notice for notice in self.notices if notice not in known))
             # Cancelled before its first word, it is half a prompt.
-            if remember and self._pair.memory is not None and event.stats.tokens:
-                self._pair.memory.add(self._pair.session.tokens)
+            if remember and self._pair.earlier_texts is not None and event.stats.tokens:
+                self._pair.earlier_texts.add(self._pair.session.tokens)
         finally:
             self._under_way = _nothing
             self._turns.leave(place)

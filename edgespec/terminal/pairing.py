@@ -20,8 +20,8 @@ from edgespec.storage import pair_file as pairfile
 from ..backends import Device
 from ..errors import OptionError
 from ..library import checkpoint, fitted, open_model_files, run
-from ..runtime.loading import Files
 from ..runtime.loaded_pair import Speculation
+from ..runtime.loading import Files
 from ..runtime.runtime import Runtime
 from ..sampling import Sampling
 from ..tools.check import check

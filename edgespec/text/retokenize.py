@@ -71,7 +71,7 @@ class Writer:
         return b"".join(map(self._vocabulary.token_bytes, tokens))
 
 
-class Specials:
+class SpecialTokens:
     """Which special token of one vocabulary stands for which of another: that of the same label; and for one that
     ends the turn, where the other has none of that label, the one that ends it there."""
 
@@ -120,7 +120,7 @@ def _turn_end(vocabulary: Vocabulary) -> int | None:
 class Context:
     """The target's tokens as text. A bos before all else is left out: the draft has its own, or none."""
 
-    def __init__(self, target: Vocabulary, specials: Specials) -> None:
+    def __init__(self, target: Vocabulary, specials: SpecialTokens) -> None:
         self.tokens: list[int] = []
         self.text = b""
         #: For each token, where in `text` it ends.

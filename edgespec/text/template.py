@@ -12,7 +12,7 @@ from typing import Any
 
 from ..backends import Vocabulary, tokens_up_to
 from ..errors import Interrupted, OptionError, TemplateError
-from .template_budget import Budget
+from .template_budget import TemplateBudget
 from .template_sandbox import Sandbox
 
 #: "role" and "content", both texts; and what else the template reads: "name", "tool_calls", "tool_call_id", ... as JSON
@@ -74,7 +74,7 @@ class ChatTemplate:
         values = _Values(self._specials)
         safe = [_reasoned(values.copied(message)) for message in messages]
         with self._lock:
-            self._sandbox.budget = Budget(values.size, values.count, stop)
+            self._sandbox.budget = TemplateBudget(values.size, values.count, stop)
             try:
                 text = self._template.render(
                     messages=safe,

@@ -23,7 +23,7 @@ _CONTAINERS: Any = (list, tuple, set, frozenset, type({}.keys()), type({}.values
 SIZED: Any = (*_CONTAINERS, dict, range)
 
 
-class Budget:
+class TemplateBudget:
     """What a rendering may still cost.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Any
 from jinja2.runtime import LoopContext
 from markupsafe import Markup
 
-from .template_budget import ITEM, STEP, Budget
+from .template_budget import ITEM, STEP, TemplateBudget
 
 
 def is_lazy(value: Any) -> bool:
@@ -60,7 +60,7 @@ _BACKWARDS = ("rsplit", "rfind", "rindex", "rpartition", "strip", "lstrip", "rst
 _TAB: dict[type, Any] = {str: "\t", Markup: "\t", bytes: b"\t"}
 
 
-def format_cost(budget: Budget, form: str | bytes, values: Any) -> int:
+def format_cost(budget: TemplateBudget, form: str | bytes, values: Any) -> int:
     """What `form % values` may cost: each field may be as long as its number says, or as all the values."""
     text = form if isinstance(form, str) else form.decode("latin-1")
     number = largest(text)
@@ -80,26 +80,26 @@ def _number(value: Any) -> int:
     return abs(value) if isinstance(value, int) else 0
 
 
-def _indent_cost(_budget: Budget, of: dict[str, Any]) -> int:
+def _indent_cost(_budget: TemplateBudget, of: dict[str, Any]) -> int:
     width = len(of["width"]) if isinstance(of["width"], str) else _number(of["width"])
     return (width + STEP) * (1 + len(_text(of["s"]).splitlines()))
 
 
-def _replace_cost(_budget: Budget, of: dict[str, Any]) -> int:
+def _replace_cost(_budget: TemplateBudget, of: dict[str, Any]) -> int:
     return _text(of["s"]).count(_text(of["old"])) * len(_text(of["new"]))
 
 
-def _trim_cost(_budget: Budget, of: dict[str, Any]) -> int:
+def _trim_cost(_budget: TemplateBudget, of: dict[str, Any]) -> int:
     return len(_text(of["value"])) * len(of["chars"] or "")
 
 
-def _join_cost(budget: Budget, of: dict[str, Any]) -> int:
+def _join_cost(budget: TemplateBudget, of: dict[str, Any]) -> int:
     of["value"] = items = list(of["value"])
     budget.weigh(items)
     return len(_text(of["d"])) * len(items)
 
 
-def _sort_cost(budget: Budget, of: dict[str, Any]) -> int:
+def _sort_cost(budget: TemplateBudget, of: dict[str, Any]) -> int:
     """Of what compares the items of its first argument, about a dozen times each."""
     name = next(each for each in ("value", "iterable", "seq") if each in of)
     if is_lazy(of[name]):
@@ -109,19 +109,19 @@ def _sort_cost(budget: Budget, of: dict[str, Any]) -> int:
     return 0
 
 
-def _parsing_cost(_budget: Budget, of: dict[str, Any]) -> int:
+def _parsing_cost(_budget: TemplateBudget, of: dict[str, Any]) -> int:
     """Digits to a number: that takes the square of their count."""
     return len(of["value"]) ** 2 // STEP if isinstance(of["value"], str) else 0
 
 
-def _json_cost(_budget: Budget, of: dict[str, Any]) -> int:
+def _json_cost(_budget: TemplateBudget, of: dict[str, Any]) -> int:
     indent, separators = of["indent"], of["separators"] or ()
     if max(len(indent) if isinstance(indent, str) else _number(indent), *map(len, separators), 0) > 64:
         raise OverflowError("tojson takes indents and separators of at most 64 characters")
     return 0
 
 
-COSTS: dict[str, Callable[[Budget, dict[str, Any]], int]] = {
+COSTS: dict[str, Callable[[TemplateBudget, dict[str, Any]], int]] = {
     "batch": lambda _, of: STEP * _number(of["linecount"]),
     "center": lambda _, of: _number(of["width"]),
     "dictsort": _sort_cost,

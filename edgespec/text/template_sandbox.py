@@ -1,7 +1,7 @@
 """Jinja for templates of strangers: a sandbox in which a rendering has a budget of work.
 
 Jinja's own sandbox keeps a template away from Python's internals, but `{{ 'a' * 10**10 }}` takes all memory, and nested
-loops never end. Here every step of a rendering is charged to a `Budget` before it is taken, by what it may cost at
+loops never end. Here every step of a rendering is charged to a `TemplateBudget` before it is taken, by what it may cost at
 most: loops and macros by code that the compiler puts at the beginning of each block; operators, calls, filters and
 tests where Jinja lets them be intercepted; comparisons, concatenations and slices by filters that are put around their
 operands. What Jinja would compute while it compiles is left to the rendering. Memory is bounded with the work: what a
@@ -33,7 +33,7 @@ from jinja2.visitor import NodeTransformer
 from markupsafe import Markup
 
 from ..errors import TemplateError
-from .template_budget import NODE, SIZED, STEP, Budget, exhausted
+from .template_budget import NODE, SIZED, STEP, TemplateBudget, exhausted
 from .template_costs import COSTS, format_cost, is_lazy, largest, repeated, text_cost
 
 #: Characters of a template; those of known models have at most 20 000.
@@ -72,7 +72,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             extensions=["jinja2.ext.loopcontrols", _Generation],
             finalize=_shown,
         )
-        self.budget = Budget()
+        self.budget = TemplateBudget()
         self.code_generator_class = _Charging
         for name in _PAGES:
             self.filters.pop(name, None)
@@ -96,7 +96,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 f"the model's chat template has {len(source)} characters, and {_LONGEST} are the most that are taken; "
                 "use another file of this model, or give it a prompt (`complete`)"
             )
-        self.budget = Budget(len(source))
+        self.budget = TemplateBudget(len(source))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Python's, about the code that Jinja makes of a template
             return self.from_string(source)

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from edgespec.errors import EdgespecError, OptionError
-from edgespec.runtime.earlier_texts import Memory
+from edgespec.runtime.earlier_texts import EarlierTexts
 
 
-def memory(identity: str = "model", limit: int = 100) -> Memory:
-    return Memory(identity, 1000, limit)
+def memory(identity: str = "model", limit: int = 100) -> EarlierTexts:
+    return EarlierTexts(identity, 1000, limit)
 
 
 def filled(*texts: list[int], limit: int = 100) -> list[list[int]]:
@@ -181,8 +181,8 @@ def test_a_full_disk_leaves_what_was_there(own_cache: Path, monkeypatch: pytest.
 def test_two_writers_never_leave_half_a_file(own_cache: Path) -> None:
     """Another process writes while this one reads and writes: each text is whole, and some of both are there."""
     code = (
-        "import sys; from edgespec.runtime.earlier_texts import Memory\n"
-        "kept = Memory('model', 1000, 60000)\n"
+        "import sys; from edgespec.runtime.earlier_texts import EarlierTexts\n"
+        "kept = EarlierTexts('model', 1000, 60000)\n"
         "print('go', flush=True)\n"
         "for n in range(60): kept.add([n, *[500] * 300])\n"
     )
