@@ -34,10 +34,11 @@ from .errors import (
     VocabularyMismatch,
 )
 from .library import Notice, Progress, Wanted, load
+from .runtime.answer import Answer
 from .runtime.as_json import as_json
-from .runtime.loaded_pair import DRAFTERS, Speculation
 from .runtime.loading import assemble
-from .runtime.runtime import Answer, Runtime
+from .runtime.runtime import Runtime
+from .runtime.speculation import DRAFTERS, Speculation
 from .sampling import Sampling
 from .stats import Stats
 from .types import Evaluated, Guess, Round, Top

@@ -18,8 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from .engine import Event
-from .runtime.loaded_pair import Speculation
-from .runtime.runtime import Answer, Runtime
+from .runtime.answer import Answer
+from .runtime.runtime import Runtime
+from .runtime.speculation import Speculation
 from .sampling import Sampling
 from .text.template import Message
 

@@ -26,7 +26,7 @@ from edgespec.bench.peers.child import Child, Engine
 from edgespec.bench.peers.llama_server import LlamaServer
 from edgespec.engine import Text
 from edgespec.errors import ContextOverflow, OptionError
-from edgespec.runtime.loaded_pair import Speculation
+from edgespec.runtime.speculation import Speculation
 from edgespec.sampling import Sampling
 
 from . import llamaserver

@@ -13,9 +13,9 @@ from ..engine import Finished, Text
 from ..errors import Interrupted
 from ..prices import BASE
 from ..runtime.learned import Learned
-from ..runtime.loaded_pair import Speculation
 from ..runtime.loading import OnProgress, assemble
 from ..runtime.runtime import Runtime
+from ..runtime.speculation import Speculation
 from .contender import Ask, Done, Said
 from .meter import peak_memory
 from .records import OURS, PLAIN, Priced

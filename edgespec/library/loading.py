@@ -8,10 +8,10 @@ from pathlib import Path
 from ..backends import Device, Interrupt
 from ..drafters import Drafter, Factory
 from ..errors import OptionError
-from ..runtime.loaded_pair import Speculation
 from ..runtime.loading import Files, open_files, settings
 from ..runtime.outside import require_known
 from ..runtime.runtime import Runtime
+from ..runtime.speculation import Speculation
 from .fitting import fitted
 from .job import Fetch, Job, OnProgress
 from .resolving import resolve

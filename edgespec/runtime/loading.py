@@ -22,9 +22,10 @@ from ..storage import pair_file as pairfile
 from ..values import instance, shown
 from .earlier_texts import EarlierTexts
 from .learned import Learned
-from .loaded_pair import LoadedPair, Speculation
+from .loaded_pair import LoadedPair
 from .outside import is_factory, made, require_known
 from .runtime import Runtime
+from .speculation import Speculation
 from .weights import Weights
 
 _LISTENING = 0.1  # seconds in which other programs show

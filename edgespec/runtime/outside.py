@@ -16,7 +16,7 @@ from ..drafters.checked import Checked
 from ..drafters.failsafe import Failsafe
 from ..errors import DrafterError, EdgespecError, Interrupted, OptionError
 from ..values import shown
-from .loaded_pair import DRAFTERS
+from .speculation import DRAFTERS
 
 GROUP = "edgespec.drafters"
 _METHODS = ("begin", "guess", "observe", "close")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
-import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +23,9 @@ from ..text.stream import to_text
 from ..text.template import ChatTemplate, Message, checked
 from ..values import instance, texts, whole
 from ..verify import verifier
-from .loaded_pair import LoadedPair, Speculation
+from .answer import Answer
+from .loaded_pair import LoadedPair
+from .speculation import Speculation
 from .turns import Turns
 
 #: Roles of a first message that is kept whatever is dropped.
@@ -434,39 +434,3 @@ def _messages(messages: Any) -> Sequence[Message]:
 def _stops(stop: Sequence[str] | str) -> tuple[str, ...]:
     """Raises OptionError."""
     return texts("stop", (stop,) if isinstance(stop, str) else stop)
-
-
-class Answer(Iterator[Event]):
-    """The events of an answer. They may be read on one thread; `cancel` and `close` may come from others.
-
-    Args:
-        events: makes them, given a weak reference to this.
-        check: raises where they must not be read.
-        cancel: ends this answer.
-    """
-
-    def __init__(
-        self,
-        events: Callable[[Callable[[], Answer | None]], Generator[Event, None, None]],
-        check: Callable[[], None],
-        cancel: Callable[[], None],
-    ) -> None:
-        self._events = events(weakref.ref(self))
-        self._check = check
-        self._cancel = cancel
-        self._turn = threading.Lock()
-
-    def __next__(self) -> Event:
-        self._check()  # first: after a fork somebody else may hold the lock for ever
-        with self._turn:
-            return next(self._events)
-
-    def cancel(self) -> None:
-        """End this answer and no other, inside a pass where the engine allows it; it finishes as `cancelled`. One that
-        waits for its turn does so at once, one that was not begun when it is, one that has ended is not changed."""
-        self._cancel()
-
-    def close(self) -> None:
-        """End the stream between two events: no more come. Waits while one is computed."""
-        with self._turn:
-            self._events.close()

@@ -42,8 +42,8 @@ class Loading:
     def open(self) -> Runtime:
         """Load, with a progress bar for what takes its time."""
         from ..library import open_model_files  # noqa: PLC0415
-        from ..runtime.loaded_pair import Speculation  # noqa: PLC0415
         from ..runtime.outside import require_known  # noqa: PLC0415
+        from ..runtime.speculation import Speculation  # noqa: PLC0415
         from . import background  # noqa: PLC0415
         from .watching import watched  # noqa: PLC0415
 

@@ -20,9 +20,9 @@ from edgespec.storage import pair_file as pairfile
 from ..backends import Device
 from ..errors import OptionError
 from ..library import checkpoint, fitted, open_model_files, run
-from ..runtime.loaded_pair import Speculation
 from ..runtime.loading import Files
 from ..runtime.runtime import Runtime
+from ..runtime.speculation import Speculation
 from ..sampling import Sampling
 from ..tools.check import check
 from ..tools.draft_value import DEPTH, Worth, weigh
