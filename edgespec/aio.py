@@ -1,77 +1,56 @@
-"""Answers for `async for`: each is read on a thread of its own, so that the event loop goes on.
+"""Answers for `async for`: each is read on a thread of its own, so that the event loop is not blocked.
 
     async with contextlib.aclosing(aio.chat(runtime, messages)) as events:
         async for event in events:
             ...
 
-An event is computed when it is asked for. If the task is cancelled, or the iterator is closed, the answer is cancelled
-in the middle of its pass and has ended when that is over: the next one may begin. A loop that is left by `break`
-without `aclosing` ends its answer a little later, when the event loop gets to it. Exceptions are raised where the
-event is awaited.
+`chat` and `complete` take a runtime and the arguments of the methods of that name. Errors are raised with the first
+event. An event is computed when it is requested. If the task is cancelled or the iterator is closed, the answer is
+cancelled in the middle of its pass, and has ended before the task has: the next answer can begin. After a `break`
+without `aclosing` the answer ends when the event loop finalizes the iterator.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 from .engine import Event
 from .runtime.answer import Answer
 from .runtime.runtime import Runtime
-from .runtime.speculation import Speculation
-from .sampling import Sampling
-from .text.template import Message
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
-
-def chat(
-    runtime: Runtime,
-    messages: Sequence[Message],
-    sampling: Sampling | None = None,
-    *,
-    max_tokens: int | None = None,
-    stop: Sequence[str] | str = (),
-    speculation: Speculation | None = None,
-    wait: bool = False,
-) -> AsyncGenerator[Event, None]:
-    """`Runtime.chat`, with its arguments and errors; these are raised with the first event."""
-
-    def asked() -> Answer:
-        return runtime.chat(messages, sampling, max_tokens=max_tokens, stop=stop, speculation=speculation, wait=wait)
-
-    return _events(asked)
+Events = AsyncGenerator[Event, None]
 
 
-def complete(
-    runtime: Runtime,
-    prompt: str | Sequence[int],
-    sampling: Sampling | None = None,
-    *,
-    max_tokens: int | None = None,
-    stop: Sequence[str] | str = (),
-    speculation: Speculation | None = None,
-    wait: bool = False,
-) -> AsyncGenerator[Event, None]:
-    """`Runtime.complete`, with its arguments and errors; these are raised with the first event."""
+def _streamed(method: Callable[Concatenate[Runtime, P], Answer]) -> Callable[Concatenate[Runtime, P], Events]:
+    """A function of a runtime and the arguments of `method`, whose events it returns."""
 
-    def asked() -> Answer:
-        return runtime.complete(prompt, sampling, max_tokens=max_tokens, stop=stop, speculation=speculation, wait=wait)
+    @wraps(method, assigned=("__name__", "__doc__"))
+    def events(runtime: Runtime, /, *args: P.args, **kwargs: P.kwargs) -> Events:
+        return _events(lambda: method(runtime, *args, **kwargs))
 
-    return _events(asked)
+    return events
 
 
-def stream(answer: Answer) -> AsyncGenerator[Event, None]:
-    """The events of an answer that was asked for already."""
+chat = _streamed(Runtime.chat)
+complete = _streamed(Runtime.complete)
+
+
+def stream(answer: Answer) -> Events:
+    """The events of an answer that exists already, which `Runtime.chat` or `Runtime.complete` returned."""
     return _events(lambda: answer)
 
 
-async def _events(asked: Callable[[], Answer]) -> AsyncGenerator[Event, None]:
-    """The events of what `asked` returns; both run on a thread of their own."""
+async def _events(start: Callable[[], Answer]) -> Events:
+    """The events of the answer that `start` returns. Both are computed on a thread of their own."""
     with ThreadPoolExecutor(1, "edgespec-answer") as thread:
-        answer = await _ended(thread, asked, lambda: None)
+        answer = await _ended(thread, start, lambda: None)
         try:
             while (event := await _ended(thread, lambda: next(answer, None), answer.cancel)) is not None:
                 yield event
@@ -80,7 +59,7 @@ async def _events(asked: Callable[[], Answer]) -> AsyncGenerator[Event, None]:
 
 
 async def _ended(thread: ThreadPoolExecutor, work: Callable[[], T], cancel: Callable[[], None]) -> T:
-    """What `work` returns on the thread. If this is cancelled it calls `cancel`, and ends when the work has."""
+    """The result of `work` on the thread. If the task is cancelled, call `cancel` and wait for the end of the work."""
     future = asyncio.get_running_loop().run_in_executor(thread, work)
     try:
         return await asyncio.shield(future)
@@ -90,7 +69,7 @@ async def _ended(thread: ThreadPoolExecutor, work: Callable[[], T], cancel: Call
             try:
                 await asyncio.wait([future])
             except asyncio.CancelledError:
-                continue  # it is being cancelled already
+                continue  # it is cancelled already
         if not future.cancelled():
-            future.exception()  # nobody is there to be told
+            future.exception()  # retrieved, so that asyncio does not log it
         raise

@@ -157,7 +157,7 @@ def test_answers_wait_for_each_other_and_leave_singly() -> None:
         while not gate.reached.is_set():
             await asyncio.sleep(0.001)
         others = [asyncio.create_task(gathered(aio.complete(runtime, "b", max_tokens=3, wait=True))) for _ in range(3)]
-        while len(runtime._turns._queue) < 4:
+        while len(runtime._queue) < 4:
             await asyncio.sleep(0.001)
         others[1].cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -13,7 +13,7 @@ import pytest
 from edgespec.backends import Device
 from edgespec.controller.calibration import Share
 from edgespec.errors import OptionError
-from edgespec.library import Job, Wanted, fetching, fitted
+from edgespec.library import Job, Wanted, fetching, fitted, open_model_files
 from edgespec.models import fit
 from edgespec.models.facts import of_path
 from edgespec.models.finding import Source
@@ -21,7 +21,8 @@ from edgespec.models.hub import Pulled
 from edgespec.models.memory import Gpu, Memory
 from edgespec.models.sizes import sizes
 from edgespec.prices import Prices
-from edgespec.runtime.loading import Files, load
+from edgespec.runtime.loading import Files
+from edgespec.runtime.speculation import Speculation
 from edgespec.terminal.gains import promised
 from edgespec.terminal.models import planned
 from edgespec.terminal.watching import watched
@@ -109,7 +110,9 @@ def test_a_draft_has_layers_of_its_own(demo: dict[str, Path], monkeypatch: pytes
     with pytest.raises(OptionError, match="draft_gpu_layers is -2"):
         Device(draft_gpu_layers=-2)
     with pytest.raises(OptionError, match="gpu_layers is 9"):
-        load(demo["target"], demo["draft"], device=Device(256, 1, 0, draft_gpu_layers=9))
+        open_model_files(
+            Files(demo["target"], demo["draft"]), Device(256, 1, 0, draft_gpu_layers=9), Speculation(), Job()
+        )
 
 
 def test_plans_in_words(demo: dict[str, Path], having: Callable[..., None]) -> None:

@@ -380,7 +380,7 @@ def test_an_installed_drafter_is_found_by_its_name(install: Install) -> None:
         assert answer(runtime).stats.by_drafter["zeros"][0] > 5
     with opened(Mine()) as runtime:
         assert runtime.drafters == ("lookup", "mine"), "only where it was asked for"
-        with pytest.raises(OptionError, match=r"no drafter 'zeros', only lookup, mine: .* an installed one its name"):
+        with pytest.raises(OptionError, match=r"no drafter 'zeros', only lookup, mine: .* must be named when loading"):
             runtime.complete("a", speculation=Speculation(("zeros",)))
     with pytest.raises(
         OptionError, match=r"no drafter 'medusa'; there are lookup, model, cross-vocabulary, installed: zeros$"

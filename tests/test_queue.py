@@ -27,7 +27,7 @@ def until(happened: Callable[[], bool]) -> None:
 
 
 def queued(runtime: Runtime) -> int:
-    return len(runtime._turns._queue)
+    return len(runtime._queue)
 
 
 class Waiting:
@@ -54,7 +54,7 @@ class Waiting:
 def test_answers_come_in_the_order_in_which_they_were_asked_for(at_work: AtWork) -> None:
     runtime, _, gate, reader = at_work
     waiting = Waiting(runtime, 4)
-    with pytest.raises(BusyError, match=r"wait for it \(wait=True does\)"):
+    with pytest.raises(BusyError, match=r"wait for it \(wait=True\)"):
         next(runtime.complete("b"))
     assert waiting.order == []
     gate.go_on.set()

@@ -205,7 +205,7 @@ AtWork = tuple[Runtime, Recorded, Gate, Reader]
 def test_a_second_answer_is_refused_while_the_first_goes_on(at_work: AtWork) -> None:
     runtime, _, gate, reader = at_work
     second = runtime.complete("b")
-    with pytest.raises(BusyError, match="answering already"):
+    with pytest.raises(BusyError, match="computing an answer already"):
         next(second)
     gate.go_on.set()
     assert reader.finished() == "context", "the first is not disturbed"
@@ -915,7 +915,7 @@ def test_a_logit_bias_that_cannot_be_is_refused_before_any_work() -> None:
 
 
 def test_the_model_drafter_needs_a_draft_model() -> None:
-    says = r"no drafter 'model', only lookup: 'model' takes a draft model \(--draft\) with the target's vocabulary"
+    says = r"no drafter 'model', only lookup: 'model' needs a draft model \(--draft\) with the target's vocabulary"
     with pytest.raises(OptionError, match=says):
         assemble(Recorded(), speculation=Speculation(drafters=("model",)))
     runtime, _ = opened()

@@ -82,7 +82,7 @@ def open_model_files(
     """Load files that are settled. Raises as `load`."""
     runtime = open_files(
         files,
-        device=device,
+        device,
         drafters=drafters,
         speculation=speculation,
         interrupt=job.interrupt,

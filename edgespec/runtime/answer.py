@@ -10,12 +10,12 @@ from ..engine import Event
 
 
 class Answer(Iterator[Event]):
-    """The events of an answer. They may be read on one thread; `cancel` and `close` may come from others.
+    """The events of an answer. One thread may read them; `cancel` and `close` may be called from others.
 
     Args:
-        events: makes them, given a weak reference to this.
-        check: raises where they must not be read.
-        cancel: ends this answer.
+        events: makes the events; it is given a weak reference to this answer.
+        check: raises an error where the events must not be read, in a forked process.
+        cancel: cancels this answer.
     """
 
     def __init__(
@@ -30,16 +30,17 @@ class Answer(Iterator[Event]):
         self._turn = threading.Lock()
 
     def __next__(self) -> Event:
-        self._check()  # first: after a fork somebody else may hold the lock for ever
+        self._check()  # before the lock, which a fork may have copied in its locked state
         with self._turn:
             return next(self._events)
 
     def cancel(self) -> None:
-        """End this answer and no other, inside a pass where the engine allows it; it finishes as `cancelled`. One that
-        waits for its turn does so at once, one that was not begun when it is, one that has ended is not changed."""
+        """Cancel this answer and no other, in the middle of a pass if the engine can; it ends with `Finished`, reason
+        "cancelled". One that waits ends at once; one that has not begun, as soon as it is read; one that has ended is
+        not changed."""
         self._cancel()
 
     def close(self) -> None:
-        """End the stream between two events: no more come. Waits while one is computed."""
+        """End the stream without further events. Waits for an event that is being computed."""
         with self._turn:
             self._events.close()

@@ -1,4 +1,4 @@
-"""Models to a runtime: open, check that they fit together, measure."""
+"""Loading: open the models, check that they fit together, measure the prices of passes, make a runtime."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from ..drafters.lookup import Lookup
 from ..drafters.model import ModelDrafter
 from ..errors import ModelError, OptionError, VocabularyMismatch
 from ..prices import Prices, calmed, keep, measure, recall, refresh, restless
-from ..storage import pair_file as pairfile
 from ..values import instance, shown
 from .earlier_texts import EarlierTexts
 from .learned import Learned
@@ -28,65 +27,44 @@ from .runtime import Runtime
 from .speculation import Speculation
 from .weights import Weights
 
-_LISTENING = 0.1  # seconds in which other programs show
+_OBSERVED = 0.1  # seconds over which the load by other programs is measured
 
-#: Told what is being measured and the share done, from 0 to 1.
+#: Called with the model whose passes are being measured, "target" or "draft", and the share done, from 0 to 1.
 OnProgress = Callable[[str, float], None]
 
 
-def load(
-    model: str | Path,
-    draft: str | Path | None = None,
-    *,
-    device: Device | None = None,
-    drafters: Sequence[Drafter | Factory] = (),
-    speculation: Speculation | None = None,
-    interrupt: Interrupt | None = None,
-    on_progress: OnProgress | None = None,
-) -> Runtime:
-    """Load a target and its draft model, and measure what passes cost unless that is known.
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files of a target and its draft model.
 
     Args:
-        model: a GGUF file, or the folder of an ONNX model that edgespec converted; or the file of a pair, or its
-            folder, which name a target and its draft.
-        draft: a small one, of either kind. None (or "auto") takes that of the pair, or the one that lies beside the
-            target: `NAME.draft.gguf` or `draft.gguf`, of a folder `NAME.draft` or `draft`. "none" takes none.
-        drafters: drafters of your own, or what makes one for a `Target`. Each serves one runtime, which closes it.
-        interrupt: set it from another thread to give up loading.
-        on_progress: told how far measuring is; it runs once for each model and machine.
-
-    A draft that was found beside the target and has another vocabulary is left out; `Runtime.notices` says so.
-
-    Raises:
-        ModelError: a file that cannot be loaded, or a pair that does not fit together.
-        MissingPackage: the engine for these files is not installed.
-        OptionError: an argument that makes no sense.
-        DrafterError: a drafter of your own, or an installed one that was named, cannot be made.
-        Interrupted: `interrupt` was set.
+        found: whether the draft model was found, rather than named by the user.
     """
-    return open_files(
-        _files(model, draft),
-        device=device,
-        drafters=drafters,
-        speculation=speculation,
-        interrupt=interrupt,
-        on_progress=on_progress,
-    )
+
+    target: Path
+    draft: Path | None
+    found: bool = False
 
 
 def open_files(
     files: Files,
+    device: Device,
     *,
-    device: Device | None = None,
-    drafters: Sequence[Drafter | Factory] = (),
-    speculation: Speculation | None = None,
-    interrupt: Interrupt | None = None,
-    on_progress: OnProgress | None = None,
+    drafters: Sequence[Drafter | Factory],
+    speculation: Speculation,
+    interrupt: Interrupt,
+    on_progress: OnProgress,
 ) -> Runtime:
-    """The same for files that are settled. Raises as `load` does."""
-    device, speculation = settings(device, speculation)
+    """A runtime over the models in `files`, with the arguments of `assemble`.
+
+    A draft model that was found, not named, and has another vocabulary is left out; `Runtime.notices` says so.
+
+    Raises:
+        ModelError: a file that cannot be loaded, or models that do not fit together.
+        MissingPackage: the engine for these files is not installed.
+        and as `assemble`.
+    """
     require_known(speculation.drafters or (), drafters)
-    interrupt = interrupt or Interrupt()
     with ExitStack() as opened:
         target = open_model(files.target, device, interrupt)
         opened.callback(target.close)
@@ -114,29 +92,8 @@ def open_files(
     return runtime
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
-    """A target and its draft; `found` says that nobody named the draft."""
-
-    target: Path
-    draft: Path | None
-    found: bool = False
-
-
-def _files(model: str | Path, draft: str | Path | None) -> Files:
-    """Raises ModelFileError for a pair file that is not what it should be."""
-    target = path_of("model", model)
-    named = None if draft in (None, "auto", "none") else path_of("draft", draft)
-    if (file := pairfile.at(target)) is not None:
-        pair = pairfile.read(file)
-        return Files(pair.target, None if draft == "none" else named or pair.draft)
-    if named is not None or draft == "none":
-        return Files(target, named)
-    return Files(target, pairfile.beside(target), found=True)
-
-
 def _mismatch(target: Model, draft: Model) -> str:
-    """How the vocabularies differ; empty where they are the same."""
+    """How the vocabularies differ; empty if they are the same."""
     try:
         require_same_tokens(target.vocabulary, draft.vocabulary)
     except VocabularyMismatch as error:
@@ -155,10 +112,25 @@ def assemble(  # noqa: PLR0913 - all but the models are options by name
     on_progress: OnProgress | None = None,
     learned: Learned | None = None,
 ) -> Runtime:
-    """A runtime over models that are open already, by an engine of one's own, say. It closes them when it is closed.
+    """A runtime over models that are open, for example those of an engine outside this package. It closes them when it
+    is closed; if this raises, they stay open.
 
-    `interrupt` is the one the models were opened with; `learned` what is known of the drafters, None what earlier runs
-    kept. Raises as `load` does; then the models stay open.
+    Args:
+        target: the model whose output is generated.
+        draft: the draft model.
+        device: its `context` and `exact` are used; None takes the defaults.
+        drafters: drafters of the app, or factories that make one for a `Target`. Each serves one runtime, which closes
+            it.
+        speculation: how to speculate; None takes the defaults.
+        interrupt: the one that the models were opened with. If it is set while prices are measured, loading ends.
+        on_progress: reports the measurement of prices, which runs once per model and machine.
+        learned: the calibration of the drafters; None takes that of earlier runs.
+
+    Raises:
+        ModelError: the models do not fit together.
+        OptionError: an invalid option, or a drafter that is not known.
+        DrafterError: a drafter of the app or of an installed package cannot be made.
+        Interrupted: `interrupt` was set.
     """
     device, speculation = settings(device, speculation)
     require_known(speculation.drafters or (), drafters)
@@ -177,7 +149,12 @@ def assemble(  # noqa: PLR0913 - all but the models are options by name
 
 @dataclass(frozen=True, slots=True)
 class _Opening:
-    """Opens sessions over loaded models."""
+    """Opens sessions and drafters over loaded models.
+
+    Args:
+        context: tokens that each session holds.
+        given: drafters of the app, or factories that make one.
+    """
 
     weights: Weights
     context: int
@@ -187,11 +164,11 @@ class _Opening:
     def pair(
         self, speculation: Speculation, interrupt: Interrupt, user: object, own: Interrupt | None = None
     ) -> LoadedPair:
-        """Sessions for a `user` of the models, who stays one if this fails.
+        """Sessions and drafters for a `user` of the weights, which has joined them. If this raises, it has not left.
 
         Args:
-            interrupt: stops them.
-            own: the same where it is not the one that the models were opened with.
+            interrupt: stops the sessions.
+            own: the same if it is not the one that the models were opened with.
         """
         target, draft = self.weights.models[0], next(iter(self.weights.models[1:]), None)
         sessions = ExitStack()
@@ -223,16 +200,17 @@ class _Opening:
                 another=replace(self, given=tuple(filter(is_factory, self.given))).another,
                 earlier_texts=kept,
             )
-            pair.controller(speculation)  # before those that were given are closed with the pair
+            # An unknown drafter raises here, before the runtime owns those of the app.
+            pair.controller(speculation)
             refused.pop_all()
         for drafter in added:
             sessions.callback(drafter.close)
         return pair
 
     def another(self, speculation: Speculation) -> LoadedPair:
-        """A further pair, while another one is in use; what it needs to know of the machine is known."""
+        """A further pair of sessions while others are in use. Its prices are known, nothing is measured."""
         interrupt = Interrupt()
-        user = self.weights.join()  # first: whoever closes meanwhile, the models stay
+        user = self.weights.join()  # first, so that the weights stay if all others close meanwhile
         try:
             with self.weights.turns.turn():
                 return self.pair(speculation, interrupt, user, interrupt)
@@ -245,7 +223,7 @@ class _Opening:
 
 
 def settings(device: Device | None, speculation: Speculation | None) -> tuple[Device, Speculation]:
-    """The usual ones where none are given. Raises OptionError."""
+    """The defaults where one is None. Raises OptionError for a wrong type."""
     return (
         Device() if device is None else instance("device", device, Device),
         Speculation() if speculation is None else instance("speculation", speculation, Speculation),
@@ -253,7 +231,7 @@ def settings(device: Device | None, speculation: Speculation | None) -> tuple[De
 
 
 def path_of(name: str, value: Any) -> Path:
-    """What was given as a path. Raises OptionError."""
+    """`value` as a path. Raises OptionError, whose message begins with `name`."""
     try:
         return Path(value)
     except TypeError:
@@ -261,20 +239,20 @@ def path_of(name: str, value: Any) -> Path:
 
 
 def _drafter(session: Session, target: Model, draft: Model, step: float) -> Drafter:
-    """What drafts with this session of `draft`."""
+    """The drafter that uses a session of the model `draft`."""
     if _mismatch(target, draft):
         return CrossVocabularyDrafter(session, target.vocabulary, draft.vocabulary, step)
     return ModelDrafter(session, target.vocabulary.size, step)
 
 
 def _opened(model: Model, context: int, interrupt: Interrupt | None) -> Session:
-    """A session that can go back, for rejected tokens must leave the cache."""
+    """A session of which rejected tokens can be rolled back. Raises ModelError."""
     session = model.session(context) if interrupt is None else model.session(context, interrupt)
     if session.reach is not None:
         session.close()
         raise ModelError(
-            f"{model.description} keeps a recurrent state that cannot go back, so no draft can be taken back; "
-            "speculation needs a model with attention in every layer"
+            f"{model.description} keeps a recurrent state that cannot be rolled back, so rejected drafts would stay in "
+            "it; speculation needs a model with attention in every layer"
         )
     return session
 
@@ -283,9 +261,9 @@ def _priced(session: Session, what: str, on_progress: OnProgress | None) -> Pric
     prices = recall(session)
     if prices is not None and _holds(session, prices):
         return prices
-    tell = on_progress or (lambda _what, _share: None)
+    report = on_progress or (lambda _what, _share: None)
     with OtherPrograms() as others:
-        curve = measure(session, lambda share: tell(what, share))
+        curve = measure(session, lambda share: report(what, share))
     trusted = not (others.busy or restless(curve))
     prices = Prices(curve.timed if trusted else calmed(curve))
     prices.trusted = trusted
@@ -294,9 +272,10 @@ def _priced(session: Session, what: str, on_progress: OnProgress | None) -> Pric
 
 
 def _holds(session: Session, prices: Prices) -> bool:
-    """Whether recalled `prices`, brought to today's pace, will do: those of a busy machine only while it is busy."""
+    """Whether recalled `prices` are valid, scaled to the present pace of the machine. Those measured on a busy machine
+    are valid only while it is busy."""
     with OtherPrograms() as others:
         refresh(session, prices)
         if not prices.trusted:
-            time.sleep(_LISTENING)
+            time.sleep(_OBSERVED)
     return prices.trusted or others.busy

@@ -1,4 +1,4 @@
-"""A lock that serves in order of arrival, and whose queue can be left."""
+"""A fair lock: it is given in order of arrival, and a waiter can give up."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from contextlib import contextmanager
 
 
 class Turns:
-    """One holder at a time, the others in the order in which they came. Any object can stand in the queue."""
+    """A lock with one holder and a queue of waiters, first come, first served. Any object can be holder or waiter."""
 
     def __init__(self) -> None:
-        # Reentrant: a garbage collection inside may close a stream, which leaves.
+        # Reentrant: a garbage collection while the lock is held may close a stream, and that calls `leave`.
         self._changed = threading.Condition(threading.RLock())
         self._queue: list[object] = []  # the first is the holder
 
-    def take(self, who: object, gives_up: Callable[[], bool] = lambda: False) -> bool:
-        """Wait until `who` is the holder. False, and `who` left the queue, if `gives_up` says so first.
+    def __len__(self) -> int:
+        """The holder and those who wait."""
+        return len(self._queue)
 
-        `gives_up` is asked now and at every `wake`.
+    def take(self, who: object, gives_up: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until `who` is the holder; False if `gives_up` returned True first, and then `who` has left the queue.
+
+        `gives_up` is called at once and at every `wake`.
         """
         with self._changed:
             self._queue.append(who)
@@ -33,7 +37,7 @@ class Turns:
             return False
 
     def take_at_once(self, who: object) -> bool:
-        """Become the holder if there is none."""
+        """Make `who` the holder if there is none; False if there is one."""
         with self._changed:
             if self._queue:
                 return False
@@ -41,18 +45,18 @@ class Turns:
             return True
 
     def leave(self, who: object) -> None:
-        """Give the turn, or the place in the queue, back."""
+        """Remove `who`, the holder or a waiter."""
         with self._changed:
             self._queue.remove(who)
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Let those who wait look whether they give up."""
+        """Let each waiter call its `gives_up`."""
         with self._changed:
             self._changed.notify_all()
 
     def if_holder(self, who: object, act: Callable[[], None]) -> None:
-        """Call `act` if `who` is the holder; it stays the holder meanwhile."""
+        """Call `act` if `who` is the holder. The holder does not change meanwhile."""
         with self._changed:
             if self._queue and self._queue[0] is who:
                 act()

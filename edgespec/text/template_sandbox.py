@@ -1,11 +1,11 @@
-"""Jinja for templates of strangers: a sandbox in which a rendering has a budget of work.
+"""Jinja for untrusted templates: a sandbox in which a rendering has a budget of time and memory.
 
 Jinja's own sandbox keeps a template away from Python's internals, but `{{ 'a' * 10**10 }}` takes all memory, and nested
-loops never end. Here every step of a rendering is charged to a `TemplateBudget` before it is taken, by what it may cost at
-most: loops and macros by code that the compiler puts at the beginning of each block; operators, calls, filters and
-tests where Jinja lets them be intercepted; comparisons, concatenations and slices by filters that are put around their
-operands. What Jinja would compute while it compiles is left to the rendering. Memory is bounded with the work: what a
-template makes is charged by its size, and nothing that it frees is refunded.
+loops never end. Here every step of a rendering is charged to a `TemplateBudget` before it is executed, with an upper
+bound of its cost: loops and macros by code that the compiler inserts at the beginning of each block; operators, calls,
+filters and tests where Jinja lets them be intercepted; comparisons, concatenations and slices by filters around their
+operands. Constant expressions, which Jinja would evaluate while it compiles, are evaluated while rendering. The budget
+bounds memory, too: values are charged by their size, and freed values are not refunded.
 
 The dialect is that of transformers' `apply_chat_template`, without the filters for HTML pages and random text.
 """
