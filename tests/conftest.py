@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from edgespec.backends import Device, Interrupt, Model, open_model
 from edgespec.backends import llama_library as llamacpp
 from edgespec.backends.machine import OtherPrograms
+from edgespec.backends.toy import Bytes, ngram_rule
 from edgespec.converters import convert
+from edgespec.types import Floats
 
 from . import checkpoints
+from .toy_runtime import AtWork, Gate, Reader, opened
 
 
 def _find_benchmarks() -> None:
@@ -101,3 +106,27 @@ def onnx_target(onnx_folders: Callable[[str], Path]) -> Iterator[Model]:
     model = open_model(onnx_folders("fp32"), Device(threads=1), Interrupt())
     yield model
     model.close()
+
+
+@pytest.fixture
+def copied(onnx_folders: Callable[[str], Path], tmp_path: Path) -> Path:
+    """The int4 model's folder, to be damaged."""
+    return Path(shutil.copytree(onnx_folders("int4"), tmp_path / "copied"))
+
+
+@pytest.fixture
+def at_work() -> Iterator[AtWork]:
+    """A runtime in the middle of the target's pass over the 120th token, in another thread."""
+    gate = Gate(ngram_rule(250, order=2, seed=5), 120)  # it never says an end
+
+    def rule(context: Sequence[int]) -> Floats:
+        row: Floats = np.full(Bytes.size, -20, dtype=np.float32)
+        row[:250] = gate(context)
+        return row
+
+    runtime, model = opened(rule, context=200, drafters=(), k=0)
+    reader = Reader(lambda: runtime.complete("a" * 100))
+    assert gate.reached.wait(20)
+    yield runtime, model, gate, reader
+    gate.go_on.set()
+    reader.join(20)

@@ -13,7 +13,7 @@ import pytest
 from edgespec import BusyError, ContextOverflow, Event, Finished, OptionError, Runtime, Started, Text, aio
 from edgespec.types import Floats
 
-from .test_runtime import TALK, USER, Gate, opened, read
+from .toy_runtime import TALK, USER, Gate, opened, read
 
 T = TypeVar("T")
 

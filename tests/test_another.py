@@ -24,7 +24,7 @@ from edgespec import (
 from edgespec.backends.toy import Bytes, blend, ngram_rule
 
 from .test_freed import native as native  # noqa: PLC0414 - a fixture
-from .test_runtime import TALK, Gate, Reader, opened
+from .toy_runtime import TALK, Gate, Reader, opened
 
 QUESTIONS = ("I need a table for two in Oakland tonight.", "Is there a train to Norwich on Friday?")
 

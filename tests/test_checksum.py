@@ -19,7 +19,7 @@ from edgespec.errors import Interrupted, ModelFileError
 from edgespec.storage.checksum import digest, sampled
 
 from . import checkpoints
-from .test_ort import rewritten
+from .onnxfolders import rewritten
 
 Folders = Callable[[str], Path]
 SMALL = Device(threads=1, context=64)

@@ -13,9 +13,7 @@ import pytest
 from edgespec import Answer, BusyError, ClosedError, Event, Finished, Runtime, Text
 from edgespec.runtime.turns import Turns
 
-from .test_runtime import USER, AtWork, Reader, at_work, opened, read
-
-__all__ = ["at_work"]
+from .toy_runtime import USER, AtWork, Reader, opened, read
 
 
 def until(happened: Callable[[], bool]) -> None:
