@@ -1,4 +1,4 @@
-"""What plain decoding would have taken for the tokens of one generation, estimated while it speculates."""
+"""The time that plain decoding would have taken for the tokens of one answer, estimated while it speculates."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 
 from .types import Round
 
-_PRIOR = 4.0  # plain rounds that the price of a plain pass counts for beside those of the generation
-_STALL = 3.0  # times its price; what a pass takes beyond is a stall: other programs had the cores
-_ENOUGH = 3  # plain rounds that say what one takes where no price is known
+_PRIOR = 4.0  # weight of the measured price of a plain pass, in plain rounds of the answer
+_STALL = 3.0  # the time of a pass beyond this multiple of its price is a stall: other programs used the cores
+_ENOUGH = 3  # plain rounds from which the time of one is estimated if no price is known
 
 
 @dataclass
 class _Stalls:
-    """The passes of a generation: the time in stalls beside the rest, and how much passes vary.
+    """Stalls of the passes of an answer, and the variance of their times.
 
-    A stall strikes any pass, and how long it lasts has nothing to do with the width, so plain and wide passes are
-    counted together: a generation has few plain passes, and a few stalls make up half of its time on a busy machine.
-    The longest is not expected of the other passes: one alone may be the machine asleep.
+    A stall may hit any pass, and its length does not depend on the width, so plain and wide passes are counted
+    together: an answer has few plain passes, and on a busy machine a few stalls make up half of its time. The longest
+    stall is left out of the estimate: a single one may be the machine asleep.
     """
 
     passes: int = 0
@@ -39,12 +39,12 @@ class _Stalls:
 
     @property
     def inflation(self) -> float:
-        """The time of passes over that without stalls."""
+        """The ratio of the time of passes with stalls to that without."""
         return 1 + (self._stalled - self._longest) / self._others if self._others else 1.0
 
     @property
     def variance(self) -> float:
-        """Of one pass's seconds over its price, relative to the square of the mean."""
+        """The variance of the ratio of a pass's seconds to its price, divided by the square of its mean."""
         if not self._sum:
             return 0.0
         mean = self._sum / self.passes
@@ -53,22 +53,23 @@ class _Stalls:
 
 @dataclass
 class Baseline:
-    """Seconds of plain decoding for the same tokens, on the same clock.
+    """Seconds that plain decoding would have taken for the same tokens on the same clock.
 
-    A plain round counts as what it took, less what speculation took of it. Each token of a drafted round counts as a
-    plain pass at its price at that time, corrected by how far the plain passes of this generation were from theirs
-    without stalls, inflated by the stalls of all its passes, and as what a round takes beside its pass.
+    A plain round counts with its own time, less the time that speculation took. Each token of a drafted round counts
+    with the price of a plain pass at that time and with the overhead of a round outside its pass. The prices are
+    multiplied by the ratio of measured to expected times of this answer's plain passes (without stalls) and by the
+    inflation by stalls of all its passes.
     """
 
     _plain_rounds: int = 0
     _plain_seconds: float = 0.0  # of plain rounds, without drafting
-    _plain_rest: float = 0.0  # of these, outside the pass, each at most the price of one
-    _plain_passes: float = 0.0  # inside it, without stalls
+    _plain_rest: float = 0.0  # of these, outside the pass, in each round at most the price of a pass
+    _plain_passes: float = 0.0  # of these, inside the pass, without stalls
     _plain_prices: float = 0.0
     _drafted_rounds: int = 0
     _drafted_seconds: float = 0.0
     _tokens: int = 0  # of drafted rounds
-    _prices: float | None = 0.0  # of as many plain passes; None once a price was not known
+    _prices: float | None = 0.0  # of one plain pass per token of drafted rounds; None if a price was not known
     _rest: float = 0.0  # of drafted rounds, outside pass and drafting
     _stalls: _Stalls = field(default_factory=_Stalls)
 
@@ -83,10 +84,10 @@ class Baseline:
         """Count a round.
 
         Args:
-            seconds: what it took in all.
-            speculating: seconds of it that plain decoding would not have spent beside the pass.
-            price: seconds of its pass as estimated before it; None where that is not known.
-            plain_price: the same of a plain pass.
+            seconds: the time of the round.
+            speculating: of these, seconds outside the pass that plain decoding would not have spent.
+            price: the expected seconds of its pass; None if not known.
+            plain_price: the expected seconds of a plain pass.
         """
         rest = seconds - speculating - round.verify_seconds
         if price is not None:
@@ -108,7 +109,7 @@ class Baseline:
 
     @property
     def seconds(self) -> float | None:
-        """Seconds of plain decoding; None where nothing says what a plain pass takes."""
+        """Seconds of plain decoding; None if the time of a plain pass is not known."""
         if not self._tokens:
             return self._plain_seconds
         if self._prices is not None:
@@ -118,8 +119,8 @@ class Baseline:
         return None
 
     def error(self, seconds: float) -> float:
-        """The relative standard error of the speedup that follows for a generation of `seconds`, as far as the spread
-        of its passes tells; 0 where nothing was drafted, for that is plain decoding."""
+        """The relative standard error of the speedup of an answer that took `seconds`, from the spread of the times of
+        its passes; 0 if nothing was drafted, because then the answer was plain decoding."""
         if not self._tokens or self._prices is None or not self._stalls.passes:
             return 0.0
         drafted = self._drafted(self._prices)

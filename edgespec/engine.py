@@ -1,12 +1,12 @@
-"""The round, and the stream of events.
+"""The rounds of an answer, and its stream of events.
 
-    choose   the controller asks drafters and buys a draft, perhaps an empty one
+    choose   the controller expands a draft tree with the drafters and selects a draft, which may be empty
     verify   one pass of the target over the last committed token and the draft
-    accept   the draft's longest path that the target agrees with, and one token more
-    commit   the cache goes back to what was accepted; the context grows
-    emit     only now: between events the caches are in step, and a consumer may leave at any
+    accept   the verifier accepts a path of the draft, and one more token
+    commit   the KV cache is rolled back to the accepted tokens; the context grows
+    emit     an event, only after the commit: a consumer may stop after any event, and the caches are consistent
 
-The target's cache always lacks just the last committed token: it is the first of the next pass.
+The target's KV cache always lacks the last committed token only: it is the first token of the next pass.
 """
 
 from __future__ import annotations
@@ -30,8 +30,13 @@ from .verify import RoundContext, Verifier
 
 
 class Started(NamedTuple):
-    """The prompt is in the cache: its length in tokens, how many of them were there already, and how many of the
-    oldest messages were dropped so that it fits."""
+    """The prompt is in the KV cache.
+
+    Args:
+        prompt: its length in tokens.
+        cached: how many of these tokens were in the cache before.
+        dropped: how many of the oldest messages were dropped so that the prompt fits.
+    """
 
     prompt: int
     cached: int
@@ -39,11 +44,16 @@ class Started(NamedTuple):
 
 
 class Text(NamedTuple):
-    """A round was committed. `text` may lag behind `tokens`: half a character, or half a stop string, is held back.
+    """A round was committed.
 
-    `spans` is the same text by origin. If an answer is cancelled while text is held back because it may begin a stop
-    string, one more comes with that text and no tokens: all texts together are the text of all tokens, less a stop
-    string and the bytes of an unfinished character at the end.
+    Args:
+        text: the text of the tokens. It may lag behind them: incomplete characters and the possible beginning of a stop
+            string are held back. If an answer is cancelled while such a beginning is held back, one more event has that
+            text and no tokens. All texts joined are the text of all tokens without the stop string and without the
+            bytes of an incomplete character at the end.
+        tokens: the tokens that the round committed.
+        round: the draft, the accepted path and the times.
+        spans: `text` in parts that were drafted and parts that were not.
     """
 
     text: str
@@ -53,10 +63,13 @@ class Text(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """No more follows. `reason`: end (the model ended its turn), stop (a stop string), length (`max_tokens`),
-    context (the context is full) or cancelled.
+    """The last event of an answer.
 
-    `notices` tell the user what went wrong meanwhile without any effect on the text: a drafter that failed.
+    Args:
+        reason: "end" (the model ended its turn), "stop" (a stop string), "length" (`max_tokens`), "context" (the
+            context is full) or "cancelled".
+        stats: the statistics of the answer.
+        notices: messages for the user about failures that did not change the text, such as that of a drafter.
     """
 
     reason: str
@@ -69,7 +82,18 @@ Event = Started | Text | Finished
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to generate: a prompt in tokens, and when to stop. `max_tokens` None goes on to the context's end."""
+    """What to generate.
+
+    Args:
+        prompt: tokens.
+        sampling: how tokens are sampled.
+        max_tokens: tokens to generate; None continues until the context is full.
+        stop: texts that end the answer.
+        dropped: messages dropped from the prompt, for `Started`.
+
+    Raises:
+        OptionError: an empty prompt, or an invalid option.
+    """
 
     prompt: Sequence[int]
     sampling: Sampling = Sampling()  # noqa: RUF009 - frozen
@@ -87,7 +111,16 @@ class Request:
 
 
 class Engine:
-    """Speculative decoding of one target session."""
+    """Speculative decoding with one target session.
+
+    Args:
+        target: the session of the target.
+        vocabulary: the target's tokens.
+        controller: chooses the drafts.
+        verifier: accepts them.
+        interrupt: ends an answer between and inside passes.
+        prices: predicts the time of passes for the baseline, and learns from them; None for neither.
+    """
 
     def __init__(
         self,
@@ -109,16 +142,16 @@ class Engine:
         self._top = max((top or 0 for _, top in wanted), default=0)
 
     def generate(self, request: Request) -> Iterator[Event]:
-        """Follow the prompt.
+        """Generate the continuation of the prompt.
 
         Raises:
-            ContextOverflow: the prompt leaves no room for an answer; before any work.
-            OptionError: the logit bias names a token that is not there, or bans all.
+            ContextOverflow: the prompt leaves no room for an answer; raised before anything is computed.
+            OptionError: the logit bias has a token outside the vocabulary, or bans all tokens.
         """
         request.sampling.check(self._target.vocab)
         size, context = len(request.prompt), self._target.context
         if size >= context:
-            # A text that is longer by far was not tokenized to its end, see `tokens_up_to`.
+            # A prompt that is much longer was not tokenized to its end, see `tokens_up_to`.
             known = f"{size}" if size <= 2 * context else f"more than {2 * context}"
             raise ContextOverflow(
                 f"the prompt has {known} tokens, but the context holds {context} with the answer; shorten it, or give "
@@ -148,7 +181,7 @@ class Engine:
         yield Finished(reason, tally.stats())
 
     def _cached(self, context: Sequence[int]) -> int:
-        """How many tokens of `context` need not be computed again."""
+        """How many tokens of `context` are in the KV cache and can be reused."""
         held = self._target.tokens
         same = common_prefix(held, context[:-1])
         return same if same == len(held) or self._target.reach is None else 0
@@ -173,7 +206,7 @@ class Engine:
         said = (*(draft.tokens[node] for node in acceptance.path), acceptance.token)
         tokens, spans, reason = self._cut(said, request, text, tally.tokens)
         kept = (0, *(node + 1 for node in acceptance.path[: len(tokens) - 1]))
-        if len(kept) <= len(draft):  # one rollback at the most: what became text stays, as after plain decoding
+        if len(kept) <= len(draft):  # rejected tokens leave the cache in a single rollback
             self._target.rollback(held, kept)
         evaluated = Evaluated(held, (context[-1], *draft.tokens), _parents(draft), kept, top)
         context.extend(tokens)
@@ -189,15 +222,15 @@ class Engine:
         return _text(tokens, round_, spans), reason
 
     def _limit(self, request: Request, context: Sequence[int], tally: Tally) -> int:
-        """The longest draft that is any use: the context must hold it, one token more always comes, and the cache must
-        be able to go back over it."""
+        """The longest useful draft: it must fit the context, each round commits one token more than it accepts, and the
+        KV cache must be able to roll it back."""
         room = self._target.context - len(context)
         wanted = request.max_tokens - tally.tokens - 1 if request.max_tokens is not None else room
         reach = room if self._target.reach is None else self._target.reach
         return max(0, min(room, wanted, reach))
 
     def _verify(self, draft: Draft, round_context: RoundContext) -> tuple[Acceptance, Top | None, float]:
-        """What the target accepts of `draft`, what it holds likeliest where, and the seconds that its pass took."""
+        """The acceptance of `draft`, the likeliest tokens if a drafter needs them, and the seconds of the pass."""
         started = time.perf_counter()
         tree = None if draft.is_chain else _parents(draft)
         rows = self._target.decode((round_context.tokens[-1], *draft.tokens), tree)
@@ -209,7 +242,7 @@ class Engine:
     def _cut(
         self, said: Sequence[int], request: Request, text: TextStream, before: int
     ) -> tuple[tuple[int, ...], list[Span], str | None]:
-        """The tokens of `said` up to where the text ends, their text, and the reason if it ends."""
+        """The tokens of `said` up to the end of the answer, their text, and the reason if the answer ends."""
         spans: list[Span] = []
         for i, token in enumerate(said, 1):
             spans += text.push(self._vocabulary.token_bytes(token), drafted=i < len(said))
@@ -222,7 +255,7 @@ class Engine:
         return tuple(said), spans, None
 
     def _observe(self, round: Round, evaluated: Evaluated) -> float:  # noqa: A002
-        """Learn from a round; the seconds that plain decoding would not have spent on it."""
+        """Update prices, drafters and controller; returns the seconds that plain decoding would not have spent."""
         if self._prices is not None and round.draft.is_chain:
             self._prices.observe(round.width, round.held, round.verify_seconds)
         started = time.perf_counter()
@@ -233,12 +266,12 @@ class Engine:
         return self._speculating(started)
 
     def _speculating(self, started: float) -> float:
-        """Seconds since `started` if there is a drafter to ask; without one they are plain decoding's own."""
+        """Seconds since `started` if there are drafters; without any, plain decoding would have spent them, too."""
         return time.perf_counter() - started if self._controller.drafters else 0.0
 
 
 def _parents(draft: Draft) -> tuple[int, ...]:
-    """Those of a pass: its first token is the text's last, and the draft's nodes are below it."""
+    """The parents in a pass: its first token is the last committed one, and the roots of the draft are its children."""
     return (-1, *(parent + 1 for parent in draft.parents))
 
 

@@ -1,34 +1,34 @@
-"""What can go wrong, and how it is told.
+"""The tree of errors.
 
     EdgespecError
     ├── ModelError              a model, its vocabulary or its files
     │   ├── ModelFileError      missing, truncated, or not what its name says
-    │   ├── VocabularyMismatch  target and draft do not speak the same tokens
+    │   ├── VocabularyMismatch  target and draft have different tokens
     │   └── TemplateError       the chat template cannot be used
     ├── ConversionError         a checkpoint that cannot be converted, or an output that cannot be written
     ├── HubError                a model hub that cannot be reached, or refuses
     ├── ContextOverflow         the prompt does not fit the context
-    ├── RollbackError           a cache that cannot go back
-    ├── EngineError             the engine below reported a failure
+    ├── RollbackError           a cache that cannot be rolled back to a length
+    ├── EngineError             the inference engine reported a failure
     ├── MissingPackage          an optional package is not installed
-    ├── DrafterError            a drafter from outside that cannot be loaded, or does what no drafter may
-    ├── OptionError             an option that makes no sense
-    ├── BusyError               a second use while the first goes on
+    ├── DrafterError            a drafter of an app or package that cannot be loaded, or makes an invalid guess
+    ├── OptionError             an invalid option
+    ├── BusyError               a second answer while the first is computed
     ├── ClosedError             use after close
-    └── Interrupted             cancelled on request: no failure
+    └── Interrupted             cancelled on request, which is not a failure
 
-Every message says what was wrong, what was expected, and the way out, on one line. Who handles `EdgespecError` as a
-failure must let `Interrupted` pass first.
+Every message says on one line what was wrong, what was expected and how to proceed. Code that handles `EdgespecError`
+as a failure must handle `Interrupted` before it.
 """
 
-_LONGEST, _END = 1500, 500  #: characters of a message, and of its end where its middle is left out
+_LONGEST, _END = 1500, 500  #: characters of a message, and of its end if its middle is cut
 
 
 class EdgespecError(Exception):
-    """The root: catch this to catch everything that edgespec raises on purpose.
+    """The base class of all errors that edgespec raises.
 
-    Its text is printable and not long: messages quote files, in which there may be anything, and an escape sequence
-    must not reach the terminal.
+    The text is printable and at most 1500 characters long: messages quote untrusted files, and an escape sequence must
+    not reach the terminal.
     """
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ class EdgespecError(Exception):
 
 
 def printable(text: str) -> str:
-    """`text` on one line, and characters that show nothing but may do something as escapes: `\\x1b`."""
+    """`text` on one line, with escapes such as `\\x1b` for characters that are not printable."""
     line = " ".join(text.split())
     return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
@@ -51,7 +51,7 @@ class ModelFileError(ModelError):
 
 
 class VocabularyMismatch(ModelError):
-    """Target and draft do not speak the same tokens."""
+    """Target and draft have different tokens."""
 
 
 class TemplateError(ModelError):
@@ -63,7 +63,7 @@ class ConversionError(EdgespecError):
 
 
 class HubError(EdgespecError):
-    """A model hub that cannot be reached, refuses, or sends what it should not; or no room for what it sends."""
+    """A model hub that cannot be reached, refuses a request or sends invalid data; or no disk space for a download."""
 
 
 class ContextOverflow(EdgespecError):
@@ -71,11 +71,11 @@ class ContextOverflow(EdgespecError):
 
 
 class RollbackError(EdgespecError):
-    """A cache that cannot go back to the length asked for."""
+    """A cache that cannot be rolled back to the requested length."""
 
 
 class EngineError(EdgespecError):
-    """The engine below (llama.cpp, say) reported a failure."""
+    """The inference engine (such as llama.cpp) reported a failure."""
 
 
 class MissingPackage(EdgespecError):
@@ -83,23 +83,23 @@ class MissingPackage(EdgespecError):
 
 
 class DrafterError(EdgespecError):
-    """A drafter of an app or of an installed package that cannot be made, or guesses what no drafter may guess."""
+    """A drafter of an app or of an installed package that cannot be made, or makes an invalid guess."""
 
 
 class OptionError(EdgespecError):
-    """An option that makes no sense; the message lists what does."""
+    """An invalid option; the message lists the valid ones."""
 
 
 class BusyError(EdgespecError):
-    """A second answer asked of a runtime whose first has not ended, without `wait`."""
+    """An answer was requested without `wait` while another one is computed."""
 
 
 class ClosedError(EdgespecError):
-    """Use of a runtime after close, or in a process that was forked from the one that loaded it."""
+    """A runtime was used after `close`, or in a process forked from the one that loaded it."""
 
 
 class Interrupted(EdgespecError):
-    """The work was cancelled; a session holds what it held before the call."""
+    """The work was cancelled. A session holds the same tokens as before the call."""
 
     def __init__(self, message: str = "cancelled before it was done; start it again") -> None:
         super().__init__(message)

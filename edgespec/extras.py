@@ -1,7 +1,7 @@
-"""Optional packages: which extra of edgespec installs each, and the error where one is missing.
+"""Optional packages: the extra of edgespec that installs each, and the error if one is missing.
 
 `pip install edgespec` installs what `chat` and the conversion to GGUF need. Everything else is an extra of
-pyproject.toml, is imported where it is used, and is required before the work that needs it begins.
+pyproject.toml, is imported where it is used, and is checked for before the work that needs it begins.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from .errors import MissingPackage
 
-#: By package, the extra that installs it. Packages that are not listed come with edgespec itself.
+#: The extra that installs each package. Packages that are not listed are dependencies of edgespec itself.
 EXTRAS = {"onnx": "onnx", "matplotlib": "bench"}
 
 

@@ -1,12 +1,12 @@
-"""Logits to the distribution a token is drawn from, and the noise that draws it.
+"""Sampling: from logits to a distribution, and from a distribution to a token.
 
-Filters apply in the order logit bias, penalties, temperature, top-k, top-p, min-p; the last three each look at
-what the one before left.
+Filters are applied in the order logit bias, penalties, temperature, top-k, top-p, min-p; each of the last three is
+applied to the tokens that the one before kept.
 
-The noise is a pure function of (seed, position, token), not a stream of draws. Picking
-`argmax(log p + gumbel(seed, position, token))` is an exact draw from p (the Gumbel-max trick), and two models
-that share the noise agree as often as their distributions allow without knowing of each other: "drafter-
-invariant speculative decoding", Daliri, Musco and Suresh, 2024. Same seed, same text, whatever was drafted.
+The noise is a pure function of (seed, position, token), not a stream of random numbers.
+`argmax(log p + gumbel(seed, position, token))` is an exact sample from p (the Gumbel-max trick), and two models that
+share the noise choose the same token with high probability without communicating: "drafter-invariant speculative
+decoding", Daliri, Musco and Suresh, 2024. The same seed gives the same text, whichever tokens were drafted.
 """
 
 from __future__ import annotations
@@ -23,42 +23,42 @@ from .errors import OptionError
 from .types import Distribution, Doubles, Floats, Ints, Top
 from .values import MOST, real, shown, whole
 
-# What a number is drawn for. Draws for different purposes at one place must be independent.
+# The purposes of random numbers. Numbers for different purposes at one position must be independent.
 SHARED, DRAFTING, ACCEPTING, RESIDUAL, _ROUND = range(5)
 
 _WORD = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15
 _MIX = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-# The same and the shifts as NumPy has them: making these anew would take longer than using them.
+# The same constants and the shifts as NumPy scalars: converting them takes longer than using them.
 _ONE, _STEP, _FIRST, _SECOND = (np.uint64(word) for word in (1, _GAMMA, *_MIX))
 _11, _27, _30, _31 = (np.uint64(shift) for shift in (11, 27, 30, 31))
 
-_STRONGEST = 1e9  # a logit bias: added to any logit it stays far from what a float32 holds
-_COLDEST = 1e-30  # a lower temperature draws the same, and logits over it leave what a float64 holds
-_BLOCK = 64  # tokens of a large vocabulary that the best of them stands for
-_MANY = 4  # blocks for each token that is wanted, from which on that is faster
+_STRONGEST = 1e9  # a logit bias: added to any logit, the sum stays within the range of a float32
+_COLDEST = 1e-30  # a lower temperature gives the same tokens, and logits divided by it overflow a float64
+_BLOCK = 64  # tokens of a large vocabulary of which only the maximum is compared at first
+_MANY = 4  # blocks per requested token from which on that is faster
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a token is chosen. The default is greedy.
+    """How tokens are sampled. The default is greedy decoding.
 
-    Whole numbers may be given as floats, as some files state them: `Sampling(**runtime.sampling)` works.
+    Whole numbers may be given as floats, as in some model files: `Sampling(**runtime.sampling)` works.
 
     Args:
-        temperature: 0 picks the likeliest token; 1 is the model's own distribution.
+        temperature: 0 takes the likeliest token; 1 is the model's own distribution.
         top_k: keep the k likeliest tokens; 0 keeps all.
-        top_p: keep the likeliest tokens that together reach this probability (Holtzman et al. 2020).
-        min_p: keep tokens at least this likely relative to the likeliest (Nguyen et al. 2024).
+        top_p: keep the likeliest tokens whose probabilities sum to this (Holtzman et al. 2020).
+        min_p: keep tokens whose probability is at least this share of the likeliest one's (Nguyen et al. 2024).
         repetition_penalty: divides positive and multiplies negative logits of recent tokens (Keskar et al. 2019).
         presence_penalty: subtracted once from the logit of each recent token.
         frequency_penalty: subtracted once per recent occurrence.
         penalty_window: how many of the newest tokens count as recent.
         logit_bias: pairs (token, addend), each from -1e9 to 1e9; -inf bans a token.
-        seed: same seed, same text.
+        seed: the same seed gives the same text.
 
     Raises:
-        OptionError: a value that is no number, or outside its range.
+        OptionError: a value that is not a number, or outside its range.
     """
 
     temperature: float = 0.0
@@ -88,18 +88,18 @@ class Sampling:
 
     @property
     def penalises(self) -> bool:
-        """Whether a penalty depends on the tokens before."""
+        """Whether logits depend on the tokens before through a penalty."""
         return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
 
     def check(self, vocab: int) -> None:
-        """OptionError where the logit bias does not fit a vocabulary of so many tokens, or bans all of them."""
+        """Raises OptionError if the logit bias has a token outside a vocabulary of size `vocab`, or bans all tokens."""
         for token, _ in self.logit_bias:
             _require_token(token, vocab)
         if len({token for token, bias in self.logit_bias if bias == -np.inf}) == vocab:
             _require_choice(-np.inf)
 
     def recent(self, context: Sequence[int], drafted: Sequence[int] = ()) -> tuple[int, ...]:
-        """The tokens that penalties look at after `context` and `drafted`; empty without penalties: callers pay
+        """The tokens that penalties apply to after `context` and `drafted`; empty without penalties, which costs
         nothing."""
         if not (self.penalises and self.penalty_window):
             return ()
@@ -119,7 +119,7 @@ SAMPLING_FIELDS = tuple(field.name for field in fields(Sampling))
 
 
 def _biases(given: Any) -> tuple[tuple[int, float], ...]:
-    """The pairs of a logit bias. Raises OptionError."""
+    """A logit bias as pairs. Raises OptionError."""
     if isinstance(given, Mapping):
         raise OptionError("logit_bias takes pairs, not a mapping: tuple(biases.items())")
     try:
@@ -139,14 +139,14 @@ def _bias(bias: Any) -> float:
 
 
 def distribution(row: Floats, sampling: Sampling, recent: Sequence[int] = ()) -> Distribution:
-    """The distribution that a token following `row` is drawn from.
+    """The distribution from which the next token is sampled.
 
     Args:
         row: logits, float32 [vocabulary].
-        recent: what `sampling.recent` gave for the tokens before.
+        recent: the result of `sampling.recent` for the tokens before.
 
     Raises:
-        OptionError: the logit bias bans every token, or names one that is not there.
+        OptionError: the logit bias bans every token, or has a token outside the vocabulary.
     """
     row = adjusted(row, sampling, recent)
     if sampling.greedy:
@@ -160,27 +160,28 @@ def distribution(row: Floats, sampling: Sampling, recent: Sequence[int] = ()) ->
     _require_choice(highest)
     scaled -= highest
     scaled /= max(sampling.temperature, _COLDEST)
-    weights = np.exp(scaled)  # that of the likeliest is 1
+    weights = np.exp(scaled)  # the weight of the likeliest token is 1
     keep = weights >= sampling.min_p if sampling.min_p > 0 else weights > 0
     if sampling.top_p < 1:
         reached = weights.cumsum()
-        # The token that crosses the line is in: the mass kept is at least top_p.
+        # The token at which the sum reaches top_p is kept: the mass kept is at least top_p.
         keep[int(reached.searchsorted(sampling.top_p * reached[-1])) + 1 :] = False
     weights = weights[keep]
     return Distribution(tokens[keep], weights / weights.sum())
 
 
 def pick(row: Floats, sampling: Sampling, position: int, recent: Sequence[int] = ()) -> int:
-    """The token that follows `row` at `position`, by the noise that target and drafters share."""
+    """The token sampled from the logits `row` for `position`, by the noise that target and drafters share."""
     if sampling.greedy:
         return _likeliest(adjusted(row, sampling, recent))
     return draw(distribution(row, sampling, recent), sampling.seed, position, SHARED)
 
 
 def picks(row: Floats, sampling: Sampling, position: int, recent: Sequence[int], most: int) -> list[tuple[int, float]]:
-    """The token that `pick` takes, the one it would take without that, and so on, with their probabilities.
+    """The token that `pick` takes, the one that it would take if that were banned, and so on: at most `most` pairs of
+    token and probability.
 
-    Greedily the probabilities are those of temperature 1: how sure a model is, not how it is sampled.
+    For greedy sampling the probabilities are those at temperature 1, as a measure of confidence.
     """
     if sampling.greedy:
         row = adjusted(row, sampling, recent)
@@ -207,23 +208,23 @@ def _require_token(token: int, vocab: int) -> None:
 
 
 def _require_choice(highest: Any) -> None:
-    """OptionError where the highest logit leaves nothing to choose."""
+    """Raises OptionError if the highest logit is -inf: no token can be chosen."""
     if highest == -np.inf:
         raise OptionError("no token is left to choose: logit_bias bans them all; leave at least one")
 
 
 def _best(values: npt.NDArray[np.floating[Any]], most: int) -> Ints:
-    """Where the `most` largest of `values` are, the largest first; equal ones in the order `argmax` has."""
+    """The indices of the `most` largest of `values`, the largest first; ties as in `argmax`."""
     values = values.copy()
     best = np.empty(min(most, len(values)), dtype=np.int64)
-    for i in range(len(best)):  # for the two or three that are wanted, faster than to sort
+    for i in range(len(best)):  # faster than sorting for the two or three that are requested
         best[i] = values.argmax()
         values[best[i]] = -np.inf
     return best
 
 
 def draw(choices: Distribution, seed: int, position: int, purpose: int) -> int:
-    """One token from `choices`, exactly by its probabilities."""
+    """One token sampled exactly from `choices`."""
     if len(choices.tokens) == 1:
         return int(choices.tokens[0])
     scores = np.log(choices.probs) + gumbel(seed, position, choices.tokens, purpose)
@@ -231,28 +232,28 @@ def draw(choices: Distribution, seed: int, position: int, purpose: int) -> int:
 
 
 def happens(chance: float, seed: int, position: int, node: int) -> bool:
-    """Whether what has this chance comes true, for `node` of a draft: always from 1 on, never at 0."""
+    """True with probability `chance`, by the random number of `node` of a draft: always from 1 on, never at 0."""
     return chance >= 1 or bool(uniform(seed, position, np.array([node], dtype=np.int64), ACCEPTING)[0] < chance)
 
 
 def round_seed(seed: int, start: int) -> int:
-    """The seed for what is drawn in the round that follows `start` committed tokens, and in no other round."""
+    """The seed of the random numbers that belong only to the round after `start` committed tokens."""
     return _key(seed, start, _ROUND)
 
 
 def gumbel(seed: int, position: int, tokens: Ints, purpose: int = SHARED) -> Doubles:
-    """Standard Gumbel noise, float64 [c], one number for each of `tokens` [c]."""
+    """Standard Gumbel noise, float64 [c], one number per token of `tokens` [c]."""
     noise: Doubles = -np.log(-np.log(uniform(seed, position, tokens, purpose)))
     return noise
 
 
 def uniform(seed: int, position: int, tokens: Ints, purpose: int) -> Doubles:
-    """Uniform noise in (0, 1), float64 [c], one number for each of `tokens` [c].
+    """Uniform noise in (0, 1), float64 [c], one number per token of `tokens` [c].
 
-    SplitMix64 (Steele, Lea and Flood 2014), its state keyed by seed, purpose and position, read at `token`.
+    SplitMix64 (Steele, Lea and Flood 2014): seed, purpose and position determine the state, the token its index.
     """
     key = _key(seed, position, purpose)
-    words = tokens.astype(np.uint64)  # arithmetic of NumPy's unsigned arrays wraps around, as is wanted here
+    words = tokens.astype(np.uint64)  # unsigned arithmetic of NumPy wraps around, as SplitMix64 requires
     words += _ONE
     words *= _STEP
     words += np.uint64(key)
@@ -261,7 +262,7 @@ def uniform(seed: int, position: int, tokens: Ints, purpose: int) -> Doubles:
     words ^= words >> _27
     words *= _SECOND
     words ^= words >> _31
-    # Half a step from both ends: neither 0 nor 1 may come out, their logarithms are infinite.
+    # Half a step from both ends: 0 and 1 must not occur, because their logarithms are infinite.
     numbers: Doubles = ((words >> _11).astype(np.float64) + 0.5) * 2.0**-53
     return numbers
 
@@ -278,10 +279,10 @@ def _mix_int(word: int) -> int:
 
 
 def adjusted(row: Floats, sampling: Sampling, recent: Sequence[int]) -> Floats:
-    """`row` as tokens are chosen by it: logit bias and penalties applied; `row` itself where there are none.
+    """The logits `row` with logit bias and penalties applied; `row` itself if there are none.
 
     Raises:
-        OptionError: a logit bias for a token that is not there.
+        OptionError: a logit bias for a token outside the vocabulary.
     """
     if not sampling.logit_bias and not recent:
         return row
@@ -311,7 +312,7 @@ def _top_k(row: Floats, k: int) -> tuple[Ints, Floats]:
 
 
 def likeliest(rows: Floats, most: int) -> Top:
-    """The `most` likeliest tokens of each row of logits, or all where there are fewer."""
+    """The `most` likeliest tokens by each row of logits, float32 [n, vocabulary]; all if the vocabulary is smaller."""
     most = min(most, rows.shape[1])
     tokens, probs = np.empty((len(rows), most), np.int64), np.empty((len(rows), most))
     for n, row in enumerate(rows):
@@ -323,15 +324,17 @@ def likeliest(rows: Floats, most: int) -> Top:
 
 
 def _near_top(row: Floats, k: int) -> Ints:
-    """Tokens among which the k likeliest are: of a large vocabulary few, so that only they need to be put in order."""
+    """A superset of the k likeliest tokens, small for a large vocabulary, so that only few need to be sorted."""
     blocks = len(row) // _BLOCK
-    best = row[: blocks * _BLOCK].reshape(_BLOCK, blocks).max(axis=0)  # each a stride of the row: that is vectorized
-    # k blocks hold a token that is at least so likely; so none of the k likeliest is less.
+    best = (
+        row[: blocks * _BLOCK].reshape(_BLOCK, blocks).max(axis=0)
+    )  # each block is a stride of the row, so this is vectorized
+    # k blocks have a token that is at least as likely as this threshold, so each of the k likeliest is.
     return np.flatnonzero(row >= np.partition(best, -k)[-k])
 
 
 def stated(field: str, value: Any) -> float | None:
-    """What a model file states for a field of `Sampling`, as `Sampling` has it; None where the field cannot be that."""
+    """The value of a model file for a field of `Sampling`, converted; None if it is not valid."""
     try:
         found: float = getattr(Sampling(**{field: value}), field)
     except OptionError:

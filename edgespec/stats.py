@@ -1,4 +1,4 @@
-"""What a generation brought, in figures."""
+"""Statistics of an answer."""
 
 from __future__ import annotations
 
@@ -8,17 +8,31 @@ from dataclasses import dataclass, field
 from .baseline import Baseline
 from .types import Round
 
-_ENOUGH = 30  # tokens whose time tells two speeds apart
+_ENOUGH = 30  # tokens from which on a speedup is stated: fewer take too little time to compare two speeds
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """The figures of one generation.
+    """The statistics of one answer. Times are wall-clock seconds.
 
-    Seconds are spent in rounds, without the prompt and without the time the reader of the events took.
-    `plain_tokens_per_second` is what plain decoding would have reached for the same tokens at the same time (see
-    `Baseline`), None where that is not known. `plain_error` is the standard error of the speedup that follows from it,
-    relative to it, as far as the spread of the passes tells: beside busy programs a few stalls decide what it is.
+    Args:
+        prompt: tokens of the prompt.
+        cached: of these, tokens that the KV cache held already.
+        prompt_seconds: time to compute the rest of the prompt.
+        tokens: tokens committed in rounds.
+        rounds: passes of the target.
+        drafted: tokens drafted.
+        accepted: of these, tokens accepted.
+        seconds: time of all rounds, without the prompt and without the time that the reader of the events took.
+        engine_seconds: of these, time inside the engines: passes of the target, and drafting.
+        plain_tokens_per_second: estimated speed of plain decoding for the same tokens at the same time (see
+            `Baseline`); None if it is not known.
+        plain_error: relative standard error of `speedup`, estimated from the spread of the times of passes. It is large
+            if other programs were busy: then a few stalls determine the result.
+        by_drafter: drafted and accepted tokens by the name of the drafter.
+        k_histogram: number of rounds by the number of tokens drafted.
+        by_depth: for each depth in a draft from 1 on, how often a token of that depth was tested, all tokens before it
+            being accepted, and how often it was accepted.
     """
 
     prompt: int
@@ -29,21 +43,16 @@ class Stats:
     drafted: int
     accepted: int
     seconds: float
-    #: Of these, seconds inside the engines: passes of the target, and drafting.
     engine_seconds: float
     plain_tokens_per_second: float | None
     plain_error: float
-    #: Drafted and accepted tokens by drafter.
     by_drafter: dict[str, tuple[int, int]]
-    #: Rounds by the number of tokens drafted.
     k_histogram: dict[int, int]
-    #: By depth in a draft, from its first token on: how often a token there was tried, all before it being accepted,
-    #: and how often it was accepted.
     by_depth: tuple[tuple[int, int], ...]
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens by the seconds of the rounds; 0 if there were none."""
+        """`tokens` divided by `seconds`; 0 without rounds."""
         return self.tokens / self.seconds if self.seconds else 0.0
 
     @property
@@ -53,19 +62,19 @@ class Stats:
 
     @property
     def acceptance_rate(self) -> float:
-        """Accepted of drafted tokens, from 0 to 1; 0 if none was drafted."""
+        """The share of drafted tokens that was accepted, from 0 to 1; 0 if none was drafted."""
         return self.accepted / self.drafted if self.drafted else 0.0
 
     @property
     def speedup(self) -> float | None:
-        """Over plain decoding; exactly 1 for plain decoding itself, None for fewer than 30 tokens."""
+        """The speedup over plain decoding: exactly 1 if nothing was drafted, None for fewer than 30 tokens."""
         plain = self.plain_tokens_per_second
         return self.tokens_per_second / plain if plain and self.tokens >= _ENOUGH else None
 
 
 @dataclass
 class Tally:
-    """The stats of a generation that goes on."""
+    """Counts the statistics of an answer while it is computed."""
 
     prompt: int
     cached: int
@@ -76,7 +85,7 @@ class Tally:
     drafted: Counter[str] = field(default_factory=Counter)
     accepted: Counter[str] = field(default_factory=Counter)
     lengths: Counter[int] = field(default_factory=Counter)
-    #: Rounds by how deep a draft was tried, and by how deep it was accepted.
+    #: Number of rounds by the greatest depth tested, and by the greatest depth accepted.
     tried: Counter[int] = field(default_factory=Counter)
     reached: Counter[int] = field(default_factory=Counter)
     baseline: Baseline = field(default_factory=Baseline)
@@ -89,7 +98,7 @@ class Tally:
         price: float | None = None,
         plain_price: float | None = None,
     ) -> None:
-        """Count a round that took `seconds` in all, see `Baseline.add`."""
+        """Count a round. The arguments are those of `Baseline.add`."""
         self.baseline.add(round, seconds, speculating, price, plain_price)
         self.tokens += len(round.tokens)
         self.seconds += seconds
@@ -103,7 +112,7 @@ class Tally:
             self.tried[depth + ((round.path[-1] if depth else -1) in round.draft.parents)] += 1
 
     def stats(self) -> Stats:
-        """The figures now."""
+        """The statistics of the rounds so far."""
         plain = self.baseline.seconds
         return Stats(
             prompt=self.prompt,

@@ -1,7 +1,7 @@
-"""The words of one round, as frozen values.
+"""The values of one round: guesses, draft trees, acceptance. All are immutable.
 
-A draft is a tree even where today's drafters propose chains: node i holds a token and its parent's
-index, -1 for the committed context; parents come before children.
+A draft is a tree: node i has a token and the index of its parent, -1 for the committed context; parents come before
+their children. A chain is a tree in which each node has at most one child.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CHAIN = tuple(range(-1, 511))  # the parents of the longest chain that one pass
 
 
 class Distribution(NamedTuple):
-    """A probability distribution over the tokens that are left after filtering.
+    """A probability distribution over the tokens that filters such as top-k keep.
 
     `tokens` int64 [c], each at most once; `probs` float64 [c], positive, summing to 1.
     """
@@ -31,18 +31,18 @@ class Distribution(NamedTuple):
 
     @classmethod
     def point(cls, token: int) -> Distribution:
-        """All of it on one token."""
+        """The point mass on `token`."""
         return cls(np.array([token], dtype=np.int64), np.ones(1))
 
     def of(self, token: int) -> float:
-        """The probability of `token`; 0 where it was filtered out."""
+        """The probability of `token`; 0 if it was filtered out."""
         return float(self.probs[self.tokens == token].sum())
 
 
 class Top(NamedTuple):
-    """The likeliest tokens after each of n evaluated ones, by the model's own logits, the likeliest first.
+    """The m likeliest next tokens after each of n evaluated tokens, by the softmax of the model's logits.
 
-    `tokens` int64 [n, m]; `probs` float64 [n, m], of all tokens.
+    `tokens` int64 [n, m], the likeliest first; `probs` float64 [n, m], normalised over the whole vocabulary.
     """
 
     tokens: Ints
@@ -52,9 +52,13 @@ class Top(NamedTuple):
 class Evaluated(NamedTuple):
     """Tokens that the target evaluated, in one pass or as a prompt.
 
-    `start` is the length of the text before them. `parents` are as in a draft, -1 for that text; `kept` are the nodes,
-    from a root down, that became part of the text. What was told before of places from `start` on is out of date.
-    `top` is what may follow each token, None for a prompt, which has no logits, or where nobody asks for it.
+    Args:
+        start: tokens of the context before them. What was reported earlier of positions from `start` on is obsolete.
+        tokens: the tokens, by node.
+        parents: the parent of each node as in `Draft`, -1 for the context before.
+        kept: the nodes that became part of the context, from the root down.
+        top: the likeliest next tokens after each node; None for a prompt, which has no logits, or if no drafter asks
+            for it.
     """
 
     start: int
@@ -67,10 +71,12 @@ class Evaluated(NamedTuple):
 class Guess(NamedTuple):
     """A drafter's guess of one token.
 
-    `confidence` in [0, 1] is the drafter's own feature: a model's probability, a look-up's match strength. It need not
-    be calibrated; the controller does that. Where tokens are drawn to be judged by `q`, it is the probability of the
-    likeliest token, for it must not depend on the token drawn (see `Verifier.trims`). `q` is what the token was drawn
-    from; None for a point mass.
+    Args:
+        token: the token guessed.
+        confidence: the drafter's own feature in [0, 1]: a probability of the draft model, or the strength of a match.
+            It need not be calibrated; the controller calibrates it. If `q` is given, it is the probability of the
+            likeliest token, because it must not depend on the token drawn (see `Verifier.trims`).
+        q: the distribution that the token was drawn from; None for a point mass.
     """
 
     token: int
@@ -80,10 +86,13 @@ class Guess(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A tree of guessed tokens to follow the committed context.
+    """A tree of guessed tokens that may follow the committed context.
 
-    `drafters[i]` names who guessed node i, with a plus sign between two that agree. `q[i]` is the distribution that
-    token i was drawn from; no `q` means point masses (a look-up, or greedy drafting).
+    Args:
+        tokens: the token of each node.
+        parents: the parent of each node, -1 for the context.
+        drafters: the name of the drafter that guessed each node; the names of several that agree are joined by "+".
+        q: the distribution that each token was drawn from; None means point masses (look-up, or greedy drafting).
     """
 
     tokens: tuple[int, ...] = ()
@@ -96,24 +105,27 @@ class Draft:
 
     @classmethod
     def chain(cls, tokens: Sequence[int], drafter: str, q: Sequence[Distribution] | None = None) -> Draft:
-        """Each token the child of the one before."""
+        """A chain: each token is the child of the one before."""
         parents = tuple(range(-1, len(tokens) - 1))
         return cls(tuple(tokens), parents, (drafter,) * len(tokens), tuple(q) if q is not None else None)
 
     @property
     def is_chain(self) -> bool:
+        """Whether each node is the child of the one before."""
         return self.parents == _CHAIN[: len(self.parents)]
 
     def children(self, node: int) -> Iterator[int]:
-        """The nodes whose parent is `node` (-1: the context), in order."""
+        """The children of `node` (-1: of the context), in order."""
         return (child for child, parent in enumerate(self.parents) if parent == node)
 
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """What verification made of a draft: the accepted nodes from the root down, and the token after them.
+    """The result of verifying a draft.
 
-    `token` is the bonus token where a leaf was reached, else the correction.
+    Args:
+        path: the accepted nodes, from the root down.
+        token: the token after them: the bonus token if the path ends at a leaf, else the correction.
     """
 
     path: tuple[int, ...]
@@ -122,11 +134,15 @@ class Acceptance:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One verify pass and what it brought.
+    """One round: a draft, its verification, and the tokens committed.
 
-    `draft` is what was bought, `path` its accepted nodes. `tokens` are those committed: the accepted, then the bonus
-    or correction, cut where the text ended. `held` is how many tokens the target's cache held before.
-    `draft_seconds` is what choosing the draft took, drafting included.
+    Args:
+        draft: the draft that was verified.
+        path: its accepted nodes.
+        tokens: the committed tokens: the accepted ones and the bonus or correction, cut where the text ends.
+        verify_seconds: the time of the target's pass.
+        draft_seconds: the time to choose the draft, with the guesses of the drafters.
+        held: tokens in the target's KV cache before the pass.
     """
 
     draft: Draft
@@ -138,5 +154,5 @@ class Round:
 
     @property
     def width(self) -> int:
-        """Tokens in the target's pass."""
+        """Tokens in the target's pass: the last committed token and the draft."""
         return 1 + len(self.draft)

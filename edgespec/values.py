@@ -1,6 +1,6 @@
-"""Checks of what an app, an option or a file gives: what is not of its kind, or out of range, is an OptionError.
+"""Checks of arguments, options and values from files: a wrong type or a value out of range raises OptionError.
 
-Numbers that say the same are taken: 20.0 and NumPy's 20 for a whole number, 1 for 1.0. Truth values and texts are not.
+Numbers of equal value are converted: 20.0 and NumPy's 20 to an int, 1 to 1.0. Booleans and strings are refused.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from .errors import OptionError
 
 T = TypeVar("T")
 
-MOST = (1 << 31) - 1  #: the limit of a whole number that has none of its own
+MOST = (1 << 31) - 1  #: the default upper limit of a whole number
 _LONGEST = 80  # characters of a value in a message
 
 
 def shown(value: object) -> str:
-    """`value` for a message: on one line, and short whatever it is."""
+    """`value` for a message, on one line and at most 80 characters long."""
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # noqa: BLE001 - Python writes no int of more than 4300 digits, and a stranger's class may fail
+    except Exception:  # noqa: BLE001 - Python refuses to print an int of more than 4300 digits, and a class may raise
         text = f"{type(value).__name__} that cannot be shown"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
@@ -31,7 +31,7 @@ def whole(name: str, value: Any, low: int, high: int = MOST) -> int:
     """`value` as an int, from `low` to `high`.
 
     Raises:
-        OptionError: it is no whole number, or out of range; the message begins with `name`.
+        OptionError: it is not a whole number, or out of range; the message begins with `name`.
     """
     if isinstance(value, Real) and not isinstance(value, Integral | bool) and _float(value).is_integer():
         value = int(_float(value))
@@ -55,14 +55,14 @@ def real(name: str, value: Any, low: float, high: float) -> float:
 
 
 def texts(name: str, value: Any) -> tuple[str, ...]:
-    """`value` as a tuple of texts. Raises as `whole` does."""
+    """`value`, a sequence of strings, as a tuple. Raises as `whole` does."""
     if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(each, str) for each in value):
         raise OptionError(f"{name} is {shown(value)}; it must be a list of texts")
     return tuple(value)
 
 
 def instance(name: str, value: Any, kind: type[T]) -> T:
-    """`value`, if it is a `kind`. Raises as `whole` does."""
+    """`value`, if it is an instance of `kind`. Raises as `whole` does."""
     if not isinstance(value, kind):
         raise OptionError(f"{name} is {shown(value)}; it must be a {kind.__name__}")
     return value

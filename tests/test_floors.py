@@ -114,7 +114,8 @@ def test_the_reader_of_imports_reads() -> None:
 
 #: What engines, or drafters, have in common.
 SHARED = (
-    *(f"backends.{name}" for name in ("amx", "gguf_header", "machine", "sequence", "token_ids", "tree_layout")),
+    *(f"backends.{name}" for name in ("amx", "device", "gguf_header", "interrupt", "machine")),
+    *(f"backends.{name}" for name in ("sequence", "token_ids", "tree_layout")),
     "drafters.suffix_automaton",
 )
 

@@ -1,118 +1,40 @@
-"""What the runtime needs of an engine, as protocols; and `open_model`, which finds the engine for a file.
+"""The protocols of an inference engine, and `open_model`, which selects the engine for a file.
 
-A new engine is one module here with an `open_model(path, device, interrupt)`, its name in `_MODULES` and `BACKENDS`,
-and its suffix in `_SUFFIXES`.
+A new engine is a module here with a function `open_model(path, device, interrupt)`, its name in `_MODULES` and
+`device.BACKENDS`, and the suffix of its files in `_SUFFIXES`.
 """
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import importlib
-import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from ..errors import EngineError, ModelFileError, OptionError, VocabularyMismatch
+from ..errors import EngineError, ModelFileError, VocabularyMismatch
 from ..types import Floats
-from ..values import instance, shown, whole
+from .device import Device
+from .interrupt import Interrupt
 
-_EXACT = (0, 2, *range(4, 33, 4))
-BACKENDS = ("auto", "llama", "onnx")
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """Where a model runs and how much it may hold.
-
-    Args:
-        context: tokens of prompt and answer together; 0 takes the model's own limit, at most 4096.
-        threads: CPU threads; 0 takes one per physical core.
-        gpu_layers: layers to keep on the GPU; -1 takes as many as the engine can, 0 none. ONNX Runtime takes all or
-            none.
-        exact: pad every decode to so many tokens, so that a token's logits are the same to the last bit whatever is
-            decoded beside it, and greedy output the same whatever is drafted. 0 does not; else 2, or a multiple of 4
-            up to 32: engines compute rows by fours, and a remainder by other kernels. It costs what so wide a pass
-            costs, and drafts cannot be longer than one token less. On ONNX Runtime, whose bits do not change from one
-            multiple to another (tried when a session opens), 2 will do and drafts may be as long as ever.
-        draft_gpu_layers: the draft model's own `gpu_layers`; None takes the target's.
-    """
-
-    context: int = 0
-    threads: int = 0
-    gpu_layers: int = -1
-    exact: int = 0
-    provider: str = "auto"
-    backend: str = "auto"
-    draft_gpu_layers: int | None = None
-
-    def __post_init__(self) -> None:
-        layers = (-1, 1 << 16)
-        limits = {"context": (0, 1 << 24), "threads": (0, 512), "gpu_layers": layers, "draft_gpu_layers": layers}
-        for name, (low, high) in limits.items():
-            value = getattr(self, name)
-            if value is not None or name != "draft_gpu_layers":
-                object.__setattr__(self, name, whole(name, value, low, high))
-        if isinstance(self.exact, bool) or self.exact not in _EXACT:
-            raise OptionError(f"exact is {shown(self.exact)}; it must be one of {', '.join(map(str, _EXACT))}")
-        object.__setattr__(self, "exact", int(self.exact))
-        instance("provider", self.provider, str)
-        if not isinstance(self.backend, str) or self.backend not in BACKENDS:
-            raise OptionError(f"no backend {shown(self.backend)}; there are {', '.join(BACKENDS)}")
-
-    def of_draft(self) -> Device:
-        """Where the draft model runs. Only the target's output must not depend on the width of its passes."""
-        layers = self.gpu_layers if self.draft_gpu_layers is None else self.draft_gpu_layers
-        return replace(self, exact=0, gpu_layers=layers)
-
-
-class Stoppable(Protocol):
-    """What an engine has under way."""
-
-    def stop(self) -> None:
-        """Come to an end soon; at once, and from any thread."""
-        ...
-
-
-class Interrupt:
-    """One flag that stops a pair of sessions, even in the middle of a pass.
-
-    It is a byte in memory and not an Event because engines poll it from native code many times a pass; those that
-    cannot are told.
-    """
-
-    def __init__(self) -> None:
-        self._flag = ctypes.create_string_buffer(2)
-        self._told: tuple[weakref.ref[Stoppable], ...] = ()
-
-    @property
-    def address(self) -> int:
-        """Where the flag lies: a C string that is empty until the flag is set."""
-        return ctypes.addressof(self._flag)
-
-    @property
-    def is_set(self) -> bool:
-        """Whether work was asked to stop."""
-        return self._flag.raw[0] != 0
-
-    def set(self) -> None:
-        """Stop what is under way; from any thread."""
-        self._flag.raw = b"\x01\x00"
-        for reference in self._told:
-            if (told := reference()) is not None:
-                told.stop()
-
-    def clear(self) -> None:
-        """Allow work again."""
-        self._flag.raw = b"\x00\x00"
-
-    def tell(self, told: Stoppable) -> None:
-        """Stop `told`, for as long as it lives, whenever the flag is set from now on; on the thread that sets it."""
-        self._told = (*(each for each in self._told if each() is not None), weakref.ref(told))
+__all__ = [
+    "Device",
+    "Interrupt",
+    "Labels",
+    "Model",
+    "Pieces",
+    "Session",
+    "Vocabulary",
+    "common_prefix",
+    "context_length",
+    "fingerprint",
+    "open_model",
+    "require_numbers",
+    "require_same_tokens",
+    "tokens_up_to",
+]
 
 
 class Pieces(Protocol):

@@ -1,7 +1,7 @@
-"""Keep ggml off the AMX tile instructions. It imports nothing of edgespec: a peer of the benchmark runs it by its path.
+"""Keeps ggml from using AMX tile instructions. A process of the benchmark runs this file alone: it imports no edgespec.
 
-Builds of ggml by GCC keep an uninitialised tile configuration on the stack (the compiler removes the stores) and die by
-SIGSEGV in the first matrix product on processors with AMX (llama.cpp issue 20824, pull request 26954). Only server
+Builds of ggml by GCC leave the tile configuration on the stack uninitialised (the compiler removes the stores) and end
+by SIGSEGV in the first matrix product on processors with AMX (llama.cpp issue 20824, pull request 26954). Only server
 processors have AMX. ggml falls back to its AVX-512 kernels, which keep the same repacked weights as elsewhere.
 """
 
@@ -28,8 +28,9 @@ class _SignalStack(ctypes.Structure):
 def disable_amx(low: Any) -> None:
     """Make ggml choose its weight layouts without AMX, once, before a model is loaded.
 
-    ggml asks the kernel for the tile registers when its CPU buffer types are first listed, and does without AMX if the
-    kernel refuses. Linux refuses while a thread has a signal stack too small for them, so the list is made under one.
+    ggml requests the tile registers from the kernel when its CPU buffer types are first listed, and does not use AMX if
+    the kernel refuses. Linux refuses while a thread has a signal stack that is too small for them, so the buffer types
+    are listed while this thread has one.
     """
     library = getattr(low, "_lib", None)  # the bindings declare none of these functions
     has_amx = getattr(library, "ggml_cpu_has_amx_int8", None)
@@ -39,10 +40,10 @@ def disable_amx(low: Any) -> None:
 
 
 def uses_amx(low: Any) -> bool:
-    """Whether ggml would lay weights out for AMX all the same.
+    """Whether ggml would still use weight layouts for AMX.
 
-    The kernel refuses nothing once another library, ONNX Runtime say, was given the tile registers. Models are then to
-    be loaded without ggml's own weight layouts.
+    The kernel does not refuse once another library, such as ONNX Runtime, has the tile registers. Models must then be
+    loaded without ggml's own weight layouts.
     """
     library = getattr(low, "_lib", None)
     if sys.platform != "linux" or getattr(library, "ggml_cpu_has_amx_int8", None) is None:
@@ -51,7 +52,7 @@ def uses_amx(low: Any) -> bool:
 
 
 def _list_buffer_types(library: Any) -> list[bytes]:
-    """The names of ggml's weight layouts for the CPU, which are chosen when they are first listed."""
+    """The names of ggml's weight layouts for the CPU. ggml chooses them at the first call."""
     for name in ("ggml_backend_dev_by_type", "ggml_backend_dev_backend_reg", "ggml_backend_reg_get_proc_address"):
         getattr(library, name).restype = ctypes.c_void_p
     device = ctypes.c_void_p(library.ggml_backend_dev_by_type(_CPU))
@@ -73,7 +74,7 @@ def _small_signal_stack() -> Iterator[None]:
     memory = ctypes.create_string_buffer(_SMALL)
     before = _SignalStack()
     small = _SignalStack(ctypes.addressof(memory), 0, _SMALL)
-    if libc.sigaltstack(ctypes.byref(small), ctypes.byref(before)):  # too late: this process has the registers
+    if libc.sigaltstack(ctypes.byref(small), ctypes.byref(before)):  # the process has the tile registers already
         yield
         return
     try:

@@ -1,6 +1,6 @@
-"""llama.cpp, by the low-level bindings of llama-cpp-python.
+"""llama.cpp, through the low-level bindings of llama-cpp-python.
 
-Its `Llama` class is not used: it hides rollback, and its speculative path outgrows its score buffer.
+Its `Llama` class is not used: it does not expose rollback, and its speculative decoding overflows its score buffer.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .machine import physical_cores
 from .token_ids import checked_tokens
 
 _CHUNK = 512  # tokens of one prefill pass; llama.cpp's own default
-_STEP = 256  # llama.cpp rounds a context up to it, but only after it has made the batch no longer than was asked
-#: Branches of a tree. More cost every pass: llama.cpp compares all pairs of sequences, 4 us for 64 and 40 for 256.
+_STEP = 256  # llama.cpp rounds the context up to a multiple of it, but after limiting the batch to the context
+#: The most leaves of a tree. llama.cpp compares all pairs of sequences in every pass: 4 us for 64, 40 us for 256.
 _LEAVES = 64
 _SAMPLING_KEYS = {
     "temp": "temperature",
@@ -43,7 +43,7 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> LlamaModel:
 
     Raises:
         MissingPackage: llama-cpp-python is not installed.
-        ModelFileError: the file is missing, truncated, malformed or no GGUF; the message may quote llama.cpp's loader.
+        ModelFileError: the file is missing, truncated, malformed or not GGUF; the message may quote llama.cpp's loader.
         EngineError: this process was forked from one that used llama.cpp.
     """
     require_no_fork()
@@ -71,7 +71,7 @@ class LlamaVocabulary:
         self.size = int(low.llama_vocab_n_tokens(self._handle))
         self.bos = _token(low.llama_vocab_bos(self._handle))
         self.eos = _token(low.llama_vocab_eos(self._handle))
-        # llama.cpp asserts that the tokens exist which the file asks to add.
+        # llama.cpp ends the process if the file demands a bos or eos that does not exist.
         self._has_ends = (self.bos is not None or not low.llama_vocab_get_add_bos(self._handle)) and (
             self.eos is not None or not low.llama_vocab_get_add_eos(self._handle)
         )
@@ -85,11 +85,11 @@ class LlamaVocabulary:
         return self._handle
 
     def close(self) -> None:
-        """The model is freed, and this with it."""
+        """Called when the model is freed; any further use raises ClosedError."""
         self._handle = None
 
     def tokenize(self, text: str, *, special: bool = False, start: bool = False) -> list[int]:
-        encoded = text.encode("utf-8", "replace")  # lone surrogates, as pasted text may hold, have no UTF-8
+        encoded = text.encode("utf-8", "replace")  # pasted text may contain lone surrogates, which UTF-8 cannot encode
         room, add = len(encoded) + 8, start and self._has_ends
         while True:
             buffer = (self._low.llama_token * room)()
@@ -153,11 +153,11 @@ class LlamaModel:
 
     @property
     def notices(self) -> Sequence[str]:
-        """What of the file is not used as it stands."""
+        """Values of the file that are ignored."""
         return tuple(self._notices)
 
     def _take_sampling(self, key: str, field: str) -> None:
-        """What the file states for a field of `Sampling`, where that is a value that it may have."""
+        """Take the file's value for a field of `Sampling`, if it is valid."""
         if (text := self.metadata(key)) is None:
             return
         try:
@@ -165,31 +165,32 @@ class LlamaModel:
         except ValueError:
             value = None
         if value is None:
-            self._notices.append(f"{key} is {text!r:.40}, which {field} cannot be: it is ignored")
+            self._notices.append(f"{key} is {text!r:.40}, which is not a valid {field}: it is ignored")
         else:
             self.sampling[field] = value
 
     def _size(self) -> str:
-        """Parameters and quantization: 7.6B, Q4_K - Medium."""
+        """The number of parameters and the quantization, for example "7.6B, Q4_K - Medium"."""
         parameters = int(self._low.llama_model_n_params(self._model))
         size = f"{parameters / 1e9:.1f}B" if parameters >= 1e9 else f"{parameters / 1e6:.1f}M"
         kind = (_text(self._low.llama_model_desc, self._model) or "").split(maxsplit=2)  # architecture, size, type
         return f"{size}, {kind[-1]}" if kind else size
 
     def metadata(self, key: str) -> str | None:
-        """The scalar `key` of the GGUF metadata as text, None where the file lacks it."""
+        """The scalar `key` of the GGUF metadata as text; None if the file does not have it."""
         return _text(self._low.llama_model_meta_val_str, self._model, key.encode())
 
     def session(self, context: int, interrupt: Interrupt | None = None) -> LlamaSession:
         """A new sequence, stopped by `interrupt`, by default the model's own.
 
         Raises:
-            OptionError: exactness is asked of a model whose state cannot go back over the padding.
+            OptionError: `exact` was requested for a model whose recurrent state cannot be rolled back over the padding.
             EngineError: llama.cpp could not open the context.
         """
         if self._exact and self._recurs:
             raise OptionError(
-                f"exact is {self._exact}, but this model's recurrent state cannot go back over padding; leave exact out"
+                f"exact is {self._exact}, but this model's recurrent state cannot be rolled back over padding; leave "
+                "exact out"
             )
         interrupt = interrupt or self._interrupt
         opened = self._open_context(min(context, self._positions), interrupt)
@@ -212,7 +213,7 @@ class LlamaModel:
         params.n_ctx = -(-context // _STEP) * _STEP
         params.n_batch = params.n_ubatch = _CHUNK
         params.n_threads = params.n_threads_batch = self._threads
-        params.swa_full = True  # a sliding window that forgets cannot be rolled back
+        params.swa_full = True  # a sliding window that discards cells cannot be rolled back
         params.no_perf = True
         leaves = _LEAVES if self._takes_trees else 0
         handle, errors = self._init(params, leaves)
@@ -227,14 +228,14 @@ class LlamaModel:
         if (poll := _poller()) is not None:
             callback = ctypes.cast(poll, self._low.ggml_abort_callback)
             self._low.llama_set_abort_callback(handle, callback, interrupt.address)
-        # The padding of the last pass lies beyond the text. A larger context is no way out: some models choose their
-        # position encoding by its length.
+        # The padding of the last pass lies beyond the text. The context is not enlarged for it: some models choose
+        # their position encoding by its length.
         length = min(context, int(self._low.llama_n_ctx(handle)) - max(0, self._exact - 1))
         chunk = int(self._low.llama_n_batch(handle))
         return Opened(self._low, handle, length, chunk, leaves, self._exact)
 
     def _init(self, params: Any, leaves: int) -> tuple[Any, list[str]]:
-        """A llama_context, or None, and what llama.cpp complained of. One cache for all sequences, however many."""
+        """A llama_context, or None, and the errors that llama.cpp logged. All sequences share one KV cache."""
         params.n_seq_max = max(1, leaves)
         params.kv_unified = leaves > 0
         with captured_errors() as errors:
@@ -242,23 +243,23 @@ class LlamaModel:
 
     @property
     def _positions(self) -> int:
-        """How far a text may go. Rotations go on for ever; of learned positions (GPT-2's) there is a table, and behind
-        its end ggml ends the process."""
+        """The longest text in tokens. Rotary positions have no limit; learned positions (GPT-2) are a table, and ggml
+        ends the process beyond its end."""
         learned = int(self._low.llama_model_rope_type(self._model)) == self._low.LLAMA_ROPE_TYPE_NONE
         return max(1, self.trained_context - max(0, self._exact - 1)) if learned else 1 << 31
 
     @property
     def _recurs(self) -> bool:
-        """Whether a state that cannot go back is carried from token to token."""
+        """Whether the model has a recurrent state, which cannot be rolled back."""
         low = self._low
         return bool(low.llama_model_is_recurrent(self._model) or low.llama_model_is_hybrid(self._model))
 
     @property
     def _takes_trees(self) -> bool:
-        """Whether llama.cpp keeps branches apart for this model, and all that a rollback may ask for.
+        """Whether llama.cpp can decode trees for this model and keep all cells that a rollback may need.
 
-        Not where layers have a sliding window: a cell that the window has left behind may be written over. Nor where
-        an indexer chooses among cells by where they lie. Nor where every pass is to be like plain decoding.
+        It cannot if layers have a sliding window, because cells outside the window may be overwritten, nor if an
+        indexer selects cells by their place in the cache. With `exact`, every pass must be a chain of constant width.
         """
         indexer = f"{self.metadata('general.architecture')}.attention.indexer.head_count"
         windowed = int(self._low.llama_model_n_swa(self._model)) > 0
@@ -266,7 +267,7 @@ class LlamaModel:
 
 
 def _token(number: int) -> int | None:
-    """llama.cpp says -1 where there is none."""
+    """A token, or None for llama.cpp's -1."""
     return int(number) if number >= 0 else None
 
 
@@ -274,8 +275,8 @@ def _gpu_layers(low: Any, device: Device) -> int:
     if low.llama_supports_gpu_offload():
         if device.exact and device.gpu_layers:
             raise OptionError(
-                f"exact is {device.exact}, but on a GPU passes of one width may still differ in their last bits; it "
-                "holds on the CPU alone: give gpu_layers 0"
+                f"exact is {device.exact}, but on a GPU passes of equal width may differ in their last bits; it needs "
+                "the CPU: give gpu_layers 0"
             )
         return device.gpu_layers
     if device.gpu_layers > 0:
@@ -303,7 +304,7 @@ def _load(low: Any, path: Path, params: Any, interrupt: Interrupt) -> Any:
 
 
 def _identity(low: Any, path: Path, gpu_layers: int) -> str:
-    """Names what a pass's price depends on. The head of a GGUF holds its shapes and types; weights do not matter."""
+    """A key for the price of a pass: the header of the file with shapes and types, device, machine, engine version."""
     with path.open("rb") as file:
         head = hashlib.sha256(file.read(1 << 20))
     head.update(str(path.stat().st_size).encode())
@@ -315,7 +316,7 @@ def _identity(low: Any, path: Path, gpu_layers: int) -> str:
 
 
 def _text(function: Any, *arguments: Any) -> str | None:
-    """Call a llama.cpp function that fills a text buffer; None where it has nothing to say."""
+    """Call a llama.cpp function that fills a text buffer; None if it returns no text."""
     room = 256
     while True:
         buffer = ctypes.create_string_buffer(room)
@@ -329,10 +330,10 @@ def _text(function: Any, *arguments: Any) -> str | None:
 
 @cache
 def _poller() -> Any:
-    """A native function that llama.cpp polls between graph nodes: is the interrupt's flag set?
+    """A native function that llama.cpp polls between graph nodes, true if the interrupt's flag is set.
 
-    C's strlen: the flag is a string of length 0 or 1, which is just what the callback must return. A Python
-    callback would take the interpreter lock hundreds of times a pass.
+    It is C's strlen: the flag is a string of length 0 or 1, and the callback must return 0 or 1. A Python callback
+    would take the interpreter lock hundreds of times per pass.
     """
     try:
         library = ctypes.CDLL("msvcrt") if platform.system() == "Windows" else ctypes.CDLL(None)

@@ -1,4 +1,4 @@
-"""The tokens of one pass as llama.cpp wants them: a llama_batch over NumPy arrays, filled without a loop of ctypes."""
+"""The tokens of one pass as a llama_batch over NumPy arrays, filled without loops over ctypes values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .tree_layout import Branches
 
 
 class Batch:
-    """Room for `size` tokens, each in up to `sequences` sequences of the cache; in sequence 0 unless told."""
+    """A batch of at most `size` tokens, each in at most `sequences` sequences of the cache; sequence 0 by default."""
 
     def __init__(self, low: Any, size: int, sequences: int) -> None:
         self.size = size
@@ -39,7 +39,7 @@ class Batch:
         )
 
     def chain(self, tokens: Sequence[int], start: int, *, width: int = 0, logits: bool) -> None:
-        """`tokens` from position `start`, each after the one before; zeros follow up to `width` tokens."""
+        """Fill in a chain of `tokens` from position `start`, padded with zeros to `width` tokens."""
         n = len(tokens)
         width = max(n, width)
         self._token[:n] = tokens
@@ -49,7 +49,7 @@ class Batch:
         self.native.n_tokens = width
 
     def tree(self, tokens: Sequence[int], start: int, branches: Branches) -> None:
-        """`tokens` after position `start`, each in the sequences of the leaves below it, with logits."""
+        """Fill in a tree of `tokens` from position `start`, each in the sequences of its leaves, with logits."""
         n = len(tokens)
         self._token[:n] = tokens
         self._pos[:n] = np.add(branches.depths, start)

@@ -1,8 +1,8 @@
-"""What of a GGUF file is checked before llama.cpp sees it.
+"""Checks of a GGUF file before llama.cpp loads it.
 
-llama.cpp ends the process by an assertion, a division by zero or an access out of bounds where values in a file
+llama.cpp ends the process by an assertion, a division by zero or an access out of bounds if values in a file
 contradict each other. It reports other faults (a missing key, a value of another type, a tensor of another shape)
-as errors, and with `llamacpp` most assertions while it loads; those are left to it.
+as errors, and most failed assertions while loading through `llama_library`; those are not checked here.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 from ..errors import ModelFileError
 from .gguf_header import Header, header
 
-_ALIGNMENT = 32  # bytes: ggml's own, of every buffer that it computes on
+_ALIGNMENT = 32  # bytes: the alignment of all buffers in ggml
 _INT32 = (1 << 31) - 1
-#: Whole numbers of the architecture, and from where to where they may be. Layers and experts: llama.cpp's own limits.
+#: Whole numbers of the architecture with their least and greatest values. Layers, experts: the limits of llama.cpp.
 _RANGES = {
     "block_count": (1, 512),
     "context_length": (1, _INT32),
     "embedding_length": (1, _INT32),
-    # More makes llama.cpp allocate gigabytes.
+    # A greater value makes llama.cpp allocate gigabytes.
     "attention.sliding_window": (0, 1 << 24),
     **{f"attention.{part}_length{kind}": (0, 1 << 13) for part in ("key", "value") for kind in ("", "_swa")},
     "expert_count": (0, 1024),
@@ -32,9 +32,9 @@ _SCALINGS = ("none", "linear", "yarn", "longrope")
 _TOKENIZERS = ("llama", "gpt2", "gemma4", "plamo2")
 _LONGEST = 400  # characters of a message about a file, whose names may be long
 _F32, _F64 = 0, 28
-#: Types of enum ggml_type that no matrix product takes: Q8_1, Q8_K, the whole numbers and F64.
+#: Types of enum ggml_type without matrix products: Q8_1, Q8_K, the integers and F64.
 _NO_MATRICES = (9, 15, 24, 25, 26, 27, _F64)
-_TABLE = "ffn_gate_tid2eid.weight"  # whole numbers: the experts of each token
+_TABLE = "ffn_gate_tid2eid.weight"  # integers: the experts of each token
 _QUERIES = re.compile(r"blk\.(\d+)\.attn_(qkv|q|q_a|q_b|kv_a_mqa)\.weight")
 _PART = re.compile(r"(.*)-00001-of-(\d{5})\.gguf", re.DOTALL)
 
@@ -43,7 +43,8 @@ def check(path: Path) -> None:
     """Refuse a file that would make llama.cpp end the process.
 
     Raises:
-        ModelFileError: names the first such fault; or the file cannot be read, or is truncated.
+        ModelFileError: the file has such a fault, of which the message names the first; or cannot be read, or is
+            truncated.
     """
     head = header(path)
     faults = [_faults(head)]
@@ -67,7 +68,7 @@ def _faults(head: Header) -> Iterator[str]:
 
 
 def _part_faults(head: Header) -> Iterator[str]:
-    """Of one file of several, and of a file that holds all."""
+    """Faults of a single file, whether it is the whole model or a part of it."""
     names = (*head.fields, *head.tensors, str(head.fields.get("general.architecture")))
     if hidden := next((name for name in names if "\0" in name), None):
         yield f"the name {hidden!r:.80} contains a zero byte, after which llama.cpp reads no further"
@@ -115,14 +116,14 @@ def _heads(head: Header) -> Iterator[str]:
 
 
 def _projections(head: Header) -> Iterator[str]:
-    """Some families' loaders do without the tensors that give a layer's queries, and then read from address 0."""
+    """llama.cpp loads some families without the tensors of a layer's queries, and then reads from address 0."""
     given = {found[1] for name in head.tensors if (found := _QUERIES.fullmatch(name)) is not None}
     shared = head.by_layer("attention.head_count_kv") or ()
     for name in head.tensors:
         layer = name.removeprefix("blk.").removesuffix(".attn_output.weight")
         if not layer.isdecimal() or layer in given:
             continue
-        if int(layer) >= len(shared) or shared[int(layer)]:  # in a linear layer of Nemotron's it is 0
+        if int(layer) >= len(shared) or shared[int(layer)]:  # 0 in a linear layer of Nemotron models
             yield f"the tensors of layer {layer} include attn_output, but neither attn_qkv nor attn_q"
 
 
@@ -134,7 +135,7 @@ def _rotations(head: Header) -> Iterator[str]:
         limit = head.number(f"attention.key_length{suffix}") or width
         stated = head.fields.get(head.key(key))
         rotated = stated if isinstance(stated, int) else limit
-        if limit and not (0 < rotated <= limit and rotated % 2 == 0):  # of none, ggml goes on for ever
+        if limit and not (0 < rotated <= limit and rotated % 2 == 0):  # with 0, ggml loops for ever
             yield f"{head.key(key)} is {rotated}; it must be even, and at most the {limit} of a head"
 
 
@@ -152,14 +153,14 @@ def _experts(head: Header) -> Iterator[str]:
 def _vocabulary(head: Header) -> Iterator[str]:
     model = head.fields.get("tokenizer.ggml.model")
     if model not in _TOKENIZERS:
-        yield f"tokenizer.ggml.model is {model!r:.40}; edgespec runs those with {', '.join(_TOKENIZERS)}"
-    if head.fields.get("tokenizer.ggml.pre") == "whitespace":  # then spaces reach what asserts that there are none
-        yield "tokenizer.ggml.pre is 'whitespace', which is of models that are not for text"
+        yield f"tokenizer.ggml.model is {model!r:.40}; edgespec supports {', '.join(_TOKENIZERS)}"
+    if head.fields.get("tokenizer.ggml.pre") == "whitespace":  # llama.cpp asserts on spaces in text for this type
+        yield "tokenizer.ggml.pre is 'whitespace', which belongs to models that do not generate text"
     tokens = [token.partition(b"\0")[0] for token in head.vocabulary.tokens]
     if not tokens:
         yield "tokenizer.ggml.tokens is missing or empty"
     known = {*tokens}
-    empty = tokens.count(b"")  # llama.cpp gives each a name of its own
+    empty = tokens.count(b"")  # llama.cpp gives each of these a unique name
     if len(known) - (empty > 0) + empty < len(tokens):
         yield f"tokenizer.ggml.tokens has a token twice: {_repeated(tokens)!r:.80}"
     if model == "llama" and (lacking := [byte for byte in range(256) if known.isdisjoint(_spellings(byte))]):
@@ -167,7 +168,7 @@ def _vocabulary(head: Header) -> Iterator[str]:
 
 
 def _spellings(byte: int) -> tuple[bytes, bytes]:
-    """The tokens that may stand for a byte of text that is in no other token."""
+    """The tokens that may represent a single byte of text."""
     return f"<0x{byte:02X}>".encode(), bytes([byte])
 
 

@@ -1,6 +1,6 @@
-"""llama.cpp as a library: loaded when first needed, silent, its complaints kept for our errors.
+"""llama.cpp as a library: loaded when first needed, without output, its error messages captured.
 
-What runs models and what converts them share it: the log's callback is one for the whole process.
+Inference and conversion share it, because llama.cpp has one log callback for the whole process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _capture = threading.local()
 
 @cache
 def bindings() -> Any:
-    """llama_cpp's low-level module, its backend started and its log silenced, once a process.
+    """llama_cpp's low-level module. The first call initializes its backend and redirects its log.
 
     The log goes to Python's logger "edgespec.llama", at level DEBUG.
 
@@ -35,7 +35,7 @@ def bindings() -> Any:
     """
     try:
         import llama_cpp.llama_cpp as low  # noqa: PLC0415 - the engine is loaded when it is first needed
-    except (ImportError, OSError, RuntimeError) as error:  # a missing shared library shows as the latter two
+    except (ImportError, OSError, RuntimeError) as error:  # the latter two are raised for a missing shared library
         raise MissingPackage(
             f"llama-cpp-python cannot be loaded ({error}); install it with `pip install llama-cpp-python`"
         ) from error
@@ -46,7 +46,7 @@ def bindings() -> Any:
     return low
 
 
-#: std::__throw_runtime_error(char const *) by platform: the C++ library, and how it exports the function.
+#: std::__throw_runtime_error(char const *) by platform: the C++ library, and the symbol of the function.
 _THROWERS = {
     "linux": ("libstdc++.so.6", "_ZSt21__throw_runtime_errorPKc"),
     "darwin": ("/usr/lib/libc++.1.dylib", "_ZNSt3__121__throw_runtime_errorEPKc"),
@@ -54,10 +54,10 @@ _THROWERS = {
 
 
 def _throw_failed_assertions(low: Any) -> None:
-    """Make a failed assertion of ggml a C++ exception, where the platform's C++ library exports what throws one.
+    """Turn failed assertions of ggml into C++ exceptions, if the platform's C++ library exports a function that throws.
 
-    llama.cpp catches exceptions while it loads a model and opens a context, and reports the failure. Anywhere else
-    nothing catches it, and the process ends as without this.
+    llama.cpp catches exceptions while it loads a model and opens a context, and reports the failure. Elsewhere nothing
+    catches them, and the process ends as it would without this.
     """
     try:
         library, symbol = _THROWERS[sys.platform]
@@ -70,15 +70,14 @@ def _throw_failed_assertions(low: Any) -> None:
 
 
 def require_no_fork() -> None:
-    """For what is about to compute.
+    """Check that llama.cpp was not used before this process was forked.
 
     Raises:
-        EngineError: llama.cpp has computed before this process was forked. It would wait for threads of OpenMP that are
-            not here.
+        EngineError: it was. It would wait for threads of OpenMP that do not exist in this process.
     """
     if os.getpid() != _first_process():
         raise EngineError(
-            "llama.cpp was in use before this process was forked, and its threads stayed behind, so it would hang; "
+            "llama.cpp was in use before this process was forked, and a fork has none of its threads: it would hang; "
             "start processes by the method 'spawn', or load the first model after the fork"
         )
 
@@ -90,7 +89,7 @@ def _first_process() -> int:
 
 @contextmanager
 def captured_errors() -> Iterator[list[str]]:
-    """What llama.cpp logs as errors on this thread inside the block, one line each."""
+    """The errors that llama.cpp logs on this thread inside the block, one line each."""
     lines: list[str] = []
     _capture.lines = lines
     _capture.level = 0
@@ -103,9 +102,9 @@ def captured_errors() -> Iterator[list[str]]:
 @cache
 def _log_callback(low: Any) -> Any:
     def keep(level: int, text: bytes, _data: object) -> None:
-        decoded = text.decode("utf-8", "replace")  # of a file's own texts too: they may hold line ends and escapes
+        decoded = text.decode("utf-8", "replace")  # it may quote a file, with line ends and escape sequences
         line = "".join(each if each.isprintable() else " " for each in decoded).strip()
-        if not line or line == ".":  # dots that draw a bar of progress
+        if not line or line == ".":  # dots are a progress bar
             return
         _LOG.debug("%s", line)
         lines = getattr(_capture, "lines", None)

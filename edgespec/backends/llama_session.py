@@ -22,15 +22,15 @@ _ABORTED = 2
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A llama_context, and what it was opened for.
+    """A llama_context and its limits.
 
     Args:
         low: llama_cpp's low-level module.
         handle: the llama_context.
-        length: tokens of text it may hold.
-        chunk: tokens that one pass may hold.
-        leaves: sequences for the branches of trees; 0 where it takes none.
-        exact: the width that every decode is padded to; 0 for its own.
+        length: the most tokens of text.
+        chunk: the most tokens of one pass.
+        leaves: sequences for the branches of trees; 0 if trees are not possible.
+        exact: the width in tokens that every decode is padded to; 0 for no padding.
     """
 
     low: Any
@@ -66,7 +66,7 @@ class LlamaSession(SequenceCache):
         return self._chain.size
 
     def _pass_chain(self, tokens: Sequence[int], *, logits: bool) -> None:
-        """One with logits is as wide as exactness wants."""
+        """A pass with logits is padded to the width `exact`."""
         start, width = len(self._held), self._exact if logits else 0
         self._chain.chain(tokens, start, width=width, logits=logits)
         self._pass(self._chain)
@@ -83,10 +83,10 @@ class LlamaSession(SequenceCache):
 
     def _cut(self, length: int) -> None:
         if not self._cache.cut(length):
-            raise RollbackError(f"llama.cpp could not go back from {len(self._held)} to {length} tokens")
+            raise RollbackError(f"llama.cpp could not roll back from {len(self._held)} to {length} tokens")
 
     def _pass(self, batch: Batch) -> None:
-        """Run `batch`; where that fails, the cache is as it was."""
+        """Run `batch`. If it fails, the cache is unchanged."""
         if self._interrupt.is_set:
             raise Interrupted
         status = self._low.llama_decode(self._context, batch.native)
@@ -99,7 +99,7 @@ class LlamaSession(SequenceCache):
         raise EngineError(f"llama.cpp could not decode {batch.native.n_tokens} tokens after {start} (status {status})")
 
     def _logits(self, n: int) -> Floats:
-        """llama.cpp's own buffer, [n, vocab], not copied."""
+        """The logits, float32 [n, vocab], in llama.cpp's own buffer."""
         first = ctypes.addressof(self._low.llama_get_logits(self._context).contents)
         if (kind := self._rows.get(n)) is None:
             kind = self._rows[n] = ctypes.c_float * (n * self.vocab)

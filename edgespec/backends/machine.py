@@ -1,4 +1,4 @@
-"""What is asked of the machine."""
+"""The machine: its cores, and the load by other programs."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import time
 
 import psutil
 
-_BUSY = ("user", "nice", "system", "irq", "softirq")  # what psutil counts as time of programs, where it does
-_QUIET = 0.1  # of all cores, that other programs may use while passes are timed
+_BUSY = ("user", "nice", "system", "irq", "softirq")  # fields of psutil.cpu_times that are time of programs, if present
+_QUIET = 0.1  # share of all cores that other programs may use while passes are measured
 
 
 def physical_cores() -> int:
-    """Cores this process may use, hyper-threads not counted twice."""
+    """Physical cores that this process may use."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(allowed, psutil.cpu_count(logical=False) or allowed))
 
 
 class OtherPrograms:
-    """The share of all cores that other programs use while the block runs, as `share` afterwards."""
+    """A context manager that measures the share of all cores that other programs use; afterwards it is in `share`."""
 
     share = 0.0
 
@@ -32,11 +32,11 @@ class OtherPrograms:
 
     @property
     def busy(self) -> bool:
-        """Whether that was enough to make passes slower."""
+        """Whether other programs used enough to slow down passes."""
         return self.share > _QUIET
 
 
 def _seconds() -> tuple[float, float, float]:
-    """Processor seconds of all programs and of this one, and the time."""
+    """Processor seconds of all programs and of this one, and the wall-clock time."""
     everything, own = psutil.cpu_times(), psutil.Process().cpu_times()
     return sum(getattr(everything, name, 0.0) for name in _BUSY), own.user + own.system, time.perf_counter()

@@ -1,9 +1,8 @@
 """ONNX Runtime, for models that `edgespec convert --to onnx` wrote.
 
-Every session has a thread pool of its own whose threads stop spinning when a pass ends, so that a target and its draft
-(or llama.cpp beside it) do not take each other's cores; measured, that is as good as one pool for all. And one pool
-for all would be the whole process's for good: ONNX Runtime then refuses pools of another size, and any session of the
-app's own that asks for threads of its own.
+Every session has its own thread pool, whose threads stop spinning at the end of a pass, so that a target and its draft
+model (or llama.cpp) do not compete for cores; in measurements that is as fast as one shared pool. A shared pool would
+be global to the process: ONNX Runtime then refuses pools of another size, also to sessions of the app.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ _QUIET = 4
 
 
 def open_model(path: Path, device: Device, interrupt: Interrupt) -> OrtModel:
-    """Load a converted model, an .onnx file with its weights and its tokenizer beside it.
+    """Load a converted model: an .onnx file with its weights and its tokenizer in the same folder.
 
     Raises:
         MissingPackage: onnxruntime (or tokenizers) is not installed, or too old.
-        ModelFileError: a file of the model is missing, truncated, or of another converter.
-        OptionError: this onnxruntime, or this model, cannot run on the provider asked for.
-        EngineError: the provider asked for did not load.
+        ModelFileError: a file of the model is missing, truncated, or was written by another converter.
+        OptionError: this onnxruntime, or this model, cannot run on the requested provider.
+        EngineError: the requested provider could not be loaded.
         Interrupted: `interrupt` was set.
     """
     bindings()
@@ -53,8 +52,8 @@ class OrtModel:
         self._interrupt = interrupt
         self._threads = device.threads or physical_cores()
         self._exact = device.exact
-        self._steady: bool | None = None  # whether bits do not change with the width; None while not tried
-        self.trained_context = described.context - max(0, device.exact - 1)  # padding wants positions too
+        self._steady: bool | None = None  # whether logits do not depend on the width; None if not tested yet
+        self.trained_context = described.context - max(0, device.exact - 1)  # padding needs positions, too
         self.description = described.summary
         self.sampling = files.sampling
         self.weights = f"{described.digest or sampled(described.data)}|{described.weights}|{described.quantization}"
@@ -63,7 +62,7 @@ class OrtModel:
         asked = chosen(CPU if on_cpu else device.provider, half=described.half)
         if device.exact and asked != CPU:
             raise OptionError(
-                f"exact is {device.exact}, but off the CPU passes of one width may still differ in their last bits; "
+                f"exact is {device.exact}, but passes of equal width may differ in their last bits unless on the CPU; "
                 "give provider cpu"
             )
         session = _load(described, asked, self._threads, interrupt)
@@ -75,18 +74,18 @@ class OrtModel:
 
     @property
     def notices(self) -> Sequence[str]:
-        """What is not as asked for."""
+        """Messages for the user: what is not as requested."""
         return tuple(self._notices)
 
     def session(self, context: int, interrupt: Interrupt | None = None, hidden: Sequence[int] = ()) -> OrtSession:
-        """A new sequence. Its context is no longer than the model has positions for.
+        """A new sequence. Its context is at most the model's number of positions.
 
         Args:
-            interrupt: what stops it; by default the model's own.
-            hidden: layers, from 0, whose output is wanted with every decode: `OrtSession.hidden`.
+            interrupt: stops it; by default the model's own.
+            hidden: layers, from 0, whose hidden states every decode returns in `OrtSession.hidden`.
 
         Raises:
-            OptionError: a layer that the model lacks.
+            OptionError: a layer that the model does not have.
             ClosedError: the model is closed.
         """
         if self._graph is None:
@@ -105,9 +104,7 @@ class OrtModel:
         if self._exact:
             self._keep_exact(session)
         if session.context < context:
-            self._note(
-                f"{self.description} holds {session.context} tokens and not {context}: it has positions for no more"
-            )
+            self._note(f"{self.description} holds {session.context} tokens and not {context}: it has no more positions")
         return session
 
     def close(self) -> None:
@@ -115,19 +112,19 @@ class OrtModel:
         self.vocabulary.close()
 
     def _keep_exact(self, session: OrtSession) -> None:
-        """Where bits change with the width all the same, every decode has but one."""
+        """Give every decode the same width if logits depend on the width."""
         if self._steady is None:
             self._steady = is_steady(session, self._exact)
             if not self._steady:
                 self._note(
-                    f"on this machine bits change with the width of passes, so all are {self._exact} tokens wide and "
+                    f"on this machine logits depend on the width of passes, so all are {self._exact} tokens wide and "
                     f"drafts at most {self._exact - 1} long"
                 )
         if not self._steady:
             session.widest = self._exact
 
     def _identity(self, graph: LoadedGraph) -> str:
-        """Names what a pass's price depends on; the values of weights do not matter."""
+        """A key for the price of a pass: shapes, quantization, provider, machine, engine version, threads."""
         model = graph.model
         parts = [model.weights, model.quantization, graph.provider, platform.node(), platform.machine()]
         parts += [f"onnxruntime {bindings().__version__}", f"threads={self._threads}"]
@@ -146,8 +143,8 @@ class OrtModel:
 def is_steady(session: Session, exact: int) -> bool:
     """Whether a token's logits in passes of 1, 2, 3, 4 and 8 times `exact` tokens are the same to the last bit.
 
-    The session must be empty, and is so afterwards. What differs are the kernels, which the engine chooses by width
-    and processor; on x86-64 with VNNI any even width was as good as another.
+    The session must be empty, and is empty afterwards. The engine chooses its kernels by width and processor; on
+    x86-64 with VNNI all even widths gave the same bits.
     """
     for held in (0, 67):
         tokens = [1 + i % (session.vocab - 1) for i in range(held + 8 * exact)]
@@ -166,7 +163,7 @@ def is_steady(session: Session, exact: int) -> bool:
 
 
 class _Options:
-    """How a model is loaded, as onnxruntime wants to be told."""
+    """onnxruntime's options to load a model, as a `Stoppable`."""
 
     def __init__(self, threads: int) -> None:
         self.native = bindings().SessionOptions()
@@ -176,7 +173,7 @@ class _Options:
         self.native.add_session_config_entry("session.force_spinning_stop", "1")
 
     def stop(self) -> None:
-        """Give up loading."""
+        """Cancel loading."""
         self.native.set_load_cancellation_flag(True)
 
 

@@ -1,12 +1,12 @@
-"""Lossless acceptance: which of a draft's tokens the target would have said itself. One rule a file.
+"""Lossless verification: which tokens of a draft are accepted. One rule per file.
 
-`match` promises the text: same seed, same text, whatever was drafted. `rejection` and `block` promise its
-distribution and accept more, `block` never less than `rejection`.
+`match` preserves the text: the same seed gives the same text, whichever tokens were drafted. `rejection` and `block`
+preserve its distribution and accept more; `block` accepts at least as many as `rejection`.
 
-What `rejection` and `block` rest on: each token was drawn from its q by noise that nothing before it has used, and
-whether it was drafted at all was settled without looking at it. So noise belongs to a round too (`round_seed`). A place
-is drafted, and by `block` tested, in every round until it is committed; the outcome of the round before tells of the
-numbers used there, and meeting them again would bias the text.
+`rejection` and `block` are correct if each token was drawn from its q by random numbers that were not used before, and
+if the decision to draft it did not depend on the token. Therefore random numbers belong to a round (`round_seed`): a
+position is drafted, and under `block` tested, in every round until it is committed. The outcome of a round depends on
+its numbers, so using them again would bias the text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def verifier(name: str) -> Verifier:
     """The verifier called `name`.
 
     Raises:
-        OptionError: no such verifier; the message lists them.
+        OptionError: there is no such verifier; the message lists them.
     """
     if not isinstance(name, str) or name not in _VERIFIERS:
         raise OptionError(f"no verifier {shown(name)}; there are {', '.join(VERIFIERS)}")

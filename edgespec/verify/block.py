@@ -1,21 +1,23 @@
-"""Accept the draft's tokens jointly: Sun et al. 2024, "Block Verification Accelerates Speculative Decoding".
+"""Block verification: the tokens of a draft are accepted jointly (Sun et al. 2024, "Block Verification Accelerates
+Speculative Decoding").
 
-The draft's text x_1..x_i is kept, or more than it, with probability
+At least the tokens x_1..x_i of a chain are accepted with probability
 
     k_i = min(k_{i-1} p(x_i) / q(x_i), 1),    k_0 = 1.
 
-Rejection keeps it with the product of all min(p / q, 1), which is never more: here a token that the target likes better
-than the drafter does makes up for one above it that it likes less. No rule that is lossless round by round keeps more
-of a chain on the average.
+Token-wise rejection accepts them with the product of all min(p / q, 1), which is never more: here a token with p > q
+compensates for an earlier one with p < q. No rule that is lossless in each round accepts more tokens of a chain on
+average.
 
-The tests go from the leaf, which passes with k_n, towards the root. At a node kept with k, the next token is kept with
-min(k p, q) summed over all tokens, which is k - s, where s is the mass of r = max(k p - q, 0). So it is refused with
-1 - k + s, and s is still owed: the node then passes with s / (1 - k + s), and what follows it comes from r, normalised.
-At the root k is 1, and so is that: the walk always ends.
+Nodes are tested from the leaf, which passes with probability k_n, towards the root. At a node with acceptance
+probability k, the next token is accepted with probability min(k p, q) summed over all tokens, which is k - s, where s
+is the mass of r = max(k p - q, 0). It is rejected with probability 1 - k + s; the node then passes with probability
+s / (1 - k + s), and the token after it is drawn from r, normalised. At the root k is 1, and so is this probability, so
+the traversal ends.
 
-For a chain this is Sun et al.'s rule, in the order that computes least. In a tree, what a refused child has left is
-offered to its next sibling before the node itself is tested: Weng et al. 2025, "Traversal Verification for Speculative
-Tree Decoding".
+For a chain this is the rule of Sun et al., in the order that needs least computation. In a tree, the residual of a
+rejected child applies to its next sibling before the node itself is tested: Weng et al. 2025, "Traversal Verification
+for Speculative Tree Decoding".
 """
 
 from __future__ import annotations
@@ -29,10 +31,10 @@ from .rest import chance, drawn_from, rest
 
 
 class Block(Rejection):
-    """The draft is drawn as for rejection, and judged as a whole.
+    """Drafts are drawn as for `rejection` and accepted or rejected jointly.
 
-    In a tree, q must be what a token was drawn from given its elder siblings and all below them, which were refused
-    when it is tested; for rejection, given its elder siblings.
+    In a tree, q must be the distribution of a token given its earlier siblings and all their descendants, which were
+    rejected before it is tested; for `rejection`, given its earlier siblings.
     """
 
     name = "block"
@@ -45,7 +47,7 @@ class Block(Rejection):
 
 
 class _Walk:
-    """The walk over one draft. It ends at the node that `path` leads to; `p` is what the token there comes from."""
+    """The traversal of one draft. It ends at the last node of `path`; the token after that is drawn from `p`."""
 
     path: tuple[int, ...]
     p: Distribution
@@ -58,7 +60,7 @@ class _Walk:
         self._context = context
 
     def ends_below(self, node: int, kept: float, path: tuple[int, ...]) -> bool:
-        """Whether the walk ends at `node`, which `path` leads to, or below it, if it is to with probability `kept`."""
+        """Whether the traversal ends at `node`, the last of `path`, or below it, which has the probability `kept`."""
         children = tuple(self._draft.children(node))
         if not children and not self._passes(node, kept, path):
             return False

@@ -1,7 +1,7 @@
-"""Keep the draft for as long as it says what the target says.
+"""Acceptance by equality: a drafted token is accepted if it is the one that the target samples.
 
-The target picks by the noise that it shares with the drafters, acceptance is equality: Daliri et al. 2024; at
-temperature 0 this is plain greedy verification. The text then depends on the seed alone.
+Target and drafters sample with shared noise (Daliri et al. 2024); at temperature 0 this is greedy verification. The
+text depends on the seed and the target alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..types import Acceptance, Draft, Floats, Guess
 
 
 class Match:
-    """Same seed, same text, whatever was drafted."""
+    """Accepts the tokens that the target samples itself: the text is that of plain decoding with the same seed."""
 
     name = "match"
     trims = True
@@ -43,5 +43,5 @@ class Match:
 
 
 def _top(row: Floats) -> float:
-    """The softmax probability of the likeliest token, without normalising the rest."""
+    """The softmax probability of the likeliest token."""
     return float(1.0 / np.exp(row - row.max()).sum())

@@ -1,6 +1,7 @@
-"""Accept token by token: x drawn from q with probability min(1, p(x) / q(x)), else go on with max(p - q, 0).
+"""Rejection sampling: x drawn from q is accepted with probability min(1, p(x) / q(x)), else p becomes max(p - q, 0).
 
-Leviathan et al. 2023, Chen et al. 2023. Siblings of a tree are tried in turn against what is left, Miao et al. 2024.
+Leviathan et al. 2023, Chen et al. 2023. The siblings of a tree are tested in order against the residual distribution,
+as in Miao et al. 2024.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from .rest import chance, drawn_from, rest
 
 
 class Rejection:
-    """Each token is judged by itself, once those above it were accepted."""
+    """Accepts or rejects each token by itself, once all its ancestors were accepted."""
 
     name = "rejection"
     trims = False
@@ -45,10 +46,10 @@ class Rejection:
 def _try_children(
     draft: Draft, node: int, p: Distribution, seed: int, position: int
 ) -> tuple[int | None, Distribution]:
-    """The accepted child, or None and the distribution left for the correction."""
+    """The accepted child, or None and the residual distribution of the correction."""
     for child in draft.children(node):
         q = drawn_from(draft, child)
-        # Siblings may repeat a token, so the node keys the noise.
+        # Siblings may have the same token, so the random number belongs to the node.
         if happens(chance(draft.tokens[child], p, q), seed, position, child):
             return child, p
         p = rest(p, q).distribution

@@ -1,4 +1,4 @@
-"""What rejection and block share: what a token was drawn from, and what of p is left once it was refused."""
+"""What rejection and block share: the distribution of a drafted token, and the residual of p after its rejection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..types import Distribution, Draft
 
 
 class Rest(NamedTuple):
-    """A distribution, and how much of the whole it was before it was normalised."""
+    """A normalised residual distribution, and its mass before normalisation."""
 
     distribution: Distribution
     mass: float
@@ -19,8 +19,8 @@ class Rest(NamedTuple):
 def rest(p: Distribution, q: Distribution, weight: float = 1.0) -> Rest:
     """max(weight * p - q, 0), normalised.
 
-    The supports may differ: filters cut p and q each by its own tail. With a mass of 0 it is p itself: then only a
-    rounding error refused the token, and anything that p may say will do.
+    The supports of p and q may differ, because each was filtered by itself. If the mass is 0, the result is p: then
+    the token was rejected by a rounding error only, and any token of p is correct.
     """
     taken = np.zeros(1 + max(int(p.tokens.max()), int(q.tokens.max())))
     taken[q.tokens] = q.probs
@@ -33,13 +33,13 @@ def rest(p: Distribution, q: Distribution, weight: float = 1.0) -> Rest:
 
 
 def drawn_from(draft: Draft, node: int) -> Distribution:
-    """What `node`'s token was drawn from. Without q the drafter had no choice: all of it is on that token."""
+    """The distribution that the token of `node` was drawn from; without q, the point mass on it."""
     if draft.q is not None:
         return draft.q[node]
     return Distribution.point(draft.tokens[node])
 
 
 def chance(token: int, p: Distribution, q: Distribution, kept: float = 1.0) -> float:
-    """min(kept * p / q, 1) of `token`: the chance to keep it where what is above it is kept with `kept`."""
+    """min(kept * p / q, 1) of `token`, the probability that it is accepted; `kept` is that of its ancestors."""
     wanted, had = kept * p.of(token), q.of(token)
     return wanted / had if wanted < had else float(wanted > 0)

@@ -1,4 +1,4 @@
-"""What a verifier is, and how drafters draw by it."""
+"""The protocol of verifiers, and the context of a round for drafters."""
 
 from __future__ import annotations
 
@@ -10,43 +10,50 @@ from ..types import Acceptance, Draft, Floats, Guess
 
 
 class Verifier(Protocol):
-    """How drafters draw, and what is accepted of what they drew."""
+    """How drafters sample tokens, and which of them are accepted."""
 
     name: str
-    #: Whether a draft may be cut once its tokens are known. Not for rejection and block: keeping a drawn token
-    #: because of what it is (or of what follows it) would bias the output; how far to draft must be settled before.
+    #: Whether a draft may be pruned once its tokens are known. Not for rejection and block: keeping a drawn token
+    #: because of its value, or of the tokens after it, would bias the output, so how far to draft is decided before.
     trims: bool
 
     def draw(self, row: Floats, sampling: Sampling, context: Sequence[int], drafted: Sequence[int]) -> Guess:
-        """A drafter's token to follow the committed `context` and `drafted`, the draft's tokens above it.
+        """A drafter's guess of the token after the committed `context` and `drafted`.
 
-        `row` float32 [vocabulary]: the drafter's own logits there.
+        Args:
+            row: the drafter's logits at that position, float32 [vocabulary].
+            drafted: the draft's tokens from the root to that position.
         """
         ...
 
     def accept(self, draft: Draft, rows: Floats, sampling: Sampling, context: Sequence[int]) -> Acceptance:
-        """What the target keeps of `draft`.
+        """Which tokens of `draft` are accepted.
 
-        `rows` float32 [1 + n, vocabulary]: the target's logits after the context and after each draft node.
+        Args:
+            rows: the target's logits after the context and after each of the n nodes, float32 [1 + n, vocabulary].
         """
         ...
 
 
 class RoundContext(NamedTuple):
-    """What a drafter is told of a round: the text so far, and how tokens are drawn to follow it."""
+    """What a drafter needs in a round: the committed tokens, and how the next ones are sampled."""
 
     verifier: Verifier
     sampling: Sampling
-    #: All that is committed.
+    #: All committed tokens, prompt included.
     tokens: Sequence[int]
-    #: Whether a token ends the text (end of generation).
+    #: Whether a token is an end-of-generation token.
     is_eog: Callable[[int], bool]
 
     def draw(self, row: Floats, drafted: Sequence[int], most: int = 1) -> Sequence[Guess]:
-        """At most `most` guesses from a drafter's logits `row`, to follow the context and `drafted`.
+        """At most `most` guesses of the token after the context and `drafted`, from a drafter's logits.
 
-        More than one only where a draft may be cut (`Verifier.trims`): others are what the target would say, by the
-        noise it shares, if not the first.
+        There is more than one only if a draft may be pruned (`Verifier.trims`): the others are the tokens that the
+        target would sample, by the shared noise, if not the first.
+
+        Args:
+            row: the drafter's logits, float32 [vocabulary].
+            drafted: the draft's tokens from the root to that position.
         """
         if most > 1 and self.verifier.trims:
             recent = self.sampling.recent(self.tokens, drafted)
