@@ -15,7 +15,7 @@ from edgespec.backends.llama import LlamaModel
 from edgespec.backends.llama_library import bindings
 from edgespec.errors import ClosedError, EngineError, Interrupted
 from edgespec.testing import EngineCase
-from edgespec.testing.sessions import dice, paths
+from edgespec.testing.engine_case import dice, paths
 
 from .requantize import requantize
 

@@ -217,4 +217,4 @@ def test_added_tokens_of_odd_types(copied: Path) -> None:
     odd: tuple[Any, ...] = (5, [5], [{"content": []}])
     for added in odd:
         (copied / "tokenizer.json").write_text(json.dumps({**description, "added_tokens": added}))
-        refused(copied, "not a sound tokenizer")
+        refused(copied, "not a valid tokenizer")

@@ -116,8 +116,8 @@ def test_an_interrupt_tells_those_that_live() -> None:
 
     interrupt = Interrupt()
     first, second = Told(), Told()
-    interrupt.tell(first)
-    interrupt.tell(second)
+    interrupt.register(first)
+    interrupt.register(second)
     interrupt.set()
     assert Told.times == 2
     del first

@@ -151,7 +151,7 @@ def test_a_pattern_that_gives_up_on_a_text_is_told(tmp_path: Path) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "pre_tokenizer": pattern}))
     ours = OrtVocabulary(TokenizerFiles(tmp_path), 800)
     assert ours.tokenize("a")
-    with pytest.raises(ModelFileError, match=r"tokenizer.json is not a sound tokenizer.*retry-limit"):
+    with pytest.raises(ModelFileError, match=r"tokenizer.json is not a valid tokenizer.*retry-limit"):
         ours.tokenize("a" * 40 + "b")
     assert ours.tokenize("a")
 

@@ -38,109 +38,114 @@ __all__ = [
 
 
 class Pieces(Protocol):
-    """What tokens add to a text, and which of them end it."""
+    """The bytes of tokens, and which tokens end a text."""
 
     def token_bytes(self, token: int) -> bytes:
-        """What `token` adds to the text: UTF-8, possibly cut inside a character; empty for special tokens."""
+        """The UTF-8 bytes of `token`, possibly an incomplete character; empty for special tokens."""
         ...
 
     def is_eog(self, token: int) -> bool:
-        """Whether `token` ends the model's turn."""
+        """Whether `token` is an end-of-generation token."""
         ...
 
 
 class Labels(Protocol):
-    """The tokens of a model as far as it takes to compare them with another's."""
+    """The tokens of a model by their labels, to compare two vocabularies."""
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """The number of tokens."""
         ...
 
     def label(self, token: int) -> str:
-        """How the vocabulary itself writes `token`; equal labels mean equal tokens."""
+        """The vocabulary's own string for `token`; equal labels mean equal tokens."""
         ...
 
 
 class Vocabulary(Pieces, Labels, Protocol):
-    """The tokens of a model, and text to tokens and back."""
+    """The tokens of a model, and conversion between text and tokens."""
 
     bos: int | None
-    #: What ends a turn or a text, by the model's own settings; chat templates write it after past answers.
+    #: The end-of-sequence token by the model's own settings; chat templates write it after earlier answers.
     eos: int | None
-    #: The model's chat template in Jinja, where it has one. Bytes that are no UTF-8 are lone surrogates in it.
+    #: The model's chat template in Jinja, None if it has none. Bytes that are not UTF-8 are lone surrogates in it.
     template: str | None
 
     def tokenize(self, text: str, *, special: bool = False, start: bool = False) -> list[int]:
         """The tokens of `text`.
 
         Args:
-            special: whether text that spells a special token becomes one. Never for what a user typed.
-            start: whether this begins a sequence, so that models that ask for it get their bos.
+            special: whether the text of a special token becomes that token. Must be False for text of a user.
+            start: whether this begins a sequence, so that a bos is added for models that require it.
         """
         ...
 
     def specials(self) -> Sequence[str]:
-        """The texts of the special tokens, which user text must not be able to spell."""
+        """The texts of the special tokens; text of a user must never become one of these tokens."""
         ...
 
 
 class Session(Protocol):
-    """One sequence in one loaded model: its tokens, and the KV cache that holds them."""
+    """One sequence of a loaded model: its tokens and their KV cache. `edgespec.testing.check_session` tests one."""
 
+    #: The width of a row of logits.
     vocab: int
-    #: How many tokens the cache can hold.
+    #: The most tokens that the cache holds.
     context: int
-    #: How many tokens of the last decode a rollback may take back, once before the next one and never its first; 0 for
-    #: none, None where any rollback may go anywhere. Back to an empty cache is always possible.
+    #: How many tokens of the last decode can be rolled back, once before the next decode, and never its first token; 0
+    #: for none, None if a rollback to any length is possible. A rollback to an empty cache is always possible.
     reach: int | None
+    #: Whether `decode` takes trees.
     can_tree: bool
-    #: The most leaves that a tree may have; 0 where it takes none.
+    #: The most leaves of a tree; 0 without trees.
     leaves: int
-    #: The most tokens that one decode takes.
+    #: The most tokens of one decode.
     widest: int
-    #: What determines the price of a pass: file, device, threads, engine version.
+    #: A key for the price of a pass: file, device, threads, engine version.
     identity: str
 
     @property
     def tokens(self) -> Sequence[int]:
-        """What the cache holds, in order. A tree is beside it until a rollback says which nodes are kept."""
+        """The tokens in the cache, in order, without a tree that no rollback has settled."""
         ...
 
     def prefill(self, tokens: Sequence[int]) -> None:
         """Append `tokens` to the cache, in chunks, without logits.
 
         Raises:
-            ContextOverflow: more tokens than there is room for; nothing was appended.
-            Interrupted: the interrupt was set; the cache holds what it held before, or nothing if its `reach` is short.
+            ContextOverflow: the tokens do not fit; nothing was appended.
+            Interrupted: the interrupt was set; the cache is unchanged, or empty if `reach` is a number.
         """
         ...
 
     def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
         """Append `tokens` and return the logits after each, float32 [n, vocab], valid until the next call.
 
-        `tree[i]` is the parent of token i, -1 for the cache: each token sees the cache, its ancestors, itself.
-        Parents come before children. A tree takes room for all its tokens; unless the next call is the rollback
-        that keeps a path of it, it is forgotten. A tree that is a chain is appended like one.
+        Args:
+            tree: the parent of each token, -1 for the cache; parents come before children. Each token attends to the
+                cache, its ancestors and itself. A tree needs room for all its tokens. Unless the next call is the
+                rollback that keeps a path of it, it is dropped. A tree that is a chain is appended as a chain.
 
         Raises:
-            EngineError: more than `widest` tokens or `leaves` leaves, or a tree where there are none.
-            ContextOverflow, Interrupted: as `prefill` does.
+            EngineError: more than `widest` tokens or `leaves` leaves, or a tree if `can_tree` is False.
+            ContextOverflow, Interrupted: as `prefill`.
         """
         ...
 
     def rollback(self, length: int, keep: Sequence[int] = ()) -> None:
-        """Forget all but the first `length` tokens and, after them, the nodes `keep` of the last decode.
+        """Drop all but the first `length` tokens and, after them, the nodes `keep` of the last decode.
 
-        `keep` is a path from its root down, and `length` then where that decode began.
+        Args:
+            length: tokens to keep; with `keep`, the length at which that decode began.
+            keep: a path of the last decode, from the root down.
 
         Raises:
-            RollbackError: the cache cannot go back there (see `reach`). It never pretends.
+            RollbackError: the cache cannot be rolled back to that length (see `reach`).
         """
         ...
 
     def close(self) -> None:
-        """Free the cache; further use is an error."""
+        """Free the cache. Further use raises ClosedError."""
         ...
 
 
@@ -149,17 +154,17 @@ class Model(Protocol):
 
     #: The longest context the model was trained for, in tokens.
     trained_context: int
-    #: A short human description: name, size, quantization.
+    #: A short description for users: name, size, quantization.
     description: str
-    #: The model's own default sampling, as far as its file states one: `Sampling` fields by name.
+    #: The default sampling that the model's file recommends: `Sampling` fields by name.
     sampling: dict[str, float]
-    #: What the model's text depends on, so that two fine-tunes differ and one model is the same with other threads, on
-    #: another device or with a newer engine. Empty where that is not known: then nothing is kept of its drafters.
+    #: A key for the weights: different for two fine-tunes, but the same for other threads, devices and engine versions.
+    #: If empty, the calibration of its drafters is not kept.
     weights: str
 
     @property
     def notices(self) -> Sequence[str]:
-        """What the user should know: where it is not as asked for."""
+        """Messages for the user: where it is not loaded as requested."""
         ...
 
     @property
@@ -172,16 +177,16 @@ class Model(Protocol):
         ...
 
     def close(self) -> None:
-        """Free the weights; sessions must be closed before."""
+        """Free the weights. Sessions must be closed before."""
         ...
 
 
 _MODULES = {"llama": "llama", "onnx": "ort"}
 _SUFFIXES = {".gguf": "llama", ".onnx": "onnx"}
 _DEFAULT_CONTEXT = 4096
-_PADDING = 1024  # unused tokens by which members of one family differ in size; Qwen2's differ by 384
+_PADDING = 1024  # the most padding tokens by which vocabularies of one family may differ; Qwen2's differ by 384
 
-_CHARACTERS = 16  # more than tokens of most texts have on the average
+_CHARACTERS = 16  # more characters than an average token of most texts has
 
 _WAYS_OUT = (
     "use a draft model of the target's own family, or name this one with --draft to let it draft through text, "
@@ -190,10 +195,10 @@ _WAYS_OUT = (
 
 
 def open_model(path: Path, device: Device, interrupt: Interrupt) -> Model:
-    """Load the model at `path` with the engine for its suffix; of a folder, the model in it.
+    """Load the model at `path`, a file or a folder with one model, with the engine for its suffix.
 
     Raises:
-        ModelFileError: missing, truncated, in no format that an engine reads, or not of the backend asked for.
+        ModelFileError: it is missing, truncated, in an unknown format, or not for the requested backend.
         MissingPackage: that engine is not installed.
     """
     try:
@@ -206,10 +211,10 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> Model:
 
 
 def _models_at(path: Path) -> list[tuple[str, Path]]:
-    """The models that `path` names, each with its backend: one of a file, those in it of a folder."""
+    """The model files at `path`, a file or a folder, each with its backend."""
     if not path.exists():
         raise ModelFileError(f"no model at {path}; give the path of a {' or '.join(_SUFFIXES)} file")
-    if not path.is_file() and not path.is_dir():  # to open a pipe would wait for its other end
+    if not path.is_file() and not path.is_dir():  # opening a pipe would wait for its other end
         raise ModelFileError(f"{path} is a pipe or a device, not a file; give the path of a model file")
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     return [
@@ -238,12 +243,12 @@ def _chosen(path: Path, found: Sequence[tuple[str, Path]], backend: str) -> tupl
 
 
 def context_length(device: Device, model: Model) -> int:
-    """The context to open: what was asked for, or a default that the model was trained for."""
+    """The context in tokens: the requested one, or a default that the model was trained for."""
     return device.context or min(model.trained_context, _DEFAULT_CONTEXT)
 
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
-    """How many leading tokens two sequences share."""
+    """The length of the longest common prefix of two sequences."""
     length = min(len(left), len(right))
     if list(left[:length]) == list(right[:length]):
         return length
@@ -253,11 +258,10 @@ def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
 def tokens_up_to(
     vocabulary: Vocabulary, text: str, most: int, *, special: bool = False, start: bool = False
 ) -> list[int]:
-    """The tokens of `text`, or only those of its beginning where these are more than `most` already.
+    """The tokens of `text`, or only those of a prefix of it if they are already more than `most`.
 
-    Tokenizing takes up to 300 bytes of memory for each character, so that what does not fit the context by far must
-    not be tokenized whole. A beginning may have a few more tokens than the whole text begins with, since a word may be
-    cut: leave a margin in `most`.
+    Tokenizing takes up to 300 bytes of memory per character, so a text that exceeds the context by far must not be
+    tokenized whole. The prefix may end inside a word and therefore have a few more tokens: leave a margin in `most`.
     """
     length = _CHARACTERS * most
     while length < len(text):
@@ -269,12 +273,15 @@ def tokens_up_to(
 
 
 def require_numbers(rows: Floats, whose: str) -> Floats:
-    """`rows` of logits, unless what was computed is no number: that spreads to all tokens, so one column shows it.
+    """`rows` of logits, float32 [n, vocab], if they are numbers. NaN spreads to all tokens: one column is tested.
+
+    Args:
+        whose: "target" or "draft", for the message.
 
     Raises:
         EngineError: logits are NaN or infinite.
     """
-    if not bool((rows[:, 0] < np.inf).all()):  # -inf is a token that cannot be
+    if not bool((rows[:, 0] < np.inf).all()):  # -inf is allowed: a banned token
         raise EngineError(
             f"the {whose} model computes no numbers: its weights are damaged, or too large for their quantization; "
             "fetch or convert it again"
@@ -283,19 +290,19 @@ def require_numbers(rows: Floats, whose: str) -> Floats:
 
 
 def fingerprint(vocabulary: Vocabulary) -> str:
-    """Names a vocabulary by all its tokens."""
+    """A key for a vocabulary: a hash of the labels of all tokens."""
     labels = "\0".join(vocabulary.label(token) for token in range(vocabulary.size))
     return hashlib.sha256(labels.encode("utf-8", "replace")).hexdigest()
 
 
 def require_same_tokens(target: Labels, draft: Labels) -> None:
-    """Check token by token that a draft model's vocabulary is the target's.
+    """Check that a draft model has the target's vocabulary, token by token.
 
-    Models of one family pad their vocabularies to different sizes; tokens that only one has are never drafted, so
-    sizes may differ where every shared token is the same and nearly all are shared.
+    Models of one family pad their vocabularies to different sizes. Tokens that only one model has are never drafted, so
+    the sizes may differ by at most 1024 tokens if all shared tokens are equal.
 
     Raises:
-        VocabularyMismatch: names the first token that differs.
+        VocabularyMismatch: the vocabularies differ; the message names the first token that does.
     """
     shared = min(target.size, draft.size)
     for token in range(shared):

@@ -13,19 +13,23 @@ BACKENDS = ("auto", "llama", "onnx")
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Where a model runs and how much it may hold.
+    """Where a model runs, and its limits.
 
     Args:
         context: tokens of prompt and answer together; 0 takes the model's own limit, at most 4096.
         threads: CPU threads; 0 takes one per physical core.
-        gpu_layers: layers to keep on the GPU; -1 takes as many as the engine can, 0 none. ONNX Runtime takes all or
-            none.
-        exact: pad every decode to so many tokens, so that a token's logits are the same to the last bit whatever is
-            decoded beside it, and greedy output the same whatever is drafted. 0 does not; else 2, or a multiple of 4
-            up to 32: engines compute rows by fours, and a remainder by other kernels. It costs what so wide a pass
-            costs, and drafts cannot be longer than one token less. On ONNX Runtime, whose bits do not change from one
-            multiple to another (tried when a session opens), 2 will do and drafts may be as long as ever.
-        draft_gpu_layers: the draft model's own `gpu_layers`; None takes the target's.
+        gpu_layers: layers on the GPU; -1 for as many as the engine can, 0 for none. ONNX Runtime takes all or none.
+        exact: pad every decode to this number of tokens, so that the logits of a token are bit-identical whatever else
+            is decoded in the pass, and greedy output does not depend on drafts. 0 for no padding; else 2, or a multiple
+            of 4 up to 32: engines compute four rows at a time, and the remainder with other kernels. Every pass costs
+            as much as one of that width, and a draft has at most one token less. In ONNX Runtime 2 suffices and drafts
+            may be as long as without, if logits are the same for all multiples (tested when a session opens).
+        provider: the execution provider of ONNX Runtime: "auto", "cpu", "cuda", ...
+        backend: the engine: "auto", "llama" or "onnx".
+        draft_gpu_layers: `gpu_layers` of the draft model; None for that of the target.
+
+    Raises:
+        OptionError: a value of a wrong type or out of range.
     """
 
     context: int = 0
@@ -51,6 +55,6 @@ class Device:
             raise OptionError(f"no backend {shown(self.backend)}; there are {', '.join(BACKENDS)}")
 
     def of_draft(self) -> Device:
-        """Where the draft model runs. Only the target's output must not depend on the width of its passes."""
+        """The device of the draft model. It has no `exact`, which only the target's output needs."""
         layers = self.gpu_layers if self.draft_gpu_layers is None else self.draft_gpu_layers
         return replace(self, exact=0, gpu_layers=layers)

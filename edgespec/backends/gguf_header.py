@@ -1,7 +1,8 @@
-"""What the head of a GGUF file says, its weights left alone: shapes, tokens, and how large its tensors are.
+"""The header of a GGUF file: metadata, tokens, and the shapes and sizes of tensors, without the weights.
 
-The form is that of docs/gguf.md of ggml. `gguf`, which has a reader, takes seven seconds for a vocabulary of 150000
-tokens and wants the whole file; this takes a tenth of one, and the first megabytes, as a hub sends them.
+The format is described in docs/gguf.md of ggml. The reader of the package `gguf` takes seven seconds for a vocabulary
+of 150000 tokens and needs the whole file; this one takes 0.1 seconds and needs the first megabytes only, which a hub
+can send.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from ..errors import ModelFileError
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _TEXT, _ARRAY = 8, 9
 _TOKENS = "tokenizer.ggml.tokens"
-_SHORT = 4096  # numbers of an array worth keeping: one a layer
-_LONGEST = 1 << 26  # bytes of a text, or of an array of numbers: more is no GGUF
+_SHORT = 4096  # the longest array of numbers that is kept: those with a number per layer are short
+_LONGEST = 1 << 26  # the most bytes of a string or an array of numbers in a valid file
 _LAYERS = 1 << 16
 
 
 class Readable(Protocol):
-    """A file from its beginning."""
+    """A file, read from its beginning."""
 
     def read(self, n: int, /) -> bytes:
         """The next `n` bytes, fewer at the end."""
@@ -34,7 +35,7 @@ class Readable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HeaderVocabulary:
-    """A vocabulary as far as it takes to compare it with another."""
+    """The tokens of a header, to compare two vocabularies (`Labels`)."""
 
     tokens: Sequence[bytes]
 
@@ -47,7 +48,7 @@ class HeaderVocabulary:
 
 
 class Tensor(NamedTuple):
-    """A tensor's numbers by row, row by row and so on; its type, of enum ggml_type; where it begins after the head."""
+    """A tensor: its dimensions, fastest first; its type, of enum ggml_type; its offset in bytes after the header."""
 
     shape: tuple[int, ...]
     kind: int
@@ -56,7 +57,14 @@ class Tensor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a head says: `fields` but for long arrays, the vocabulary, and its tensors. It is `length` bytes long."""
+    """A header.
+
+    Args:
+        fields: the metadata by key, without the tokens; None for long arrays.
+        vocabulary: the tokens.
+        tensors: the tensors by name.
+        length: the size of the header in bytes.
+    """
 
     fields: Mapping[str, Any]
     vocabulary: HeaderVocabulary
@@ -70,27 +78,28 @@ class Header:
 
     @property
     def name(self) -> str:
-        """What the model calls itself."""
+        """The model's own name; empty if it has none."""
         return self._text("general.name") or ""
 
     @property
     def parts(self) -> int:
-        """How many files the model is spread over."""
+        """The number of files of the model."""
         parts = self.fields.get("split.count")
         return parts if isinstance(parts, int) and parts > 1 else 1
 
     def number(self, key: str) -> int:
-        """The whole number of the architecture's `key`, 0 where there is none."""
+        """The whole number at the architecture's `key`, 0 if there is none."""
         value = self.fields.get(self.key(key))
         return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
     @property
     def layers(self) -> int:
+        """The number of layers."""
         return min(self.number("block_count"), _LAYERS)
 
     def cache(self) -> tuple[int, ...] | None:
-        """Bytes that a token takes in the KV cache of each layer, two bytes a number, no sliding window cut short (it
-        must go back). None where the file does not tell."""
+        """Bytes per token in the KV cache of each layer, with two bytes per number and without sliding windows, which
+        cannot be rolled back. None if the file does not have the values."""
         layers, heads, width = self.layers, self.by_layer("attention.head_count"), self.number("embedding_length")
         groups = self.by_layer("attention.head_count_kv") or heads
         if not layers or groups is None or len(groups) != layers:
@@ -110,7 +119,7 @@ class Header:
         return {name: max(0, end - start) for (name, start), end in zip(starts, ends, strict=False)}
 
     def by_layer(self, key: str) -> tuple[int, ...] | None:
-        """A number a layer, where one stands for all or each has its own."""
+        """The numbers at the architecture's `key`, one per layer; the file has one for all layers or one for each."""
         value = self.fields.get(self.key(key))
         if isinstance(value, tuple):
             return value if value and all(isinstance(each, int) for each in value) else None
@@ -118,7 +127,7 @@ class Header:
         return (number,) * self.layers if number else None
 
     def key(self, key: str) -> str:
-        """The architecture's `key` as the file spells it."""
+        """The full key in the file of the architecture's `key`."""
         return f"{self.fields.get('general.architecture', '')}.{key}"
 
     def _text(self, key: str) -> str | None:
@@ -127,34 +136,37 @@ class Header:
 
 
 def header(path: Path) -> Header:
-    """The head of the GGUF file at `path`.
+    """The header of the GGUF file at `path`.
 
     Raises:
-        ModelFileError: it cannot be read, is no GGUF file, or ends before its last tensor.
+        ModelFileError: it cannot be read, is not a GGUF file, or ends before its last tensor.
     """
     try:
-        if path.exists() and not path.is_file():  # a pipe would be waited for
+        if path.exists() and not path.is_file():  # opening a pipe would wait for its other end
             raise ModelFileError(f"{path} is not a file; give the path of a .gguf file")
         with path.open("rb") as file:
             found = parsed(file, str(path))
         lacking = found.length + max((each.offset for each in found.tensors.values()), default=0) - path.stat().st_size
         if lacking > 0 and found.parts == 1:
-            raise ModelFileError(f"{path} is truncated: it lacks {lacking / 1e6:.1f} MB at the least; fetch it again")
+            raise ModelFileError(f"{path} is truncated: at least {lacking / 1e6:.1f} MB are missing; fetch it again")
         return found
     except OSError as error:
         raise ModelFileError(f"{path} cannot be opened: {error.strerror}; give a file that can be read") from error
 
 
 def parsed(file: Readable, name: str) -> Header:
-    """The head that `file` begins with.
+    """The header at the beginning of `file`.
+
+    Args:
+        name: the name of the file in messages.
 
     Raises:
-        ModelFileError: it is none; it is called `name`.
+        ModelFileError: it is not a GGUF file, or truncated.
     """
-    with _told(name):
+    with _named_errors(name):
         reader = _Reader(file)
         if reader.take(4) != b"GGUF" or reader.number("<I") not in (2, 3):
-            raise ModelFileError(f"{name} is no GGUF file of today's form; fetch it again")
+            raise ModelFileError(f"{name} is not a GGUF file of version 2 or 3; fetch it again")
         tensors, count = reader.number("<Q"), reader.number("<Q")
         fields: dict[str, Any] = {}
         tokens: Sequence[bytes] = ()
@@ -172,22 +184,22 @@ def parsed(file: Readable, name: str) -> Header:
 
 
 def _tensor(reader: _Reader) -> tuple[str, Tensor]:
-    """A tensor by its name."""
+    """The next tensor, with its name."""
     name, rank = reader.text().decode("utf-8", "replace"), reader.number("<I")
     shape = struct.unpack(f"<{rank}Q", reader.take(8 * rank))
     return name, Tensor(shape, reader.number("<I"), reader.number("<Q"))
 
 
 @contextmanager
-def _told(name: str) -> Iterator[None]:
+def _named_errors(name: str) -> Iterator[None]:
     try:
         yield
     except (EOFError, ValueError, MemoryError) as error:
-        raise ModelFileError(f"{name} is truncated or no GGUF file ({error}); fetch it again") from error
+        raise ModelFileError(f"{name} is truncated or not a GGUF file ({error}); fetch it again") from error
 
 
 class _Reader:
-    """Values one after another, counted."""
+    """Reads values one after another and counts the bytes."""
 
     def __init__(self, file: Readable) -> None:
         self._file = file
@@ -209,7 +221,7 @@ class _Reader:
         return self.take(int.from_bytes(self.take(8), "little"))
 
     def value(self, *, keep: bool) -> Any:
-        """A value with its type before it. A long array only where it is to be kept, else None."""
+        """The next value, after its type. Long arrays and arrays of strings are None unless `keep`."""
         kind = self.number("<I")
         if kind == _TEXT:
             return self.text().decode("utf-8", "replace")

@@ -179,7 +179,7 @@ class _Options:
 
 def _load(described: Described, provider: str, threads: int, interrupt: Interrupt) -> Any:
     options = _Options(threads)
-    interrupt.tell(options)
+    interrupt.register(options)
     if interrupt.is_set:
         raise Interrupted
     if provider == CUDA:

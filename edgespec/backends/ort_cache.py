@@ -1,7 +1,7 @@
-"""The keys and values of one sequence, in place where ONNX Runtime writes them.
+"""The KV cache of one sequence, in buffers that ONNX Runtime writes in place.
 
-Each array is past and present of its layer at once (GroupQueryAttention's shared buffer): a pass writes the rows of
-its own tokens and no others, so what lies beyond the length is rubbish, and forgetting it costs nothing.
+Each array is both past and present of its layer (GroupQueryAttention's shared buffer): a pass writes only the rows of
+its own tokens. Rows beyond the length are invalid, so a rollback costs nothing.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from .ort_package import CPU, bindings
 
 
 class OrtCache:
-    """Room for `capacity` tokens of a model, in its memory on `device`.
+    """Keys and values of at most `capacity` tokens, in the memory of `device`.
 
-    On the CPU it is NumPy's, which takes no memory before it is written to.
+    On the CPU they are NumPy arrays, for which the system allocates pages when they are first written.
     """
 
     def __init__(self, model: Described, capacity: int, dtype: npt.DTypeLike, device: str) -> None:
         shape = (1, model.kv_heads, capacity, model.head_dim)
         names = [f"{layer}.{kind}" for layer in range(model.layers) for kind in ("key", "value")]
         values = bindings().OrtValue
-        #: Whether rows can be moved.
+        #: Whether `move` is possible.
         self.movable = device == CPU
         self._arrays: list[npt.NDArray[Any]] = []
         self._values = {}
@@ -38,12 +38,12 @@ class OrtCache:
                 self._values[name] = values.ortvalue_from_shape_and_type(shape, dtype, device, 0)
 
     def bind(self, binding: Any) -> None:
-        """Let passes of `binding` read it and write it."""
+        """Bind the buffers to the inputs and outputs of `binding`."""
         for name, value in self._values.items():
             binding.bind_ortvalue_input(f"past.{name}", value)
             binding.bind_ortvalue_output(f"present.{name}", value)
 
     def move(self, rows: Sequence[int], start: int) -> None:
-        """Put `rows`, in this order, at `start`."""
+        """Copy `rows`, in this order, to the rows from `start` on."""
         for array in self._arrays:
             array[:, :, start : start + len(rows)] = array[:, :, rows]

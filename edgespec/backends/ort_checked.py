@@ -1,4 +1,4 @@
-"""That a converted model's weights are those which the conversion wrote: looked at once for each state of the file."""
+"""Checks that the weights of a converted model have the checksum of the conversion, once per state of the file."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ _VERSION = 1
 
 
 def check_weights(described: Described, interrupt: Interrupt) -> None:
-    """Compare the file of weights with the checksum in the model's file, unless both were compared before and the file
-    has the same size and time of change since.
+    """Compare the weights with the checksum in the model's file, unless this was done before and the file of weights
+    has the same size and modification time.
 
-    Reading and comparing takes some 0.8 s for each GB and core. Models of an older edgespec have no checksum, and are
-    taken as they are.
+    Takes about 0.8 s per GB and core. Models of an older edgespec have no checksum and are not checked.
 
     Raises:
-        ModelFileError: another checksum, or a file that cannot be read.
+        ModelFileError: the checksum differs, or the file cannot be read.
         Interrupted: `interrupt` was set.
     """
     if not described.digest:

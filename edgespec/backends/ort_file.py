@@ -1,4 +1,4 @@
-"""What a converted model's file says of itself, read without an engine and before its weights are."""
+"""The metadata of a converted ONNX model, read without an engine and without its weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..storage.files import contents
 from .ort_proto import parse
 
 _FORMAT = "1"
-_LARGEST = 64_000_000  # bytes of a graph, whose weights lie beside it; ours are thousands
+_LARGEST = 64_000_000  # bytes of a graph without weights; converted ones have some 10 kB
 _AGAIN = "convert it again, or copy it again"
 _FLOAT16 = 10  # enum TensorProto.DataType of onnx.proto
 _TABLES = ("rope.cos", "rope.local.cos", "position_embd.weight")
@@ -25,9 +25,9 @@ class Described:
     """A converted model, by its `metadata_props`.
 
     Args:
-        weights: a hash of the names, shapes and types of its weights: what the price of a pass depends on.
-        data_bytes: how large the file of its weights is.
-        digest: the checksum of that file (checksum.py); empty where an older edgespec wrote none.
+        weights: a hash of the names, shapes and types of the weights, which determine the price of a pass.
+        data_bytes: the size of the file of weights.
+        digest: the checksum of that file (storage/checksum.py); empty if an older edgespec wrote the model.
     """
 
     path: Path
@@ -46,32 +46,32 @@ class Described:
 
     @property
     def data(self) -> Path:
-        """The file of its weights."""
+        """The file of the weights."""
         return self.path.with_name(f"{self.path.name}.data")
 
     @property
     def half(self) -> bool:
-        """Whether activations, cache and bias are float16, and not float32."""
+        """Whether activations, cache and bias are float16 rather than float32."""
         return self.quantization.endswith("fp16")
 
     @property
     def least_rows(self) -> int:
-        """The fewest rows of logits a pass can give: quantized in the graph, activations must be some."""
+        """The fewest rows of logits of a pass: 1 if the graph quantizes activations, which cannot be empty."""
         return int(self.quantization == "r8")
 
     @property
     def summary(self) -> str:
-        """Name, parameters and quantization: Qwen (7.6B, int4)."""
+        """Name, number of parameters and quantization, for example "Qwen (7.6B, int4)"."""
         size = f"{self.parameters / 1e9:.1f}B" if self.parameters >= 1e9 else f"{self.parameters / 1e6:.1f}M"
         return f"{self.name or self.path.parent.name} ({size}, {self.quantization})"
 
 
 def read(path: Path) -> Described:
-    """What the file at `path` says.
+    """The metadata of the model at `path`, compared with its graph.
 
     Raises:
-        ModelFileError: it cannot be read, is no ONNX model or not one that edgespec converted, or its weights are
-            missing or not whole.
+        ModelFileError: it cannot be read, is not an ONNX model that edgespec converted, contradicts its graph, or its
+            weights are missing or truncated.
     """
     try:
         model = _model(path)
@@ -87,7 +87,7 @@ def read(path: Path) -> Described:
         raise ModelFileError(f"{path} is not an ONNX model, or it is truncated ({reason}); {_AGAIN}") from error
     described = _described(path, _metadata(model) if model else {})
     if wrong := next(_wrong(described, model.graph), None):
-        raise ModelFileError(f"{path} does not hold what it says: {wrong}; {_AGAIN}")
+        raise ModelFileError(f"{path} contradicts its metadata: {wrong}; {_AGAIN}")
     _check_weights(described)
     return described
 
@@ -96,7 +96,7 @@ def _described(path: Path, props: dict[str, str]) -> Described:
     form = props.get("edgespec.format")
     if form is None:
         raise ModelFileError(
-            f"{path} is an ONNX model of another converter, whose inputs and outputs edgespec does not know; convert "
+            f"{path} is an ONNX model of another converter, whose inputs and outputs are not known; convert "
             "the checkpoint it was made from with `edgespec convert --to onnx`"
         )
     if form != _FORMAT:
@@ -128,11 +128,11 @@ def _described(path: Path, props: dict[str, str]) -> Described:
             props.get("edgespec.digest", ""),
         )
     except (KeyError, ValueError) as error:
-        raise ModelFileError(f"{path} does not say what it holds ({error}); convert the checkpoint again") from error
+        raise ModelFileError(f"{path} has incomplete metadata ({error}); convert the checkpoint again") from error
 
 
 def _shown(text: str) -> str:
-    """Without what a terminal would obey."""
+    """`text` without control characters, which a terminal would execute."""
     return "".join(character for character in text if character.isprintable())
 
 
@@ -151,10 +151,10 @@ def _check_weights(described: Described) -> None:
 
 
 def _model(path: Path) -> Any:
-    """The model at `path`; None for a file larger than ours ever are.
+    """The model at `path`; None if the file is too large to be a converted one.
 
     Raises:
-        DecodeError: it is no ONNX model.
+        DecodeError: it is not an ONNX model.
     """
     if path.stat().st_size > _LARGEST:
         return None
@@ -166,12 +166,12 @@ def _metadata(model: Any) -> dict[str, str]:
 
 
 def _text(field: str | bytes) -> str:
-    """A text of the model's file: protobuf gives what is no UTF-8 as bytes."""
+    """A field as text: protobuf returns bytes if it is not UTF-8."""
     return field if isinstance(field, str) else field.decode("utf-8", "replace")
 
 
 def _wrong(described: Described, graph: Any) -> Iterator[str]:
-    """Where the graph is not of the size that the metadata says: sessions make their buffers by that."""
+    """Contradictions between the graph and the metadata, which determine the size of buffers."""
     inputs, outputs = _shapes(graph.input), _shapes(graph.output)
     caches = {name: shape for name, (_, shape) in inputs.items() if name.startswith("past.")}
     if len(caches) != 2 * described.layers:
@@ -193,6 +193,6 @@ def _wrong(described: Described, graph: Any) -> Iterator[str]:
 
 
 def _shapes(values: Any) -> dict[str, tuple[int, list[int]]]:
-    """By name, the type and the shape, in which 0 is any length."""
+    """The element type and shape by name; 0 in a shape is any length."""
     kinds = {_text(value.name): value.type.tensor_type for value in values}
     return {name: (kind.elem_type, [axis.dim_value for axis in kind.shape.dim]) for name, kind in kinds.items()}

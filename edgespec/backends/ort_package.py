@@ -1,4 +1,4 @@
-"""onnxruntime as a library: loaded when first needed, quiet, and what it can run on."""
+"""onnxruntime as a library: loaded when first needed, without output, and its execution providers."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from typing import Any
 from ..errors import MissingPackage, OptionError
 
 CPU, CUDA = "cpu", "cuda"
-_OLDEST = (1, 23)  # older ones lack 4-bit embeddings, trees, or compute wide passes wrong in silence (1.19)
-_QUIET = 4  # "fatal": what fails is told by an exception
+_OLDEST = (1, 23)  # older ones lack 4-bit embeddings or trees, or compute wrong results in wide passes (1.19)
+_QUIET = 4  # log level "fatal": failures raise exceptions
 _SUFFIX = "ExecutionProvider"
 
 
 @cache
 def bindings() -> Any:
-    """The module `onnxruntime`, its log silenced, once a process. Either package brings it: onnxruntime, or
-    onnxruntime-gpu.
+    """The module `onnxruntime` with its log silenced, from the package onnxruntime or onnxruntime-gpu.
 
     Raises:
         MissingPackage: it is not installed, does not load, or is too old.
@@ -43,13 +42,13 @@ def bindings() -> Any:
 
 
 def providers() -> dict[str, str]:
-    """By the names that users give, onnxruntime's names of what this build of it can run on."""
+    """The execution providers of this onnxruntime: its own names by the short names for users."""
     return {name.removesuffix(_SUFFIX).lower(): name for name in bindings().get_available_providers()}
 
 
 def chosen(asked: str, *, half: bool) -> str:
-    """The provider to ask for: what was `asked` for, or of `auto` CUDA where the model is in half precision, which is
-    what CUDA's attention takes, and there is a GPU.
+    """The execution provider: the one `asked` for, or for "auto" CUDA if there is a GPU and the model is in half
+    precision, which CUDA's attention requires, else the CPU.
 
     Raises:
         OptionError: this onnxruntime has no such provider.
@@ -65,14 +64,13 @@ def chosen(asked: str, *, half: bool) -> str:
     if asked == CUDA and not half:
         raise OptionError(
             "CUDA computes attention in half precision only; convert the checkpoint with --quant fp16 (or int4-fp16, "
-            "int8-fp16), or leave "
-            "provider cuda out"
+            "int8-fp16), or leave provider cuda out"
         )
     return asked
 
 
 def load_cuda() -> None:
-    """Load CUDA's libraries where pip has put them; onnxruntime itself looks in the system only."""
+    """Load CUDA's libraries from the folders of pip; onnxruntime itself searches the system only."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception):
         bindings().preload_dlls()
 

@@ -1,4 +1,4 @@
-"""Passes of an ONNX graph: its inputs in buffers that are filled in place, bound once for each width."""
+"""Passes of an ONNX graph. Inputs are in buffers that are filled in place, and bound once for each width."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .ort_cache import OrtCache
 from .ort_file import Described
 from .ort_package import CPU, bindings
 
-WIDEST = 512  #: tokens that one pass takes
-_QUIET = 4  # what fails is told by an exception
-_MOST_BIAS = 1 << 23  # elements of one pass's bias: the wider the cache, the narrower a pass of prefill
+WIDEST = 512  #: the most tokens of one pass
+_QUIET = 4  # log level "fatal": failures raise exceptions
+_MOST_BIAS = 1 << 23  # elements of the attention bias of one pass: the longer the cache, the narrower the pass
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedGraph:
-    """A loaded model: onnxruntime's session of it, what its file says, and where it runs."""
+    """A loaded model: the onnxruntime session, the metadata of the file, and the short name of the provider."""
 
     session: Any
     model: Described
@@ -31,15 +31,15 @@ class LoadedGraph:
 
     @property
     def dtype(self) -> npt.DTypeLike:
-        """What activations, cache and bias are computed in."""
+        """The dtype of activations, cache and bias."""
         return np.float16 if self.model.half else np.float32
 
 
 class Passes:
-    """Passes over one cache.
+    """Passes over one KV cache.
 
     Args:
-        hidden: layers whose output is wanted with the logits: the residual stream behind them.
+        hidden: layers whose hidden states are returned with the logits: the residual stream after the layer.
     """
 
     def __init__(self, graph: LoadedGraph, cache: OrtCache, interrupt: Interrupt, hidden: Sequence[int] = ()) -> None:
@@ -49,31 +49,33 @@ class Passes:
         self._layers = tuple(hidden)
         self._options = bindings().RunOptions()
         self._options.log_severity_level = _QUIET
-        # No capture of GPU graphs, as by default; but where nobody says so, asking costs an exception in every pass.
+        # No capture of GPU graphs. This is the default, but if it is not stated, each pass raises an exception inside.
         self._options.add_run_config_entry("gpu_graph_id", "-1")
         self._ids = np.zeros(WIDEST, np.int64)
         self._positions = np.zeros(WIDEST, np.int64)
         self._all = np.arange(WIDEST)
         self._last, self._total = np.zeros(1, np.int32), np.zeros(1, np.int32)
-        self._none = np.zeros(0, graph.dtype)  # a bias that changes nothing: nobody writes to it, so it is never real
+        self._none = np.zeros(
+            0, graph.dtype
+        )  # a bias of zeros; it is never written to, so its pages are never allocated
         self._rows: Floats = np.zeros((0, graph.model.vocabulary), np.float32)
         self._hidden: dict[int, npt.NDArray[Any]] = {}
         self._bound: dict[tuple[int, int], Any] = {}
-        interrupt.tell(self)
+        interrupt.register(self)
 
     def stop(self) -> None:
-        """End the pass under way, between two of its graph's nodes."""
+        """End the pass under way, between two nodes of its graph."""
         self._options.terminate = True
 
     def widest(self, held: int) -> int:
-        """The tokens that a pass after `held` others may have without much memory for their bias."""
+        """The most tokens of a pass after `held` others that keep the attention bias small."""
         return max(32, min(WIDEST, _MOST_BIAS // (held + WIDEST)))
 
     def chain(self, tokens: Sequence[int], held: int, *, width: int = 0, logits: bool) -> None:
-        """A pass over `tokens` at position `held`, each after the one before; zeros follow up to `width`.
+        """A pass over a chain of `tokens` from position `held`, padded with zeros to `width`.
 
         Raises:
-            Interrupted, EngineError: nothing of the cache before `held` has changed.
+            Interrupted, EngineError: the rows of the cache before `held` are unchanged.
         """
         n = max(len(tokens), width)
         self._ids[:n] = 0
@@ -85,9 +87,13 @@ class Passes:
         self._run(n, held + n, self._none[:size], rows=n if logits else 0)
 
     def tree(self, tokens: Sequence[int], positions: Sequence[int], bias: npt.NDArray[Any]) -> None:
-        """A pass over `tokens` at `positions`, in rows of the cache that end with the columns of `bias` [n, total].
+        """A pass over a tree of n `tokens` at `positions`.
 
-        Raises as `chain` does.
+        Args:
+            bias: the attention bias [n, total], of the dtype of the graph; its last columns are the rows of the tokens.
+
+        Raises:
+            as `chain`.
         """
         n, total = bias.shape
         self._ids[:n] = tokens
@@ -95,11 +101,11 @@ class Passes:
         self._run(n, total, bias, rows=n)
 
     def logits(self, n: int) -> Floats:
-        """Of the last pass with logits, the first `n` rows; not copied."""
+        """The first `n` rows of logits of the last pass with logits, float32 [n, vocab]; a view."""
         return self._rows[:n]
 
     def hidden(self, n: int) -> Mapping[int, Floats]:
-        """Of the last pass with logits, the residual stream [n, hidden] behind each layer asked for; not copied."""
+        """The hidden states [n, hidden] by layer of the last pass with logits; views."""
         return {layer: rows[:n] for layer, rows in self._hidden.items()}
 
     def _run(self, n: int, total: int, bias: npt.NDArray[Any], rows: int) -> None:
@@ -108,11 +114,11 @@ class Passes:
         value = bindings().OrtValue.ortvalue_from_numpy(bias.reshape(1, 1, n, total))
         binding.bind_ortvalue_input("attention_bias", value)
         self._options.terminate = False
-        if self._interrupt.is_set:  # looked at after that: one set since then has stopped this pass already
+        if self._interrupt.is_set:  # tested after `terminate` is reset: if it is set later, `stop` ends this pass
             raise Interrupted
         try:
             self._graph.session.run_with_iobinding(binding, self._options)
-        except Exception as error:  # pybind's own kinds, of no common base
+        except Exception as error:  # exceptions of pybind, which have no common base class
             if self._interrupt.is_set:
                 raise Interrupted from None
             raise EngineError(f"ONNX Runtime could not decode {n} tokens after {total - n} ({error})") from error
@@ -125,7 +131,7 @@ class Passes:
         return found
 
     def _bind(self, n: int, rows: int) -> Any:
-        """Buffers by name. On other devices it copies what the buffers hold now, so there it is made anew each time."""
+        """Bind all buffers. On devices other than the CPU this copies them, so it is repeated for each pass."""
         value = bindings().OrtValue.ortvalue_from_numpy
         binding = self._graph.session.io_binding()
         self.cache.bind(binding)
@@ -143,7 +149,7 @@ class Passes:
         return binding
 
     def _grow(self, rows: int) -> None:
-        """Room for so many rows of logits, and more; what is bound to the old ones goes."""
+        """Allocate at least `rows` rows of logits; bindings to the old ones are dropped."""
         model = self._graph.model
         room = min(WIDEST, max(16, 2 * rows))
         self._bound.clear()

@@ -21,7 +21,7 @@ _ONE, _MANY = (
     descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL,
     descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED,
 )
-#: By message, its fields: name, number, whether it is repeated, and a type, or the name of a message.
+#: The fields of each message: name, number, whether it is repeated, and a type or the name of a message.
 _MESSAGES = {
     "ModelProto": [("graph", 7, _ONE, "GraphProto"), ("metadata_props", 14, _MANY, "StringStringEntryProto")],
     "StringStringEntryProto": [("key", 1, _ONE, _STRING), ("value", 2, _ONE, _STRING)],
@@ -43,14 +43,14 @@ def parse(data: bytes) -> Any:
     """The ModelProto in `data`, with the fields above.
 
     Raises:
-        DecodeError: it is not one.
+        DecodeError: `data` is not a ModelProto.
     """
     return _model_class().FromString(data)
 
 
 @cache
 def _model_class() -> Any:
-    """The class of ModelProto, in a pool of its own: the default one is shared by the whole process."""
+    """The class of ModelProto, in a descriptor pool of its own, because the default pool is global to the process."""
     file = descriptor_pb2.FileDescriptorProto(name="edgespec/onnx.proto", package=_PACKAGE)
     for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)

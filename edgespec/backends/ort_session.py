@@ -19,9 +19,9 @@ class OrtSession(SequenceCache):
     """One sequence of an ONNX model.
 
     Args:
-        context: tokens of text it may hold; the model's positions may not reach so far.
-        exact: every pass is padded to a multiple of so many tokens; 0 does not.
-        hidden: layers whose output decodes keep, from 0.
+        context: the most tokens of text; fewer if the model has fewer positions.
+        exact: every pass is padded to a multiple of this number of tokens; 0 for no padding.
+        hidden: layers, from 0, whose hidden states `decode` keeps.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class OrtSession(SequenceCache):
         self.widest = WIDEST // exact * exact if exact else WIDEST
         self._longest = model.context
         self._exact = exact
-        # Room for padding; for a token before a tree that begins the text, else.
+        # With room for padding, or for the token before a tree at the beginning of the text.
         cache = OrtCache(model, self.context + max(1, exact - 1), graph.dtype, graph.provider)
         self.can_tree = cache.movable and not exact
         self.leaves = WIDEST if self.can_tree else 0
@@ -52,8 +52,8 @@ class OrtSession(SequenceCache):
 
     @property
     def hidden(self) -> Mapping[int, Floats]:
-        """Of the last decode, by layer the residual stream behind it, [n, hidden], float16 or float32, valid until the
-        next call. Of the layers asked for when the session was opened."""
+        """The hidden states of the last decode by layer: the residual stream after the layer, float16 or float32
+        [n, hidden], valid until the next call. Only for the layers requested when the session was opened."""
         return self._passes.hidden(self._decoded) if self._decoded else {}
 
     def _free(self) -> None:
@@ -65,7 +65,7 @@ class OrtSession(SequenceCache):
         return self._passes.widest(len(self._held)) // step * step
 
     def _pass_chain(self, tokens: Sequence[int], *, logits: bool) -> None:
-        """As wide as exactness wants."""
+        """The pass is padded to a multiple of `exact`."""
         self._decoded = 0
         padding = -len(tokens) % self._exact if self._exact else 0
         self._passes.chain(tokens, len(self._held), width=len(tokens) + padding, logits=logits)
@@ -75,8 +75,8 @@ class OrtSession(SequenceCache):
         passes, first = self._passes, len(self._held)
         self._decoded = 0
         if not first:
-            # GroupQueryAttention takes a pass over an empty cache for a prompt and numbers its tokens itself. So a row
-            # that no node sees stands before them.
+            # GroupQueryAttention treats a pass over an empty cache as a prompt and numbers its tokens itself. So a row
+            # that no node attends to is put before them.
             if len(tokens) >= self._longest:
                 raise ContextOverflow(f"a tree of {len(tokens)} tokens does not fit the context of {self.context}")
             passes.chain(tokens[:1], 0, logits=False)
@@ -91,8 +91,8 @@ class OrtSession(SequenceCache):
     def _logits(self, n: int) -> Floats:
         return self._passes.logits(n)
 
-    def _keep(self, branches: Branches, path: Sequence[int]) -> None:  # noqa: ARG002 - the path says it all
+    def _keep(self, branches: Branches, path: Sequence[int]) -> None:  # noqa: ARG002 - the path suffices
         self._passes.cache.move([self._first + node for node in path], len(self._held))
 
     def _cut(self, length: int) -> None:
-        """What lies beyond the text's length is written over."""
+        """Rows beyond the length are overwritten by later passes."""

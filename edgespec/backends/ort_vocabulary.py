@@ -1,6 +1,6 @@
-"""The tokens of a model in the tokenizer.json that lies beside it, by Hugging Face's `tokenizers`.
+"""The vocabulary of an ONNX model: the tokenizer.json in its folder, through Hugging Face's `tokenizers`.
 
-Kinds of tokens and their texts are those that llama.cpp gives them, so that a model is the same in either format.
+Types and texts of tokens are the same as in llama.cpp, so that a model behaves the same in either format.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ..values import shown
 
 Json = dict[str, Any]
 
-_SPACE = "\u2581"  # how SentencePiece writes a space
+_SPACE = "\u2581"  # SentencePiece's character for a space
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
-#: Texts that end a turn whatever the model's files say: llama.cpp's list (llama-vocab.cpp), as far as chat models go.
+#: Tokens that end a turn, whether or not the model's files list them: those of llama-vocab.cpp for chat models.
 _ENDS = frozenset(
     (
         "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
@@ -36,10 +36,10 @@ _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 
 class TokenizerFiles:
-    """What lies in a model's folder beside its weights; empty where a file is not there.
+    """The files of tokenizer and configuration in a model's folder; an empty dict for each file that is missing.
 
     Raises:
-        ModelFileError: there is no tokenizer.json, or a file is no JSON, a link to nothing or not a regular file.
+        ModelFileError: there is no tokenizer.json, or a file is not JSON, a broken link or not a regular file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -59,7 +59,7 @@ class TokenizerFiles:
             data = contents(path)
             read = json.loads(data) if data is not None else {}
         if not isinstance(read, dict):
-            raise ModelFileError(f"{path} is no JSON object; copy it from the checkpoint again")
+            raise ModelFileError(f"{path} is not a JSON object; copy it from the checkpoint again")
         return read
 
     @contextmanager
@@ -74,7 +74,7 @@ class TokenizerFiles:
 
     @property
     def guarded(self) -> str:
-        """tokenizer.json, in which tokens that end a turn are special: else a user's text could spell them."""
+        """tokenizer.json with all end-of-turn tokens marked as special; otherwise text of a user could become one."""
         entries = self.tokenizer.get("added_tokens")
         added = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
         loose = [entry for entry in added if str(entry.get("content")) in _ENDS and not entry.get("special")]
@@ -85,7 +85,7 @@ class TokenizerFiles:
 
     @property
     def template(self) -> str | None:
-        """The chat template: newer checkpoints have it in a file of its own, and that counts."""
+        """The chat template: the file of its own that newer checkpoints have, or else that of tokenizer_config.json."""
         with self._readable("chat_template.jinja"):
             own = text(self.folder / "chat_template.jinja", "surrogateescape")
         given = self.settings.get("chat_template")
@@ -95,7 +95,7 @@ class TokenizerFiles:
 
     @property
     def sampling(self) -> dict[str, float]:
-        """The sampling that the model asks for: `Sampling` fields by name."""
+        """The sampling that generation_config.json recommends: `Sampling` fields by name."""
         given = self.generation
         values = {key: stated(key, given[key]) for key in _SAMPLING if given.get(key) is not None}
         found = {key: value for key, value in values.items() if value is not None}
@@ -105,17 +105,17 @@ class TokenizerFiles:
 
     @property
     def ignored(self) -> list[str]:
-        """The sampling that the model asks for and that cannot be, in words."""
+        """Messages about values in generation_config.json that are not valid."""
         asked = {key: self.generation.get(key) for key in _SAMPLING if key not in self.sampling}
         return [
-            f"{key} is {shown(value)} in generation_config.json, which cannot be: it is ignored"
+            f"{key} is {shown(value)} in generation_config.json, which is not valid: it is ignored"
             for key, value in asked.items()
             if value is not None
         ]
 
     def number(self, name: str, size: int) -> list[int]:
-        """The tokens of a vocabulary of `size` that the model's configuration gives as `name`; the generation's own
-        comes first."""
+        """The tokens of a vocabulary of `size` tokens that the configuration has for `name`, for example "eos".
+        generation_config.json takes precedence over config.json."""
         for config in (self.generation, self.config):
             value = config.get(f"{name}_token_id")
             given = value if isinstance(value, list) else [value]
@@ -124,14 +124,14 @@ class TokenizerFiles:
         return []
 
     def special(self, name: str) -> str | None:
-        """The text of the token that the settings name as `name`."""
+        """The text of the special token `name` in the settings of the tokenizer, None if not given."""
         text = self.settings.get(f"{name}_token")
         text = text.get("content") if isinstance(text, dict) else text
         if not isinstance(text, str):
             return None
         if not is_text(text):
             raise ModelFileError(
-                f"{self.folder}: the settings of the tokenizer give {text!a} as {name}_token, which is no text; copy "
+                f"{self.folder}: the settings of the tokenizer give {text!a} as {name}_token, not a valid text; copy "
                 "tokenizer_config.json and special_tokens_map.json from the checkpoint again"
             )
         return text
@@ -141,10 +141,10 @@ class OrtVocabulary:
     """The tokens of a converted model's folder.
 
     Args:
-        size: rows of logits; tokens that the tokenizer lacks are padding.
+        size: the width of a row of logits; tokens that the tokenizer does not have are padding.
 
     Raises:
-        ModelFileError: the tokenizer is missing or not sound.
+        ModelFileError: the tokenizer is missing or invalid.
         MissingPackage: tokenizers is not installed.
     """
 
@@ -152,7 +152,7 @@ class OrtVocabulary:
         self.size = size
         self.template = files.template
         self._path = files.folder / "tokenizer.json"
-        self._lock = threading.Lock()  # what `encode_special_tokens` says holds for all threads
+        self._lock = threading.Lock()  # `encode_special_tokens` is set for all threads
         self._opened: Any = _tokenizer(files)
         model = files.tokenizer.get("model")
         model = model if isinstance(model, dict) else {}
@@ -176,11 +176,13 @@ class OrtVocabulary:
         return self._opened
 
     def close(self) -> None:
-        """Free the tokenizer: for a large vocabulary it takes as much memory as a small model."""
+        """Free the tokenizer, which for a large vocabulary takes as much memory as a small model."""
         self._opened = None
 
     def tokenize(self, text: str, *, special: bool = False, start: bool = False) -> list[int]:
-        clean = text.encode("utf-8", "replace").decode()  # lone surrogates, as pasted text may hold, have no UTF-8
+        clean = text.encode(
+            "utf-8", "replace"
+        ).decode()  # pasted text may contain lone surrogates, which UTF-8 cannot encode
         with self._lock, _sound(self._path):
             self._tokenizer.encode_special_tokens = not special
             found: list[int] = self._tokenizer.encode(clean, add_special_tokens=False).ids
@@ -234,7 +236,7 @@ class OrtVocabulary:
         return found if found is not None else next(iter(files.number(name, self.size)), None)
 
     def _starting(self, files: TokenizerFiles) -> list[int]:
-        """The bos where texts begin with it: as the settings say, or else as the tokenizer itself does."""
+        """The bos if texts begin with it, by the settings or else by the tokenizer itself."""
         if self.bos is None:
             return []
         says = files.settings.get("add_bos_token")
@@ -247,7 +249,7 @@ class OrtVocabulary:
 
 @cache
 def byte_characters() -> dict[str, int]:
-    """The byte behind each character of byte-level BPE: printable ones stay, the rest follow U+0100."""
+    """The byte of each character of byte-level BPE: printable bytes are themselves, the others are from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
@@ -265,7 +267,7 @@ def _tokenizer(files: TokenizerFiles) -> Any:
 
 @contextmanager
 def _sound(path: Path) -> Iterator[None]:
-    """What is wrong in the file comes as a plain Exception or, no subclass of it, a PanicException."""
+    """Convert errors of `tokenizers` to ModelFileError: Exception, or PanicException, which is not a subclass of it."""
     try:
         yield
     except BaseException as error:
@@ -274,4 +276,4 @@ def _sound(path: Path) -> Iterator[None]:
         ):
             raise
         reason = " ".join(str(error).split())
-        raise ModelFileError(f"{path} is not a sound tokenizer: {reason}; copy it from the checkpoint again") from error
+        raise ModelFileError(f"{path} is not a valid tokenizer: {reason}; copy it from the checkpoint again") from error

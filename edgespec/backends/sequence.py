@@ -1,4 +1,4 @@
-"""What the sessions of all engines do alike: the tokens held, what may be asked, and a tree not settled yet."""
+"""The part of a session that all engines share: the tokens held, checks of arguments, and a pending tree."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .tree_layout import Branches, is_chain, kept_length
 
 
 class SequenceCache(ABC):
-    """A session but for its passes: an engine's own class adds these, and the other members of `Session`.
+    """A session without its passes; a subclass per engine adds them and the other members of `Session`.
 
-    Where a pass raises, the engine's cache must be as it was before.
+    If a pass raises, the engine's cache must be unchanged.
 
     Args:
         vocab: the width of a row of logits.
-        context: tokens of text that it may hold.
+        context: the most tokens of text.
     """
 
     reach: int | None = None
@@ -29,9 +29,9 @@ class SequenceCache(ABC):
         self.vocab = vocab
         self.context = context
         self._held: list[int] = []
-        self._last = 0  # where the last decode began
-        self._back = 0  # tokens that a rollback may take back now, if `reach` is a number
-        self._pending: tuple[Branches, Sequence[int]] | None = None  # a tree that no rollback has settled
+        self._last = 0  # tokens held when the last decode began
+        self._back = 0  # tokens that can be rolled back now, if `reach` is a number
+        self._pending: tuple[Branches, Sequence[int]] | None = None  # a tree of which no rollback has kept a path yet
         self._closed = False
 
     @property
@@ -81,38 +81,38 @@ class SequenceCache(ABC):
 
     @abstractmethod
     def _chunk(self) -> int:
-        """The most tokens that the next pass of a prefill takes."""
+        """The most tokens of the next pass of a prefill."""
 
     @abstractmethod
     def _pass_chain(self, tokens: Sequence[int], *, logits: bool) -> None:
-        """A pass over `tokens`, which follow the text."""
+        """A pass over a chain of `tokens` after the text; the cache then holds them."""
 
     @abstractmethod
     def _pass_tree(self, tokens: Sequence[int], branches: Branches) -> None:
-        """A pass over a tree, whose tokens are beside the text until `_keep` or `_cut` is called."""
+        """A pass over a tree. Its tokens are not part of the text until `_keep` is called; `_cut` drops them."""
 
     @abstractmethod
     def _logits(self, n: int) -> Floats:
-        """The logits of the last pass, float32 [n, vocab], valid until the next."""
+        """The logits of the last pass, float32 [n, vocab], valid until the next pass."""
 
     @abstractmethod
     def _keep(self, branches: Branches, path: Sequence[int]) -> None:
-        """Let `path` of the tree of the last pass follow the text, and forget the rest of the tree."""
+        """Append `path` of the last pass's tree to the text, and drop the other nodes."""
 
     @abstractmethod
     def _cut(self, length: int) -> None:
-        """Forget all but the first `length` tokens, and all of a tree. RollbackError where that cannot be."""
+        """Drop all but the first `length` tokens, and all of a tree. Raises RollbackError if the cache cannot."""
 
     @abstractmethod
     def _free(self) -> None:
-        """Free what the engine holds; called once."""
+        """Free the engine's resources; called once."""
 
     def _append(self, tokens: Sequence[int], *, logits: bool) -> None:
         self._pass_chain(tokens, logits=logits)
         self._held.extend(tokens)
 
     def _branches(self, tokens: Sequence[int], tree: Sequence[int]) -> Branches:
-        """How `tree` lies in a pass. Raises EngineError where this session does not take it."""
+        """The layout of `tree` in a pass. Raises EngineError if this session cannot decode it."""
         if not self.can_tree:
             raise EngineError("this session decodes chains only; ask can_tree before giving it a tree")
         if len(tree) != len(tokens):
@@ -135,14 +135,14 @@ class SequenceCache(ABC):
         self._last = len(self._held)
 
     def _prepare(self, tokens: Sequence[int]) -> None:
-        """Before a pass over `tokens`: they must fit, and a tree that no rollback asked anything of is forgotten."""
+        """Before a pass over `tokens`: check them, and drop a pending tree."""
         self._require_open()
         if len(self._held) + len(tokens) > self.context:
             raise ContextOverflow(
                 f"{len(self._held)} + {len(tokens)} tokens do not fit the context of {self.context}; a larger --ctx "
                 "holds more"
             )
-        # Not left to the engine: what an index too large does is its kernels' affair.
+        # Checked here, because kernels of an engine may read out of bounds for an index that is too large.
         if tokens and not (min(tokens) >= 0 and max(tokens) < self.vocab):
             raise EngineError(f"could not decode {list(tokens[:8])}: tokens are from 0 to {self.vocab - 1}")
         if self._pending is not None:
@@ -151,8 +151,8 @@ class SequenceCache(ABC):
     def _require_reach(self, length: int) -> None:
         if self.reach is not None and length and len(self._held) - length > self._back:
             raise RollbackError(
-                f"cannot go back from {len(self._held)} to {length} tokens: this model keeps a recurrent state, which "
-                f"goes back {self._back} tokens now; begin anew from none"
+                f"cannot roll back from {len(self._held)} to {length} tokens: this model has a recurrent state, and "
+                f"{self._back} tokens of it can be rolled back now; roll back to 0 and start again"
             )
 
     def _require_open(self) -> None:

@@ -1,4 +1,4 @@
-"""Tokens that an app gives, checked before an engine sees them."""
+"""Checks of token ids from an app, before an engine uses them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ..errors import OptionError
 
 
 def checked_tokens(tokens: Iterable[Any], size: int) -> list[int]:
-    """`tokens` as ints; NumPy's integers are taken, truth values and floats are not.
+    """`tokens` as ints. NumPy's integers are accepted, booleans and floats are not.
 
     Args:
-        size: of the vocabulary.
+        size: the size of the vocabulary.
 
     Raises:
-        OptionError: names the first that is no token of it.
+        OptionError: one is not a token of the vocabulary; the message names the first.
     """
     if isinstance(tokens, str | bytes | bytearray) or not isinstance(tokens, Iterable):
         raise OptionError(f"tokens are a sequence of whole numbers, not {type(tokens).__name__}")

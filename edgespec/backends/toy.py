@@ -1,7 +1,7 @@
-"""A tiny language model in NumPy, for tests and examples: instant, exact, and able to do all a real one can.
+"""A tiny language model in NumPy for tests and examples: fast, exact, with trees and rollback.
 
-Its logits after a sequence are a function of the sequence's last few tokens, so a wrong rollback, a lost token
-or a mixed-up branch changes what it says.
+Its logits are a function of the last few tokens, so a wrong rollback, a lost token or a confused branch changes its
+output.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SPECIALS = ("<|endoftext|>", "<|im_start|>", END)
 
 
 class Bytes:
-    """A vocabulary of the 256 bytes and three special tokens; characters beyond ASCII span several tokens."""
+    """A vocabulary of the 256 bytes and three special tokens; characters outside ASCII are several tokens."""
 
     size = 256 + len(_SPECIALS)
     bos: int | None = None
@@ -56,7 +56,7 @@ class Bytes:
 
 
 def ngram_rule(vocab: int, *, order: int = 2, seed: int = 0, sharpness: float = 2.0) -> Rule:
-    """Random logits, float32 [vocab], that depend on the last `order` tokens; the larger `sharpness`, the surer."""
+    """Random logits, float32 [vocab], by the last `order` tokens; a greater `sharpness` lowers their entropy."""
     everything = np.arange(vocab, dtype=np.int64)
 
     def rule(context: Sequence[int]) -> Floats:
@@ -70,12 +70,12 @@ def ngram_rule(vocab: int, *, order: int = 2, seed: int = 0, sharpness: float = 
 
 
 def blend(rule: Rule, other: Rule, weight: float) -> Rule:
-    """`weight` of `other` mixed into `rule`: a draft model that is wrong as often as is wanted."""
+    """A mixture of two rules, for a draft model: the greater the `weight` of `other`, the lower the acceptance rate."""
     return lambda context: ((1 - weight) * rule(context) + weight * other(context)).astype(np.float32)
 
 
 def scripted(vocab: int, script: Sequence[int]) -> Rule:
-    """Says `script` token by token, whatever it is told, counting from an empty context."""
+    """Generates `script` token by token by the length of the context alone, and repeats it."""
 
     def rule(context: Sequence[int]) -> Floats:
         row = np.zeros(vocab, dtype=np.float32)
@@ -89,7 +89,7 @@ class ToySession(SequenceCache):
     """A session over a rule. `passes` records the width of every decode.
 
     Args:
-        reach: how far it goes back, as a recurrent state does; then it takes no trees.
+        reach: as in `Session`, to simulate a recurrent state; unless None, the session takes no trees.
     """
 
     can_tree = True
@@ -149,12 +149,12 @@ class ToySession(SequenceCache):
 
 
 class ToyModel:
-    """A rule with the byte vocabulary, as loaded weights."""
+    """A rule with the byte vocabulary as a `Model`."""
 
     trained_context = 4096
     description = "toy"
     notices: Sequence[str] = ()
-    weights = ""  # a rule has no name
+    weights = ""  # so that no calibration is kept
 
     def __init__(self, rule: Rule | None = None, interrupt: Interrupt | None = None) -> None:
         self.vocabulary = Bytes()
@@ -166,4 +166,4 @@ class ToyModel:
         return ToySession(self._rule, self.vocabulary.size, context, interrupt or self._interrupt)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to free."""

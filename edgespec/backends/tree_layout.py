@@ -1,6 +1,6 @@
-"""How a tree of tokens lies in one pass: every node's depth, and the leaves below it.
+"""The layout of a draft tree in one pass: the depth of every node, and the leaves below it.
 
-Leaves are numbered depth-first, so that those below a node are neighbours: a range says them all.
+Leaves are numbered depth-first, so that the leaves below a node are a range.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from ..errors import EngineError, RollbackError
 
 
 def is_chain(parents: Sequence[int]) -> bool:
-    """Whether each node follows the one before, the first the cache."""
+    """Whether each node is the child of the one before, the first of the cache."""
     return all(parent == node - 1 for node, parent in enumerate(parents))
 
 
 def kept_length(held: int, start: int, length: int, keep: Sequence[int]) -> int:
-    """What is left of `held` tokens where a rollback asks for the first `length` and, of a chain decoded after `start`,
-    the nodes `keep`: a chain keeps its first nodes, and that is only a later place to cut.
+    """The tokens that remain of `held` after a rollback to the first `length` tokens and the nodes `keep` of a chain
+    that was decoded after `start` tokens. The nodes kept of a chain are its first ones.
 
     Raises:
         RollbackError: there are no such tokens.
     """
     if not 0 <= length <= held:
-        raise RollbackError(f"cannot go back to {length} tokens: {held} are held")
+        raise RollbackError(f"cannot roll back to {length} tokens: {held} are held")
     if not keep:
         return length
     if length != start or list(keep) != list(range(len(keep))) or length + len(keep) > held:
@@ -35,13 +35,13 @@ def kept_length(held: int, start: int, length: int, keep: Sequence[int]) -> int:
 
 
 class Branches:
-    """A tree, or several, over the cache.
+    """One or several trees after the tokens in the cache.
 
     Args:
-        parents: of each node, -1 for the cache; parents come before children, in any order otherwise.
+        parents: the parent of each node, -1 for the cache; parents come before their children.
 
     Raises:
-        EngineError: a parent that does not come before its child.
+        EngineError: a parent does not come before its child.
     """
 
     def __init__(self, parents: Sequence[int]) -> None:
@@ -51,11 +51,11 @@ class Branches:
                     f"node {node} of a tree has the parent {parent}; parents come before children, -1 is the cache"
                 )
         self.parents = tuple(parents)
-        #: Ancestors of each node.
+        #: The number of ancestors of each node.
         self.depths: list[int] = []
         for parent in parents:
             self.depths.append(self.depths[parent] + 1 if parent >= 0 else 0)
-        #: The numbers of the leaves below each node, a leaf's own among them.
+        #: The range of the leaves below each node; for a leaf, its own number.
         self.below = self._number()
 
     def __len__(self) -> int:
@@ -63,6 +63,7 @@ class Branches:
 
     @property
     def leaves(self) -> int:
+        """The number of leaves."""
         return sum(below.stop - below.start for below, depth in zip(self.below, self.depths, strict=True) if not depth)
 
     def _number(self) -> list[range]:
@@ -71,7 +72,9 @@ class Branches:
             counts[node] = counts[node] or 1
             if (parent := self.parents[node]) >= 0:
                 counts[parent] += counts[node]
-        free = [0] * (len(self) + 1)  # the next number below each node; the last place is the cache's, index -1
+        free = [0] * (
+            len(self) + 1
+        )  # the next leaf number below each node; the last element, index -1, is for the cache
         below = []
         for node, parent in enumerate(self.parents):
             first = free[parent]
@@ -80,7 +83,7 @@ class Branches:
         return below
 
     def is_path(self, nodes: Sequence[int]) -> bool:
-        """Whether `nodes` go from the cache down, each the child of the one before."""
+        """Whether `nodes` are a path from a root, each the child of the one before."""
         above = -1
         for node in nodes:
             if not 0 <= node < len(self) or self.parents[node] != above:
@@ -89,10 +92,10 @@ class Branches:
         return True
 
     def check_kept(self, start: int, length: int, keep: Sequence[int]) -> None:
-        """That a rollback to `length` may keep the nodes `keep` of this tree, decoded after `start` tokens.
+        """Check a rollback to `length` tokens that keeps the nodes `keep` of this tree, decoded after `start` tokens.
 
         Raises:
-            RollbackError: they are no path, or begin elsewhere.
+            RollbackError: `keep` is not a path, or `length` is not `start`.
         """
         if not 0 <= length <= start or (keep and not (length == start and self.is_path(keep))):
             raise RollbackError(
@@ -101,7 +104,7 @@ class Branches:
             )
 
     def ancestry(self) -> npt.NDArray[np.bool_]:
-        """Of each node (row), which nodes lie on the path down to it, itself among them."""
+        """bool [n, n]: for each node (row), the nodes on the path from its root, itself included."""
         on_path = np.eye(len(self), dtype=np.bool_)
         for node, parent in enumerate(self.parents):
             if parent >= 0:
@@ -109,7 +112,7 @@ class Branches:
         return on_path
 
     def shared(self, path: Sequence[int]) -> list[int]:
-        """Of each leaf, how many nodes of `path` lie above it (or are it): they are the first so many."""
+        """For each leaf, the number of nodes of `path` that are its ancestors or itself; these are the first ones."""
         counts = [0] * self.leaves
         for node in path:
             for leaf in self.below[node]:

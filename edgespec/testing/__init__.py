@@ -16,10 +16,11 @@ takes NumPy and no test runner.
 from ..backends.toy import END, Bytes, Rule, ToyModel, ToySession, blend, ngram_rule, scripted
 from .doubles import Chain, Clock, FromRule, Irregular, Saying, Whole, WrongFirst, by_book
 from .drafters import DRAFTER_LAWS, DrafterCase, check_drafter
+from .engine_case import EngineCase
 from .errors import LawError
 from .languages import ALL_ON, Letters, law, logits, never, place, plainly, spoken, table
 from .outcomes import Outcomes
-from .sessions import SESSION_LAWS, EngineCase, check_model
+from .sessions import SESSION_LAWS, check_model
 
 __all__ = [
     "ALL_ON",

@@ -23,17 +23,16 @@ from typing import Any, NoReturn
 
 import jinja2
 from jinja2 import filters, nodes
-from jinja2.compiler import CodeGenerator, Frame
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.runtime import Context, LoopContext, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEscapeFormatter, SandboxedFormatter
 from jinja2.utils import Namespace, pass_context, pass_environment
-from jinja2.visitor import NodeTransformer
 from markupsafe import Markup
 
 from ..errors import TemplateError
-from .template_budget import NODE, SIZED, STEP, TemplateBudget, exhausted
+from .template_budget import SIZED, STEP, TemplateBudget, exhausted
+from .template_compiler import ChargingCompiler, ChargingTransformer
 from .template_costs import COSTS, format_cost, is_lazy, largest, repeated, text_cost
 
 #: Characters of a template; those of known models have at most 20 000.
@@ -73,7 +72,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             finalize=_shown,
         )
         self.budget = TemplateBudget()
-        self.code_generator_class = _Charging
+        self.code_generator_class = ChargingCompiler
         for name in _PAGES:
             self.filters.pop(name, None)
             self.globals.pop(name, None)
@@ -157,7 +156,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return formatted
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        tree: nodes.Template = _Weighing().visit(super()._parse(source, name, filename))
+        tree: nodes.Template = ChargingTransformer().visit(super()._parse(source, name, filename))
         return tree
 
     def _guarded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -219,44 +218,6 @@ class Sandbox(ImmutableSandboxedEnvironment):
             self.budget.weigh(of)
 
 
-class _Charging(CodeGenerator):
-    """Puts a charge at the beginning of every block: of loops, macros and branches."""
-
-    def blockvisit(self, nodes: Any, frame: Frame) -> None:
-        self.writeline(f"environment.budget.charge({STEP + sum(map(_static_cost, nodes))})")
-        super().blockvisit(nodes, frame)
-
-
-class _Weighing(NodeTransformer):
-    """Puts filters that charge around what Jinja lets nobody intercept."""
-
-    def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
-        self.generic_visit(node)
-        node.iter = _filtered(node.iter, "_each")
-        return node
-
-    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802
-        self.generic_visit(node)
-        node.expr = _filtered(node.expr, "_weighed")
-        for operand in node.ops:
-            operand.expr = _filtered(operand.expr, "_weighed")
-        return node
-
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
-        self.generic_visit(node)
-        node.nodes = [_filtered(each, "_weighed") for each in node.nodes]
-        return node
-
-    def visit_Pair(self, node: nodes.Pair) -> nodes.Node:  # noqa: N802
-        self.generic_visit(node)
-        node.key = _filtered(node.key, "_weighed")
-        return node
-
-    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:  # noqa: N802
-        self.generic_visit(node)
-        return _filtered(node, "_made") if isinstance(node.arg, nodes.Slice) else node
-
-
 class _Generation(Extension):
     """`{% generation %}` shows transformers what to train on. To a prompt it makes no difference."""
 
@@ -304,19 +265,6 @@ class _Formatter(_Fields, SandboxedFormatter):
 
 class _EscapingFormatter(_Fields, SandboxedEscapeFormatter):
     pass
-
-
-def _static_cost(node: nodes.Node) -> int:
-    """What the text and the expressions of one statement cost, without those of the blocks inside it."""
-    text = node.data if isinstance(node, nodes.TemplateData) else getattr(node, "value", None)
-    cost = NODE + (len(text) if isinstance(text, str) else 0)
-    return cost + sum(_static_cost(child) for child in node.iter_child_nodes() if not isinstance(child, nodes.Stmt))
-
-
-def _filtered(node: Any, name: str) -> nodes.Expr:
-    if isinstance(node, nodes.Const):
-        return node  # `_static_cost` counts it
-    return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
 
 
 def _check_name(name: Any) -> None:
