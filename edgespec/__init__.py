@@ -46,8 +46,8 @@ from .verify import VERIFIERS, RoundContext
 
 _HERE = _Path(__file__).parent
 if not (_HERE / "cli.py").exists() and (_HERE.parent / "cli.py").exists():
-    # Python was started in a clone and found this folder before the install. In a clone `cli.py`, `converters` and
-    # `models` lie beside it.
+    # Python was started in a clone and found this folder before the installed package. In a clone `cli.py`,
+    # `converters` and `models` are in the parent folder.
     __path__.append(str(_HERE.parent))
 
 __all__ = [

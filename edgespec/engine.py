@@ -137,9 +137,9 @@ class Engine:
         self._verifier = verifier
         self._interrupt = interrupt
         self._prices = prices
-        wanted = [(each, top_of(each)) for each in controller.drafters]
-        self._followers = [each for each, top in wanted if top is not None and isinstance(each, Follower)]
-        self._top = max((top or 0 for _, top in wanted), default=0)
+        tops = [(each, top_of(each)) for each in controller.drafters]
+        self._followers = [each for each, top in tops if top is not None and isinstance(each, Follower)]
+        self._top = max((top or 0 for _, top in tops), default=0)
 
     def generate(self, request: Request) -> Iterator[Event]:
         """Generate the continuation of the prompt.
@@ -191,9 +191,9 @@ class Engine:
         if len(context) - 1 > cached:
             prompt = tuple(context[cached:-1])
             self._target.prefill(prompt)
-            self._tell(Evaluated(cached, prompt, tuple(range(-1, len(prompt) - 1)), tuple(range(len(prompt)))))
+            self._notify(Evaluated(cached, prompt, tuple(range(-1, len(prompt) - 1)), tuple(range(len(prompt)))))
 
-    def _tell(self, what: Evaluated) -> None:
+    def _notify(self, what: Evaluated) -> None:
         for follower in self._followers:
             follower.evaluated(what)
 
@@ -203,8 +203,8 @@ class Engine:
         draft = self._controller.choose(round_context, self._limit(request, context, tally))
         drafting, held = self._speculating(started), len(self._target.tokens)
         acceptance, top, seconds = self._verify(draft, round_context)
-        said = (*(draft.tokens[node] for node in acceptance.path), acceptance.token)
-        tokens, spans, reason = self._cut(said, request, text, tally.tokens)
+        output = (*(draft.tokens[node] for node in acceptance.path), acceptance.token)
+        tokens, spans, reason = self._cut(output, request, text, tally.tokens)
         kept = (0, *(node + 1 for node in acceptance.path[: len(tokens) - 1]))
         if len(kept) <= len(draft):  # rejected tokens leave the cache in a single rollback
             self._target.rollback(held, kept)
@@ -225,9 +225,9 @@ class Engine:
         """The longest useful draft: it must fit the context, each round commits one token more than it accepts, and the
         KV cache must be able to roll it back."""
         room = self._target.context - len(context)
-        wanted = request.max_tokens - tally.tokens - 1 if request.max_tokens is not None else room
+        remaining = request.max_tokens - tally.tokens - 1 if request.max_tokens is not None else room
         reach = room if self._target.reach is None else self._target.reach
-        return max(0, min(room, wanted, reach))
+        return max(0, min(room, remaining, reach))
 
     def _verify(self, draft: Draft, round_context: RoundContext) -> tuple[Acceptance, Top | None, float]:
         """The acceptance of `draft`, the likeliest tokens if a drafter needs them, and the seconds of the pass."""
@@ -240,26 +240,26 @@ class Engine:
         return acceptance, likeliest(rows, self._top) if self._top else None, seconds
 
     def _cut(
-        self, said: Sequence[int], request: Request, text: TextStream, before: int
+        self, output: Sequence[int], request: Request, text: TextStream, before: int
     ) -> tuple[tuple[int, ...], list[Span], str | None]:
-        """The tokens of `said` up to the end of the answer, their text, and the reason if the answer ends."""
+        """The tokens of `output` up to the end of the answer, their text, and the reason if the answer ends."""
         spans: list[Span] = []
-        for i, token in enumerate(said, 1):
-            spans += text.push(self._vocabulary.token_bytes(token), drafted=i < len(said))
+        for i, token in enumerate(output, 1):
+            spans += text.push(self._vocabulary.token_bytes(token), drafted=i < len(output))
             if self._vocabulary.is_eog(token):
-                return tuple(said[:i]), spans, "end"
+                return tuple(output[:i]), spans, "end"
             if text.stopped:
-                return tuple(said[:i]), spans, "stop"
+                return tuple(output[:i]), spans, "stop"
             if before + i == request.max_tokens:
-                return tuple(said[:i]), spans, "length"
-        return tuple(said), spans, None
+                return tuple(output[:i]), spans, "length"
+        return tuple(output), spans, None
 
     def _observe(self, round: Round, evaluated: Evaluated) -> float:  # noqa: A002
         """Update prices, drafters and controller; returns the seconds that plain decoding would not have spent."""
         if self._prices is not None and round.draft.is_chain:
             self._prices.observe(round.width, round.held, round.verify_seconds)
         started = time.perf_counter()
-        self._tell(evaluated)
+        self._notify(evaluated)
         self._controller.observe(round)
         for drafter in self._controller.drafters:
             drafter.observe(round)

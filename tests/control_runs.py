@@ -20,7 +20,7 @@ from edgespec.sampling import SHARED, uniform
 from edgespec.types import Distribution, Draft, Floats, Guess, Round
 from edgespec.verify import verifier
 
-from .helpers import Clock, Priced, Saying, by_book, round_context
+from .helpers import Clock, FunctionDrafter, Priced, round_context, table_drafter
 
 VOCAB = 64
 TARGET = ngram_rule(VOCAB, order=3, seed=9)
@@ -31,11 +31,11 @@ DEAR = tuple(float(n) for n in range(1, 17))
 RULES = ("match", "rejection")
 
 
-def book(*words: tuple[int, float], name: str = "lookup", step_price: float = 0.0, q: bool = False) -> Saying:
+def book(*words: tuple[int, float], name: str = "lookup", step_price: float = 0.0, q: bool = False) -> FunctionDrafter:
     """A drafter with one chain to say: tokens, and how sure it is of each."""
     path = tuple(token for token, _ in words)
     guesses = [Guess(token, sure, Distribution.point(token) if q else None) for token, sure in words]
-    return by_book(name, {path[:n]: [guess] for n, guess in enumerate(guesses)}, step_price)
+    return table_drafter(name, {path[:n]: [guess] for n, guess in enumerate(guesses)}, step_price)
 
 
 def bought(draft: Draft, path: Sequence[int], *said: int, seconds: float = 1.0, drafting: float = 0.0) -> Round:

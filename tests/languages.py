@@ -50,9 +50,9 @@ def committed(draft: Draft, got: Acceptance) -> tuple[int, ...]:
     return (*(draft.tokens[node] for node in got.path), got.token)
 
 
-def law(target: Rule, sampling: Sampling, n: int) -> dict[tuple[int, ...], float]:
+def text_probabilities(target: Rule, sampling: Sampling, n: int) -> dict[tuple[int, ...], float]:
     """The probability of every text of `n` tokens."""
-    return testing.law(target, 3, (0,), sampling, n)
+    return testing.text_probabilities(target, 3, (0,), sampling, n)
 
 
 def drawn_chain(rule: Verifier, context: Sequence[int], sampling: Sampling, n: int, drafter: Rule = DRAFT) -> Draft:

@@ -80,7 +80,7 @@ def test_a_task_that_is_cancelled_cancels_its_answer_in_the_middle_of_a_pass() -
         gate.go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert runtime._under_way() is None
+        assert runtime._streams.under_way is None
         assert reasons(await gathered(aio.complete(runtime, "b", max_tokens=3))) == ["length"]
 
     with runtime:
@@ -96,10 +96,10 @@ def test_leaving_ends_the_answer() -> None:
             async for event in events:
                 if isinstance(event, Text):
                     break
-        assert runtime._under_way() is None, "at once"
+        assert runtime._streams.under_way is None, "at once"
         async for _ in aio.complete(runtime, "abc", max_tokens=50):
             break
-        while runtime._under_way() is not None:
+        while runtime._streams.under_way is not None:
             await asyncio.sleep(0.001)
 
     with runtime:

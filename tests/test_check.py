@@ -281,7 +281,7 @@ def test_rejection_at_a_temperature_cannot_be_compared() -> None:
     speculation = Speculation(verifier="rejection")
     with (
         assemble(ToyModel(), speculation=speculation) as runtime,
-        pytest.raises(OptionError, match="promises the distribution"),
+        pytest.raises(OptionError, match="preserves the distribution"),
     ):
         list(check(runtime, [[1]], Sampling(0.8), 8))
 

@@ -557,7 +557,7 @@ def test_check_that_checked_nothing_fails() -> None:
 
 
 def test_check_of_a_verifier_that_promises_no_text() -> None:
-    assert "promises the distribution" in refused(run("check", "--verifier", "rejection", "--temp", "0.8"))
+    assert "preserves the distribution" in refused(run("check", "--verifier", "rejection", "--temp", "0.8"))
 
 
 def test_a_reader_that_leaves_is_no_traceback() -> None:

@@ -15,7 +15,7 @@ from edgespec.prices import Prices
 from edgespec.types import Draft, Guess
 
 from .control_runs import DEAR, FREE, Q8_0, RULES, TARGET, VOCAB, book, bought, introduced
-from .helpers import Clock, FromRule, Saying, by_book, round_context, trusting
+from .helpers import Clock, FunctionDrafter, RuleDrafter, round_context, table_drafter, trusting
 
 # --- one purchase
 
@@ -78,7 +78,7 @@ def test_no_more_is_drafted_than_the_limit_and_the_widths(trees: bool) -> None:
     for limit in (0, 1, 4, 15, 400):
         for widths in (1, 2, 16):
             controller = Adaptive(
-                [FromRule(TARGET, confidence=0.99)], Prices([1.0] * widths), trusting("rule"), trees=trees
+                [RuleDrafter(TARGET, confidence=0.99)], Prices([1.0] * widths), trusting("rule"), trees=trees
             )
             assert len(controller.choose(round_context(), limit)) == min(limit, widths - 1)
             model = ModelDrafter(ToySession(TARGET, VOCAB), VOCAB, step_price=0.01)
@@ -90,7 +90,7 @@ def test_no_more_is_drafted_than_the_limit_and_the_widths(trees: bool) -> None:
 
 
 def test_trees_are_bought_where_they_can_be_verified_and_no_draw_is_judged() -> None:
-    two = by_book("lookup", {(): [Guess(1, 0.6), Guess(2, 0.6)], (1,): [Guess(3, 0.6)], (2,): [Guess(4, 0.6)]})
+    two = table_drafter("lookup", {(): [Guess(1, 0.6), Guess(2, 0.6)], (1,): [Guess(3, 0.6)], (2,): [Guess(4, 0.6)]})
     draft = Adaptive([two], Prices(FREE), trees=True).choose(round_context(), 15)
     assert sorted(zip(draft.tokens, draft.parents, strict=True)) == [(1, -1), (2, -1), (3, 0), (4, 1)]
     for trees, rule, surcharge in ((False, "match", 0.01), (True, "rejection", 0.01), (True, "match", 5.0)):
@@ -104,7 +104,7 @@ def test_trees_are_bought_where_they_can_be_verified_and_no_draw_is_judged() -> 
 def test_no_tree_is_grown_where_wide_passes_are_dear() -> None:
     """Second guesses are not even asked for; once such passes prove cheap they are."""
     prices = Prices([1.0, *[1.3] * 15])
-    two = by_book("lookup", {(): [Guess(1, 0.6), Guess(2, 0.6)], (1,): [Guess(3, 0.6)], (2,): [Guess(4, 0.6)]})
+    two = table_drafter("lookup", {(): [Guess(1, 0.6), Guess(2, 0.6)], (1,): [Guess(3, 0.6)], (2,): [Guess(4, 0.6)]})
     controller = Adaptive([two], prices, trees=True)
     assert controller.choose(round_context(), 15).parents == (-1, 0)
     assert (2,) not in two.asked
@@ -148,7 +148,7 @@ def test_a_priced_drafter_is_asked_only_for_what_is_worth_more_than_what_is_in_h
     asked."""
     lookup = book(*((says + n, 0.99) for n in range(7)))
     prices, clock = Prices([1.0, 1.1, 1.2, 1.3, *[9.0] * 12]), Clock()
-    model = Saying(lambda _context, path: [Guess(len(path), 0.95)], "model", step_price=0.1, clock=clock)
+    model = FunctionDrafter(lambda _context, path: [Guess(len(path), 0.95)], "model", step_price=0.1, clock=clock)
     calibration = trusting("lookup", "model", "lookup+model")
     controller = Adaptive([lookup, model], prices, calibration, clock=clock.perf_counter)
     introduced(controller, 0, 1, 2, 9)
@@ -166,8 +166,8 @@ def test_a_priced_drafter_is_asked_only_for_what_is_worth_more_than_what_is_in_h
 
 def test_look_ups_and_a_model_go_on_from_each_other() -> None:
     """The model's words lead the look-up to its place in the text, and where that ends the model takes over."""
-    lookup = by_book("lookup", {(1, 2): [Guess(3, 0.99)], (1, 2, 3): [Guess(4, 0.99)]})
-    model = by_book("model", {tuple(range(1, n)): [Guess(n, 0.95)] for n in range(1, 8)}, 0.05)
+    lookup = table_drafter("lookup", {(1, 2): [Guess(3, 0.99)], (1, 2, 3): [Guess(4, 0.99)]})
+    model = table_drafter("model", {tuple(range(1, n)): [Guess(n, 0.95)] for n in range(1, 8)}, 0.05)
     prices, calibration = Prices([1.0, 1.1, 1.2, 1.3, 1.4, 1.5, *[9.0] * 10]), trusting("lookup", "model")
     controller = Adaptive([lookup, model], prices, calibration, clock=Clock().perf_counter)
     introduced(controller, 1, 2, 3, 4)

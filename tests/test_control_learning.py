@@ -12,7 +12,7 @@ from edgespec.prices import Prices
 from edgespec.types import Draft, Guess
 
 from .control_runs import DEAR, FREE, Q8_0, RULES, Run, adaptive, book, bought, right
-from .helpers import Clock, by_book, round_context
+from .helpers import Clock, round_context, table_drafter
 
 # --- what is learned
 
@@ -36,7 +36,7 @@ def test_each_node_moves_its_cell_once_a_round() -> None:
 
 def test_a_second_best_that_is_right_is_no_merit_of_the_first() -> None:
     """What is expected of a drafter before it is asked is expected of its likeliest guess."""
-    model = by_book("model", {(): [Guess(1, 0.6), Guess(2, 0.6)]}, 0.01)
+    model = table_drafter("model", {(): [Guess(1, 0.6), Guess(2, 0.6)]}, 0.01)
     controller = Adaptive([model], Prices(FREE), trees=True, clock=Clock().perf_counter)
     first = controller.calibration.ahead("model").first
     controller.observe(bought(controller.choose(round_context(), 15), (), 9))

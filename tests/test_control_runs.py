@@ -23,7 +23,7 @@ from edgespec.types import Floats, Guess
 from edgespec.verify import verifier
 
 from .control_runs import DEAR, Q8_0, RULES, TARGET, VOCAB, Run, adaptive, book, bought, right, with_trees
-from .helpers import Clock, FromRule, Priced, Saying, count, fits, logits, plainly, round_context
+from .helpers import Clock, FunctionDrafter, Priced, RuleDrafter, count, decode_plain, fits, logits, round_context
 
 
 @pytest.mark.parametrize("control", [adaptive, with_trees])
@@ -37,7 +37,7 @@ def test_an_always_wrong_drafter_costs_next_to_nothing(
 
 
 def test_a_free_drafter_that_is_always_wrong_costs_next_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = FromRule(right(0.0), confidence=0.9)
+    asked = RuleDrafter(right(0.0), confidence=0.9)
     run = Run(monkeypatch, lambda _paid, prices, _clock: Adaptive([asked], prices), TARGET)
     assert run.seconds <= 1015
     assert asked.begun >= len(run.rounds) / 4, "it is asked again and again, and that is how it may come back"
@@ -80,7 +80,7 @@ def test_an_always_wrong_drafter_falls_silent_and_is_probed_with_growing_patienc
 def test_asking_in_vain_costs_two_percent_at_most_and_goes_on_where_the_text_repeats_itself() -> None:
     """Asking takes a twentieth of a step here and nothing pays. Then the drafter is sure, and is bought from soon."""
     confidence = 0.05
-    free = Saying(lambda _context, path: [Guess(len(path), confidence)] if len(path) < 4 else [], "lookup")
+    free = FunctionDrafter(lambda _context, path: [Guess(len(path), confidence)] if len(path) < 4 else [], "lookup")
     controller = Adaptive([free], Prices([1.0, *[1.3] * 15]))
 
     def a_round() -> int:
@@ -248,7 +248,7 @@ def test_no_purchase_changes_the_text(monkeypatch: pytest.MonkeyPatch, seed: int
         for weight, step in ((0.4, 0.05), (0.25, 0.2))
     ]
     models[1].name = "second"
-    drafters: list[Drafter] = [Lookup(), FromRule(blend(target, other, 0.5)), *models]
+    drafters: list[Drafter] = [Lookup(), RuleDrafter(blend(target, other, 0.5)), *models]
     prices = Prices(curve)
     controller = Adaptive(drafters, prices, trees=trees, clock=clock.perf_counter)
     session = Priced(target, vocab, clock, curve)
@@ -256,7 +256,7 @@ def test_no_purchase_changes_the_text(monkeypatch: pytest.MonkeyPatch, seed: int
     for sampling in (Sampling(), Sampling(temperature=0.8, seed=seed)):
         events = list(engine.generate(Request([1, 2, 3], sampling, 500)))
         rounds = [event.round for event in events if isinstance(event, Text)]
-        assert [token for r in rounds for token in r.tokens] == plainly(target, [1, 2, 3], sampling, 500)
+        assert [token for r in rounds for token in r.tokens] == decode_plain(target, [1, 2, 3], sampling, 500)
         drafted, accepted = sum(len(r.draft) for r in rounds), sum(len(r.path) for r in rounds)
         assert 50 < accepted < drafted
         assert any(not r.draft.is_chain for r in rounds) == trees

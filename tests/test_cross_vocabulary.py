@@ -20,7 +20,7 @@ from edgespec.types import Draft, Floats, Guess
 from edgespec.verify import RoundContext, verifier
 
 from . import checkpoints
-from .helpers import never, plainly
+from .helpers import decode_plain, never
 from .respelt import respelt
 from .test_convert_tokenizer import texts
 
@@ -261,7 +261,7 @@ def test_sureness_is_the_product_of_the_tokens_that_spell_it() -> None:
     for token, text, prob in ((1, b"cd", 0.5), (2, b"e", 0.8), (3, b"fgh", 0.25)):
         line.add(token, text, prob)
     for start, stop, prob in ((2, 4, 0.5), (2, 3, 0.5), (3, 5, 0.4), (4, 5, 0.8), (5, 6, 0.25), (2, 8, 0.1), (0, 2, 1)):
-        assert line.sureness(start, stop) == pytest.approx(prob)
+        assert line.probability(start, stop) == pytest.approx(prob)
 
 
 # Special tokens.
@@ -272,9 +272,9 @@ def test_specials_go_by_their_label() -> None:
     draft = Toy("yy", "zz", specials=("<|tool|>", "</s>", "<s>"))
     specials = SpecialTokens(target, draft)
     for label in ("<s>", "</s>", "<|tool|>"):
-        assert specials.spell(target.special(label)) == mark(draft.special(label))
-        assert specials.meant(draft.special(label)) == target.special(label)
-    assert specials.spell(256) == b"x"
+        assert specials.to_bytes(target.special(label)) == mark(draft.special(label))
+        assert specials.target_token(draft.special(label)) == target.special(label)
+    assert specials.to_bytes(256) == b"x"
 
 
 def test_what_ends_a_turn_here_ends_it_there() -> None:
@@ -282,13 +282,13 @@ def test_what_ends_a_turn_here_ends_it_there() -> None:
     target = Toy(specials=("<|endoftext|>", "<|im_end|>", "<s|tool|>"), template="{{ m }}<|im_end|>")
     draft = Toy(specials=("<s>", "</s>", "<|eot|>"), template="<s>{{ m }}<|eot|>")
     specials = SpecialTokens(target, draft)
-    assert specials.spell(target.special("<|im_end|>")) == mark(draft.special("<|eot|>"))
-    assert specials.spell(target.special("<s|tool|>")) == b"<s|tool|>"
+    assert specials.to_bytes(target.special("<|im_end|>")) == mark(draft.special("<|eot|>"))
+    assert specials.to_bytes(target.special("<s|tool|>")) == b"<s|tool|>"
     for label in ("</s>", "<|eot|>"):
-        assert specials.meant(draft.special(label)) == target.special("<|im_end|>")
-    assert specials.meant(draft.special("<s>")) is None
+        assert specials.target_token(draft.special(label)) == target.special("<|im_end|>")
+    assert specials.target_token(draft.special("<s>")) is None
     bare = SpecialTokens(Toy(specials=("<|a|>", "<|b|>")), Toy(specials=("<s>",)))
-    assert bare.spell(Toy(specials=("<|a|>",)).special("<|a|>")) == b"<|a|>", "nothing ends a turn there"
+    assert bare.to_bytes(Toy(specials=("<|a|>",)).special("<|a|>")) == b"<|a|>", "nothing ends a turn there"
 
 
 def test_a_bos_is_not_said_twice() -> None:
@@ -581,7 +581,7 @@ def test_wrong_drafts_cost_time_and_nothing_else(rule: str, temperature: float) 
             got, drafted, accepted = speculate(ToySession(target, BYTES.size), drafter, list(prompt), place, 40)
             assert accepted < drafted
             if rule == "match" or not temperature:
-                assert got == plainly(target, list(prompt), sampling, 40)
+                assert got == decode_plain(target, list(prompt), sampling, 40)
             assert len(got) == 40
 
 

@@ -20,7 +20,7 @@ from edgespec.sampling import Sampling, distribution, picks
 from edgespec.types import Guess
 from edgespec.verify import VERIFIERS
 
-from .helpers import never, plainly, round_context
+from .helpers import decode_plain, never, round_context
 
 VOCAB = 16
 RULE = ngram_rule(VOCAB, order=3, seed=1)
@@ -107,30 +107,30 @@ def test_model_says_what_its_rule_says_and_does_no_work_twice() -> None:
     """Passes are counted: after full acceptance or a rejection anywhere only what is new is decoded."""
     drafter, session = model()
     context = [1, 2, 3]
-    said = plainly(RULE, context, Sampling(), 4)
+    said = decode_plain(RULE, context, Sampling(), 4)
     assert propose(drafter, context) == said
     assert session.passes == [3, 1, 1, 1]
     assert list(session.tokens) == [*context, *said[:3]], "the last token drafted was never decoded"
 
     session.passes.clear()
     context += [*said, 5]  # all accepted, and a bonus
-    said = plainly(RULE, context, Sampling(), 4)
+    said = decode_plain(RULE, context, Sampling(), 4)
     assert propose(drafter, context) == said
     assert session.passes == [2, 1, 1, 1], "the last drafted and the bonus"
 
     session.passes.clear()
     context += [*said[:2], (said[2] + 1) % VOCAB]  # two accepted, then a correction
-    said = plainly(RULE, context, Sampling(), 4)
+    said = decode_plain(RULE, context, Sampling(), 4)
     assert propose(drafter, context) == said
     assert session.passes == [1, 1, 1, 1]
 
     session.passes.clear()
     context += [(said[0] + 1) % VOCAB]  # nothing accepted
-    assert propose(drafter, context) == plainly(RULE, context, Sampling(), 4)
+    assert propose(drafter, context) == decode_plain(RULE, context, Sampling(), 4)
     assert session.passes == [1, 1, 1, 1]
 
     session.passes.clear()
-    assert propose(drafter, context, 2) == plainly(RULE, context, Sampling(), 2)
+    assert propose(drafter, context, 2) == decode_plain(RULE, context, Sampling(), 2)
     assert session.passes == [1, 1], "asked again for the same context: its last token gives the row"
 
 
@@ -143,7 +143,7 @@ def test_model_follows_any_context() -> None:
         keep = int(random.integers(0, len(context) + 1))
         context = [*context[:keep], *random.integers(0, VOCAB, random.integers(1, 30)).tolist()][:100]
         limit = int(random.integers(1, 6))
-        assert propose(drafter, context, limit) == plainly(RULE, context, Sampling(), limit)
+        assert propose(drafter, context, limit) == decode_plain(RULE, context, Sampling(), limit)
         assert list(session.tokens[: len(context)]) == context
 
 
@@ -159,7 +159,7 @@ def test_model_stops_where_its_context_is_full() -> None:
     for length in range(8, 16):
         context = [n % 7 for n in range(length)]
         said = propose(drafter, context, 4)
-        assert said == plainly(RULE, context, Sampling(), min(4, max(0, 13 - length)))
+        assert said == decode_plain(RULE, context, Sampling(), min(4, max(0, 13 - length)))
         assert len(session.tokens) <= 12
 
 
@@ -191,7 +191,7 @@ def test_model_that_was_told_nothing_says_what_to_do() -> None:
 
 def test_model_guesses_nothing_after_the_end() -> None:
     drafter, session = model()
-    said = plainly(RULE, [1, 2], Sampling(), 6)
+    said = decode_plain(RULE, [1, 2], Sampling(), 6)
     ended = guesses(drafter, [1, 2], 6, is_eog=lambda token: token == said[2])
     assert [guess.token for guess in ended] == said[:3]
     assert len(session.passes) == 3, "nothing is paid for a token that nobody asked for"
@@ -218,7 +218,9 @@ def test_model_carries_q_under_rejection_only() -> None:
     sampling = Sampling(temperature=0.9, seed=3)
     shared = guesses(drafter, [1, 2], 4, sampling)
     assert all(guess.q is None for guess in shared)
-    assert [guess.token for guess in shared] == plainly(RULE, [1, 2], sampling, 4), "under match by the shared noise"
+    assert [guess.token for guess in shared] == decode_plain(RULE, [1, 2], sampling, 4), (
+        "under match by the shared noise"
+    )
     drawn = guesses(drafter, [1, 2], 4, sampling, "rejection")
     path = [1, 2]
     for guess in drawn:
@@ -238,7 +240,7 @@ def test_model_draws_under_the_penalties_of_the_longer_text() -> None:
     drafter, _ = model()
     sampling = Sampling(frequency_penalty=3.0, penalty_window=4)
     said = [guess.token for guess in guesses(drafter, [1, 2], 8, sampling)]
-    assert said == plainly(RULE, [1, 2], sampling, 8) != plainly(RULE, [1, 2], Sampling(), 8)
+    assert said == decode_plain(RULE, [1, 2], sampling, 8) != decode_plain(RULE, [1, 2], Sampling(), 8)
 
 
 def test_model_with_a_padded_vocabulary_never_drafts_padding() -> None:

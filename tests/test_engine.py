@@ -24,7 +24,7 @@ from edgespec.sampling import Sampling
 from edgespec.types import Draft, Evaluated, Floats, Round
 from edgespec.verify import RoundContext, verifier
 
-from .helpers import ALL_ON, Clock, FromRule, Priced, Whole, WrongFirst, plainly
+from .helpers import ALL_ON, Clock, Priced, RuleDrafter, TreeController, WrongFirstDrafter, decode_plain
 
 VOCAB = 24
 PROMPT = [1, 2, 3, 1, 2, 5, 1, 2]
@@ -60,17 +60,17 @@ def drafting(rule: Rule, clock: Clock | None = None) -> ModelDrafter:
 
 DRAFTERS: dict[str, Callable[[Clock], list[Drafter]]] = {
     "lookup": lambda _clock: [Lookup()],
-    "of an earlier text": lambda _clock: [Lookup(earlier=[plainly(TARGET, [3, 1], Sampling(), 60)])],
+    "of an earlier text": lambda _clock: [Lookup(earlier=[decode_plain(TARGET, [3, 1], Sampling(), 60)])],
     "itself": lambda clock: [drafting(TARGET, clock)],
     "often wrong": lambda clock: [drafting(blend(TARGET, OTHER, 0.4), clock)],
     "always wrong": lambda clock: [drafting(wrong, clock)],
     "both": lambda clock: [Lookup(), drafting(blend(TARGET, OTHER, 0.3), clock)],
-    "point masses": lambda _clock: [FromRule(blend(TARGET, OTHER, 0.4))],
-    "wrong first": lambda _clock: [WrongFirst(blend(TARGET, OTHER, 0.2))],
+    "point masses": lambda _clock: [RuleDrafter(blend(TARGET, OTHER, 0.4))],
+    "wrong first": lambda _clock: [WrongFirstDrafter(blend(TARGET, OTHER, 0.2))],
     "several": lambda clock: [
         Lookup(),
-        WrongFirst(OTHER),
-        FromRule(TARGET),
+        WrongFirstDrafter(OTHER),
+        RuleDrafter(TARGET),
         drafting(blend(TARGET, OTHER, 0.3), clock),
     ],
 }
@@ -82,7 +82,7 @@ CONTROLLERS: dict[str, Callable[[list[Drafter], Clock], Controller]] = {
     "15": lambda drafters, _clock: Fixed(drafters, 15),
     "auto": lambda drafters, clock: Adaptive(drafters, Prices(STAIRS), clock=clock.perf_counter),
     "auto, trees": lambda drafters, clock: Adaptive(drafters, Prices(STAIRS), trees=True, clock=clock.perf_counter),
-    "whole": lambda drafters, _clock: Whole(drafters, 12),
+    "whole": lambda drafters, _clock: TreeController(drafters, 12),
 }
 
 
@@ -94,7 +94,7 @@ def engine(
     vocabulary: Vocabulary = SPOKEN,
     interrupt: Interrupt | None = None,
 ) -> Engine:
-    controller = controller or Fixed([FromRule(blend(TARGET, OTHER, 0.4))], 4)
+    controller = controller or Fixed([RuleDrafter(blend(TARGET, OTHER, 0.4))], 4)
     return Engine(target, vocabulary, controller, verifier(rule), interrupt or Interrupt())
 
 
@@ -134,7 +134,7 @@ def test_speculation_does_not_change_the_text(sampling: Sampling, drafters: str,
     target = speaking(clock)
     controller = CONTROLLERS[k](DRAFTERS[drafters](clock), clock)
     said, finished = run(engine(target, controller).generate(Request(PROMPT, sampling, 60)), target, PROMPT)
-    assert said == plainly(TARGET, PROMPT, sampling, 60)
+    assert said == decode_plain(TARGET, PROMPT, sampling, 60)
     assert finished.reason == "length"
     stats = finished.stats
     if k == "0":
@@ -158,15 +158,17 @@ def test_rejection_is_lossless_at_temperature_0_and_always_in_step(drafters: str
         request = Request(PROMPT, sampling, 40)
         said, _ = run(engine(target, controller, "rejection").generate(request), target, PROMPT)
         if sampling.greedy:
-            assert said == plainly(TARGET, PROMPT, sampling, 40)
+            assert said == decode_plain(TARGET, PROMPT, sampling, 40)
         assert len(said) == 40
         assert 4 not in said or sampling is not ALL_ON
 
 
 def test_a_tree_is_verified_in_one_pass_and_keeps_the_right_branch() -> None:
     target = ToySession(TARGET, VOCAB)
-    drafter = WrongFirst(blend(TARGET, OTHER, 0.2))
-    _, finished = run(engine(target, Whole([drafter], 12)).generate(Request(PROMPT, max_tokens=60)), target, PROMPT)
+    drafter = WrongFirstDrafter(blend(TARGET, OTHER, 0.2))
+    _, finished = run(
+        engine(target, TreeController([drafter], 12)).generate(Request(PROMPT, max_tokens=60)), target, PROMPT
+    )
     assert any(not r.draft.is_chain for r in drafter.rounds)
     assert any(list(r.path) != list(range(len(r.path))) for r in drafter.rounds), "only first branches were right"
     assert any(len(r.path) > 1 for r in drafter.rounds)
@@ -185,7 +187,7 @@ def test_the_prompt_cache_spans_turns() -> None:
         assert isinstance(rest[-1], Finished)
         assert rest[-1].stats.cached == started.cached
         said = [token for event in rest if isinstance(event, Text) for token in event.tokens]
-        assert said == plainly(TARGET, prompt, Sampling(), 10)
+        assert said == decode_plain(TARGET, prompt, Sampling(), 10)
         prompts.append([*prompt, *said])
         return started.cached
 
@@ -234,10 +236,10 @@ def test_stop_strings_span_tokens_and_rounds(k: int) -> None:
     """A byte a token: the stop string lies in many tokens, over rounds, or inside one draft."""
     rule, tokens = says("one STOP two ST")
     target = ToySession(rule, SPOKEN.size)
-    text, said, reason = answer(target, Fixed([FromRule(rule)], k), stop=("STOP", "never"))
+    text, said, reason = answer(target, Fixed([RuleDrafter(rule)], k), stop=("STOP", "never"))
     assert (text, reason) == ("one ", "stop")
     assert said == tokens[:8], "the token that completes the stop string is the last"
-    text, said, reason = answer(target, Fixed([FromRule(rule)], k), stop=("two STO",))
+    text, said, reason = answer(target, Fixed([RuleDrafter(rule)], k), stop=("two STO",))
     assert (text, reason) == ("one STOP two ST", "end"), "what only might have become a stop string is shown"
     assert said == tokens
 
@@ -248,7 +250,7 @@ def test_the_end_inside_a_draft_ends_the_answer(k: int) -> None:
     rule, tokens = says("all 😀")
     target = ToySession(rule, SPOKEN.size)
     for _ in range(2):
-        text, said, reason = answer(target, Fixed([FromRule(rule)], k))
+        text, said, reason = answer(target, Fixed([RuleDrafter(rule)], k))
         assert (text, said, reason) == ("all 😀", tokens, "end")
         assert list(target.tokens) == [0, *tokens[:-1]], "what plain decoding leaves"
 
@@ -283,7 +285,7 @@ def test_max_tokens_cuts_inside_an_accepted_draft(n: int) -> None:
 @pytest.mark.parametrize("k", CONTROLLERS)
 def test_no_more_is_drafted_than_max_tokens_can_use(k: str, clock: Clock) -> None:
     target = speaking(clock)
-    events = list(engine(target, CONTROLLERS[k]([FromRule(TARGET)], clock)).generate(Request(PROMPT, max_tokens=7)))
+    events = list(engine(target, CONTROLLERS[k]([RuleDrafter(TARGET)], clock)).generate(Request(PROMPT, max_tokens=7)))
     rounds = [event.round for event in events if isinstance(event, Text)]
     assert sum(len(r.tokens) for r in rounds) == 7
     assert all(len(r.path) < len(r.tokens) for r in rounds), "a draft longer than what was left"
@@ -301,7 +303,7 @@ def test_a_full_context_ends_the_answer(k: str, clock: Clock) -> None:
     target = ToySession(TARGET, VOCAB, context=30)
     drafters: list[Drafter] = [ModelDrafter(ToySession(blend(TARGET, OTHER, 0.3), VOCAB, context=20), VOCAB)]
     said, finished = run(engine(target, CONTROLLERS[k](drafters, clock)).generate(Request(PROMPT)), target, PROMPT)
-    assert said == plainly(TARGET, PROMPT, Sampling(), 31 - len(PROMPT))
+    assert said == decode_plain(TARGET, PROMPT, Sampling(), 31 - len(PROMPT))
     assert finished.reason == "context"
 
 
@@ -326,10 +328,10 @@ def test_a_session_goes_back_once_a_round_and_not_far(reach: int, k: str, clock:
             self.reach, self.can_tree, self.leaves = reach, False, 0
 
     target = Recurrent()
-    drafter = FromRule(blend(TARGET, OTHER, 0.2))
+    drafter = RuleDrafter(blend(TARGET, OTHER, 0.2))
     controller = Fixed([drafter], 8) if k == "whole" else CONTROLLERS[k.replace(", trees", "")]([drafter], clock)
     speaker = engine(target, controller)
-    right = plainly(TARGET, PROMPT, Sampling(), 60)
+    right = decode_plain(TARGET, PROMPT, Sampling(), 60)
     for n in (60, 21, 22, 23):
         said, _ = run(speaker.generate(Request(PROMPT, max_tokens=n)), target, PROMPT)
         assert said == right[:n]
@@ -356,7 +358,7 @@ def test_a_round_takes_one_rollback_also_where_the_text_ends(n: int) -> None:
         here = right[len(context) - len(PROMPT) :]
         return Draft.chain([*here[:4], (here[4] + 1) % VOCAB], "test")
 
-    right = plainly(TARGET, PROMPT, Sampling(), 20)
+    right = decode_plain(TARGET, PROMPT, Sampling(), 20)
     target.rollback = counted  # type: ignore[method-assign]
     events = engine(target, Careless(with_a_wrong_end)).generate(Request(PROMPT, max_tokens=n))
     said, finished = run(events, target, PROMPT)
@@ -393,7 +395,7 @@ def test_cancelling_at_any_moment_leaves_everything_usable(where: str, call: int
     target = ToySession(rules["target"], VOCAB, interrupt=interrupt)
     drafter = ModelDrafter(ToySession(rules["draft"], VOCAB, interrupt=interrupt), VOCAB)
     speaker = engine(target, Fixed([drafter], 3), interrupt=interrupt)
-    right = plainly(TARGET, PROMPT, Sampling(), 20)
+    right = decode_plain(TARGET, PROMPT, Sampling(), 20)
 
     said, finished = run(speaker.generate(Request(PROMPT, max_tokens=20)), target, PROMPT)
     assert finished.reason == "cancelled"
@@ -432,17 +434,17 @@ def test_a_reader_may_leave_at_any_event(events: int) -> None:
     del stream
     other = [5, 5, 1]
     said, _ = run(speaker.generate(Request(other, max_tokens=20)), target, other)
-    assert said == plainly(TARGET, other, Sampling(), 20)
+    assert said == decode_plain(TARGET, other, Sampling(), 20)
 
 
 def test_every_drafter_is_told_of_every_round() -> None:
-    drafters = [FromRule(OTHER, "one"), FromRule(TARGET, "two")]
+    drafters = [RuleDrafter(OTHER, "one"), RuleDrafter(TARGET, "two")]
     events = engine(ToySession(TARGET, VOCAB), Fixed(drafters, 2)).generate(Request(PROMPT, max_tokens=9))
     rounds = [event.round for event in events if isinstance(event, Text)]
     assert drafters[0].rounds == rounds == drafters[1].rounds
 
 
-class Following(FromRule):
+class Following(RuleDrafter):
     """A follower that puts together what it is told."""
 
     def __init__(self, rule: Rule, top: int | None) -> None:
@@ -461,7 +463,7 @@ class Following(FromRule):
 def test_a_follower_is_told_of_all_that_is_evaluated(top: int, k: str, clock: Clock) -> None:
     """Prompts and rounds alike: the text is what was kept, and the likeliest tokens are right at every node."""
     target, follower = ToySession(TARGET, VOCAB), Following(blend(TARGET, OTHER, 0.3), top)
-    controller = Whole([follower], 0) if k == "0 drafted" else CONTROLLERS[k]([follower], clock)
+    controller = TreeController([follower], 0) if k == "0 drafted" else CONTROLLERS[k]([follower], clock)
     speaker = engine(target, controller)
     for prompt in (PROMPT, [*PROMPT, 9, 9, 9], [7], [*PROMPT, 3, 4]):
         before = len(follower.told)

@@ -17,7 +17,7 @@ from edgespec.controller.expansion import Expansion
 from edgespec.drafters import Drafter
 from edgespec.types import Distribution, Guess
 
-from .helpers import Saying, by_book, never, round_context, trusting
+from .helpers import FunctionDrafter, never, round_context, table_drafter, trusting
 
 #: Wide passes for next to nothing.
 CHEAP = (0.0, *[0.01] * 15)
@@ -56,11 +56,11 @@ def drawn(token: int, confidence: float) -> Guess:
     return Guess(token, confidence, Distribution(np.array([token, token + 1]), np.array([0.5, 0.5])))
 
 
-def saying(*confidences: float, name: str = "model", q: bool = False) -> Saying:
+def saying(*confidences: float, name: str = "model", q: bool = False) -> FunctionDrafter:
     """A drafter that says 10, 11, 12 ... along its own path, as sure as is said."""
     make = drawn if q else Guess
     book = {tuple(range(10, 10 + n)): [make(10 + n, sure)] for n, sure in enumerate(confidences)}
-    return by_book(name, book, 0.1)
+    return table_drafter(name, book, 0.1)
 
 
 # --- the horizon
@@ -139,7 +139,7 @@ def test_a_drafter_that_is_asked_whatever_is_expected_says_how_sure_it_is_and_th
 
 
 def test_nobody_is_asked_over_a_look_up_that_leaves_nothing_to_gain() -> None:
-    lookup = by_book("lookup", {(): [Guess(5, 0.99)]})
+    lookup = table_drafter("lookup", {(): [Guess(5, 0.99)]})
     model = saying(0.99)
     expansion = growing(lookup, cost=(0.0, 0.1))
     expansion.ask_free()
@@ -187,7 +187,7 @@ def test_nothing_is_drafted_beyond_the_prices_nor_the_end_of_the_text(rule: str)
 
 def test_a_free_drafter_that_is_sure_saves_the_steps() -> None:
     """The model is asked where the look-up has nothing, or doubts."""
-    lookup = by_book("lookup", {(): [Guess(10, 0.99)], (10,): [Guess(11, 0.99)], (10, 11): [Guess(12, 0.3)]})
+    lookup = table_drafter("lookup", {(): [Guess(10, 0.99)], (10,): [Guess(11, 0.99)], (10, 11): [Guess(12, 0.3)]})
     model = saying(*[0.95] * 4)
     expansion = growing(lookup, cost=[0.2 * n for n in range(5)])
     expansion.ask_free()
@@ -199,8 +199,8 @@ def test_a_free_drafter_that_is_sure_saves_the_steps() -> None:
 
 
 def test_a_model_goes_on_from_a_look_up_and_not_over_its_words() -> None:
-    lookup = by_book("lookup", {(): [Guess(5, 0.99)], (5,): [Guess(6, 0.99)]})
-    model = by_book("model", {(5, 6): [Guess(7, 0.95)], (5, 6, 7): [Guess(8, 0.95)], (): [Guess(1, 0.95)]}, 0.1)
+    lookup = table_drafter("lookup", {(): [Guess(5, 0.99)], (5,): [Guess(6, 0.99)]})
+    model = table_drafter("model", {(5, 6): [Guess(7, 0.95)], (5, 6, 7): [Guess(8, 0.95)], (): [Guess(1, 0.95)]}, 0.1)
     expansion = growing(lookup)
     expansion.ask_free()
     expansion.draft(model, 0.05, expecting(0.9), ask=False)
@@ -213,7 +213,7 @@ def test_a_model_goes_on_from_a_look_up_and_not_over_its_words() -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_a_look_up_goes_on_from_a_model(rule: str) -> None:
     """Asked at once where the model said something new: its words save the steps that follow."""
-    lookup = by_book("lookup", {(10,): [Guess(5, 0.99)], (10, 5): [Guess(6, 0.99)], (10, 5, 6): [Guess(7, 0.99)]})
+    lookup = table_drafter("lookup", {(10,): [Guess(5, 0.99)], (10, 5): [Guess(6, 0.99)], (10, 5, 6): [Guess(7, 0.99)]})
     model = saying(0.9, 0.9, 0.9, q=rule == "rejection")
     expansion = growing(lookup, rule=rule)
     expansion.ask_free()
@@ -229,8 +229,8 @@ def test_a_look_up_goes_on_from_a_model(rule: str) -> None:
 def test_a_doubtful_word_is_checked_for_what_it_opens_the_way_to() -> None:
     """The model is a little better here than the look-up: not worth a step by itself, but for all that may follow."""
     for later, asked in ((0.95, [()]), (0.05, [])):
-        model = by_book("model", {(): [Guess(9, 0.9)]}, 0.1)
-        lookup = by_book("lookup", {(): [Guess(5, 0.75)]})
+        model = table_drafter("model", {(): [Guess(9, 0.9)]}, 0.1)
+        lookup = table_drafter("lookup", {(): [Guess(5, 0.75)]})
         expansion = growing(lookup, cost=[0.1 * n for n in range(9)])
         expansion.ask_free()
         expansion.draft(model, 0.2, expecting(0.9, later), ask=False)
@@ -239,7 +239,7 @@ def test_a_doubtful_word_is_checked_for_what_it_opens_the_way_to() -> None:
 
 def test_what_is_in_hand_must_be_beaten() -> None:
     """A look-up's draft that fills what pays leaves nothing to gain."""
-    lookup = by_book("lookup", {tuple(range(n)): [Guess(n, 0.97)] for n in range(9)})
+    lookup = table_drafter("lookup", {tuple(range(n)): [Guess(n, 0.97)] for n in range(9)})
     model = saying(*[0.9] * 5)
     expansion = growing(lookup, cost=(0.0, 0.1, 0.2, 0.3, *[9.0] * 12))
     expansion.ask_free()
@@ -248,8 +248,8 @@ def test_what_is_in_hand_must_be_beaten() -> None:
 
 
 def test_the_better_of_two_free_drafts_is_bought() -> None:
-    poor = by_book("poor", {(): [Guess(1, 0.3)], (1,): [Guess(2, 0.3)]})
-    good = by_book("good", {(): [Guess(5, 0.9)]})
+    poor = table_drafter("poor", {(): [Guess(1, 0.3)], (1,): [Guess(2, 0.3)]})
+    good = table_drafter("good", {(): [Guess(5, 0.9)]})
     for order in ((poor, good), (good, poor)):
         expansion = growing(*order, cost=(0.0, 0.1, 0.2, 0.3))
         expansion.ask_free()
@@ -259,14 +259,14 @@ def test_the_better_of_two_free_drafts_is_bought() -> None:
 # --- looking around
 
 
-def fan(name: str = "lookup", sure: float = 0.6) -> Saying:
+def fan(name: str = "lookup", sure: float = 0.6) -> FunctionDrafter:
     """Always two guesses, by the path."""
-    return Saying(lambda _context, path: [Guess(1, sure), Guess(2, sure / 2)], name)
+    return FunctionDrafter(lambda _context, path: [Guess(1, sure), Guess(2, sure / 2)], name)
 
 
 def test_looking_around_asks_the_likeliest_places_first_and_each_once() -> None:
     book = {(): [Guess(1, 0.9), Guess(2, 0.5)], (1,): [Guess(3, 0.3)], (2,): [Guess(4, 0.9)], (2, 4): [Guess(5, 0.9)]}
-    lookup = by_book("lookup", book)
+    lookup = table_drafter("lookup", book)
     expansion = growing(lookup, trees=0.0)
     expansion.ask_free()
     # Reach by the priors of their confidences: .91; .475 and its children .43, .39; then .91 * .325.
@@ -294,19 +294,19 @@ def test_nobody_is_asked_to_go_on_from_what_was_never_right() -> None:
     calibration = Calibration()
     for _ in range(300):
         calibration.learn([(calibration.cell("lookup", 0, 0, 0.9), False)])
-    lookup = by_book("lookup", {(): [Guess(1, 0.9)], (1,): [Guess(2, 0.9)]})
+    lookup = table_drafter("lookup", {(): [Guess(1, 0.9)], (1,): [Guess(2, 0.9)]})
     growing(lookup, calibration=calibration).ask_free()
     assert lookup.asked == [()]
 
 
 def test_looking_around_goes_no_deeper_than_can_be_bought_and_not_past_the_end() -> None:
     for depth in range(4):
-        lookup = Saying(lambda _context, _path: [Guess(1, 0.99)], "lookup")
+        lookup = FunctionDrafter(lambda _context, _path: [Guess(1, 0.99)], "lookup")
         expansion = growing(lookup, cost=CHEAP[: depth + 1])
         expansion.ask_free()
         assert max(map(len, lookup.asked)) == max(depth - 1, 0)
         assert len(expansion.bought()) == depth
-    lookup = Saying(lambda _context, path: [Guess(len(path), 0.99)], "lookup")
+    lookup = FunctionDrafter(lambda _context, path: [Guess(len(path), 0.99)], "lookup")
     expansion = growing(lookup, is_eog=lambda token: token == 2)
     expansion.ask_free()
     assert expansion.tree.tokens == [0, 1, 2]
@@ -325,7 +325,7 @@ def test_alternatives_are_asked_for_where_trees_can_be_bought(rule: str, trees: 
 
 def test_a_tree_is_bought_where_it_gains_more_than_it_costs() -> None:
     """And a little more than that: a tree moves the last bits of what comes after it."""
-    two = by_book("lookup", {(): [Guess(1, 0.5), Guess(2, 0.5)]})
+    two = table_drafter("lookup", {(): [Guess(1, 0.5), Guess(2, 0.5)]})
     for trees, tokens in ((None, (1,)), (0.0, (1, 2)), (0.3, (1, 2)), (0.33, (1, 2)), (0.4, (1,)), (0.5, (1,))):
         expansion = growing(two, cost=(0.0, 0.01, 0.02), trees=trees)
         expansion.ask_free()
@@ -359,7 +359,7 @@ def test_the_stop_does_not_depend_on_the_token_drawn() -> None:
             words = random.integers(0, 50, len(sure)).tolist()
             book = {tuple(words[:n]): [drawn(words[n], confidence)] for n, confidence in enumerate(sure)}
             expansion = growing(cost=[0.25 * n for n in range(9)], rule="rejection")
-            steps = expansion.draft(by_book("model", book, 0.1), 0.05, expecting(0.8), ask=False)
+            steps = expansion.draft(table_drafter("model", book, 0.1), 0.05, expecting(0.8), ask=False)
             assert expansion.tree.draft(expansion.bought()).tokens == tuple(words[: len(expansion.bought())])
             lengths.add((steps, len(expansion.bought())))
         assert len(lengths) == 1
@@ -367,7 +367,7 @@ def test_the_stop_does_not_depend_on_the_token_drawn() -> None:
 
 def test_a_drawn_token_is_gone_on_from_though_another_is_likelier() -> None:
     """And the look-up's word beside it, which was not drawn, is not bought: only chains are judged by q."""
-    lookup = by_book("lookup", {(): [Guess(5, 0.6)], (5,): [Guess(6, 0.9)]})
+    lookup = table_drafter("lookup", {(): [Guess(5, 0.6)], (5,): [Guess(6, 0.9)]})
     model = saying(0.3, 0.9, q=True)
     expansion = growing(lookup, rule="rejection")
     expansion.ask_free()
@@ -380,7 +380,7 @@ def test_a_drawn_token_is_gone_on_from_though_another_is_likelier() -> None:
 def test_once_drawn_a_draft_is_weighed_by_itself() -> None:
     """The look-up's draft was worth more than what is left now, but is no longer to be had: one token of the model's,
     bought anyway, is no reason to stop."""
-    lookup = by_book("lookup", {(): [Guess(5, 0.72)], (5,): [Guess(6, 0.95)]})
+    lookup = table_drafter("lookup", {(): [Guess(5, 0.72)], (5,): [Guess(6, 0.95)]})
     model = saying(0.5, 0.97, 0.97, q=True)
     expansion = growing(lookup, cost=(0.0, 0.1, 0.2, 0.3), rule="rejection")
     expansion.ask_free()
@@ -398,7 +398,7 @@ def test_look_ups_lengthen_what_was_drawn_as_far_as_that_pays() -> None:
         ((0.0, 1.0, 2.2, 2.3, 2.4), 4),
         ((0.0, 1.0, 9.0, 9.0, 9.0), 1),
     ):
-        expansion = growing(by_book("lookup", book), cost=cost, rule="rejection")
+        expansion = growing(table_drafter("lookup", book), cost=cost, rule="rejection")
         expansion.straight(saying(0.9, q=True), 1)
         expansion.ask_free()
         assert len(expansion.bought()) == length, cost

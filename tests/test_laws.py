@@ -31,9 +31,9 @@ from .languages import (
     drawn_tree,
     fixed_chain,
     fixed_tree,
-    law,
     mixed_tree,
     settled_chain,
+    text_probabilities,
 )
 from .many import Many
 
@@ -63,7 +63,7 @@ def test_a_round_keeps_the_law_of_the_text(rule: str, propose: Propose, sampling
         return committed(draft, accept(judge, TARGET, draft, [0], sampling))
 
     texts: Counter[tuple[int, ...]] = Counter()
-    wanted = law(TARGET, sampling, longest)
+    wanted = text_probabilities(TARGET, sampling, longest)
     with Outcomes() as outcomes:
         rounds = outcomes.of(said)
     for start, probability in rounds.items():
@@ -84,13 +84,13 @@ def test_many_texts_have_the_law_of_the_target(rule: str, sampling: Sampling) ->
     texts, _ = many.generate(rule, range(200_000))
     for seed in range(300):
         assert generate(rule, drawn_chain, replace(sampling, seed=seed), 3, 3) == tuple(texts[seed]), seed
-    assert fits(Counter(map(tuple, texts.tolist())), law(TARGET, sampling, 3))
+    assert fits(Counter(map(tuple, texts.tolist())), text_probabilities(TARGET, sampling, 3))
 
 
 @pytest.mark.parametrize(("rule", "sampling"), [*((rule, "plain") for rule in VERIFIERS), ("block", "top-p")])
 def test_trees_keep_the_law_over_rounds(rule: str, sampling: str) -> None:
     texts = (generate(rule, drawn_tree, replace(SAMPLINGS[sampling], seed=seed), 3, 0) for seed in range(3000))
-    assert fits(Counter(texts), law(TARGET, SAMPLINGS[sampling], 3))
+    assert fits(Counter(texts), text_probabilities(TARGET, SAMPLINGS[sampling], 3))
 
 
 class Noise:
@@ -149,7 +149,7 @@ def test_noise_of_the_place_alone_would_bias(
     def right() -> bool:
         plain = SAMPLINGS["plain"]
         texts = (generate(rule, propose(), replace(plain, seed=seed), 2, 2, SAYS) for seed in range(4000))
-        return fits(Counter(texts), law(SAYS, plain, 2))
+        return fits(Counter(texts), text_probabilities(SAYS, plain, 2))
 
     assert right()
     monkeypatch.setattr("edgespec.verify.block.round_seed", lambda seed, _start: seed)

@@ -193,7 +193,7 @@ def no_file(path: Path, kind: str) -> None:
 def test_special_tokens_that_are_no_text(copied: Path, name: str, content: dict[str, Any]) -> None:
     """JSON can spell half a character."""
     (copied / name).write_text(json.dumps(content))
-    refused(copied, "which is no text")
+    refused(copied, "not a valid text")
 
 
 @pytest.mark.parametrize(

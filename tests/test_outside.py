@@ -34,7 +34,7 @@ from edgespec import (
     load,
 )
 from edgespec.backends.toy import Bytes, ToyModel, ngram_rule
-from edgespec.testing import FromRule, check_drafter, plainly
+from edgespec.testing import RuleDrafter, check_drafter, decode_plain
 from edgespec.types import Distribution
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -49,7 +49,7 @@ class Mine(Drafter):
         self.name = name
         self.target = target
         self.closed = 0
-        self._rule = FromRule(TALK)
+        self._rule = RuleDrafter(TALK)
 
     def begin(self, round_context: RoundContext) -> None:
         self._rule.begin(round_context)
@@ -73,7 +73,7 @@ def answer(runtime: Runtime, sampling: Sampling | None = None) -> Finished:
         if isinstance(event, Text):
             said += event.tokens
         elif isinstance(event, Finished):
-            assert said == plainly(TALK, PROMPT, sampling, 40, Bytes().is_eog)
+            assert said == decode_plain(TALK, PROMPT, sampling, 40, Bytes().is_eog)
             return event
     raise AssertionError("no Finished")
 
@@ -228,7 +228,7 @@ HALF = Distribution(np.array([7, 8]), np.array([0.5, 0.5]))
         (7, "TypeError"),
         ([Guess(7, 2.0)], "confidence is 2.0"),
         ([Guess(7, float("nan"))], "confidence is nan"),
-        ([Guess(7, 0.5), Guess(8, 0.5), Guess(9, 0.5)], "3 guesses where at most 1 were asked for"),
+        ([Guess(7, 0.5), Guess(8, 0.5), Guess(9, 0.5)], "3 guesses, but at most 1 were requested"),
         ([Guess(7, 0.5)] * 2, "guess"),
         ([Guess(9, 0.5, HALF)], "the token 9 cannot have been drawn"),
         ([Guess(7, 0.5, HALF._replace(probs=HALF.probs * 2))], "the token 7 cannot have been drawn"),
@@ -421,7 +421,9 @@ def test_a_broken_package_is_named_on_one_line(code: str, says: str, install: In
 def test_two_packages_with_one_name_are_told(install: Install) -> None:
     install("one-package", GOOD, "zeros = one_module:Zeros")
     install("two-package", GOOD, "zeros = two_module:Zeros")
-    with pytest.raises(OptionError, match="several installed packages offer a drafter 'zeros': one-package, two-pack"):
+    with pytest.raises(
+        OptionError, match="several installed packages provide a drafter 'zeros': one-package, two-pack"
+    ):
         opened(names=("zeros",))
 
 
@@ -518,6 +520,6 @@ def test_an_installed_package_drafts_in_a_chat(site: Path) -> None:
 @needs_examples
 def test_an_installed_package_keeps_the_laws(site: Path) -> None:
     code = "from edgespec_phrases import Phrases; from edgespec.testing import check_drafter; "
-    code += "check_drafter(Phrases, says='What time do you want to eat? Have a good day. ')"
+    code += "check_drafter(Phrases, text='What time do you want to eat? Have a good day. ')"
     done = run(site, "-c", code)
     assert done.returncode == 0, done.stderr

@@ -32,7 +32,7 @@ from edgespec.terminal.findings import Findings, Made
 from edgespec.terminal.options import Pairing
 from edgespec.terminal.report import Report
 from edgespec.tools.check import Divergence, Verdict
-from edgespec.tools.draft_value import Worth, weigh
+from edgespec.tools.draft_value import DraftValue, measure_draft
 
 from . import checkpoints
 from .hubserver import COMMIT, serving
@@ -88,11 +88,11 @@ def test_paths_are_those_beside_the_file(tmp_path: Path) -> None:
         ("{", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
         ("\udcff", "is not JSON"),
-        ("[]", "it is no table of target, draft"),
+        ("[]", "it is not a table of target, draft"),
         ({"draft": str(DEMO.draft)}, 'has no target; add "target": "target.gguf"'),
         ({"target": str(DEMO.target)}, "has no draft"),
-        ({**BOTH, "drafts": 3}, "'drafts' means nothing; it has target, draft"),
-        ({**BOTH, "measured": {"speed": 3}}, "'speed' means nothing; measured has acceptance"),
+        ({**BOTH, "drafts": 3}, "'drafts' is not a known key; it has target, draft"),
+        ({**BOTH, "measured": {"speed": 3}}, "'speed' is not a known key; measured has acceptance"),
         (
             {**BOTH, "measured": {"acceptance": [0.5, "x"]}},
             "measured.acceptance is [0.5, 'x']; it must be a list of num",
@@ -106,15 +106,15 @@ def test_paths_are_those_beside_the_file(tmp_path: Path) -> None:
         ({**BOTH, "measured": {"speedup": float("-inf")}}, "measured.speedup is -inf; it must be a number"),
         ('{"target": 1' + "0" * 5000 + "}", "is not JSON"),
         ({**BOTH, "made_of": {"target": {"source": ["x"] * 5000}}}, "made_of.target.source is ['x', 'x'"),
-        ({**BOTH, "k" * 5000: 1}, "means nothing"),
-        ({**BOTH, "draft": "\ud800"}, "as its draft, and nothing is there"),
+        ({**BOTH, "k" * 5000: 1}, "is not a known key"),
+        ({**BOTH, "draft": "\ud800"}, "as its draft, which does not exist"),
         ({**BOTH, "measured": {"speedup": "fast"}}, "measured.speedup is 'fast'; it must be a number"),
-        ({**BOTH, "made_of": {"target": []}}, "made_of.target is no table of source, commit, quantization"),
+        ({**BOTH, "made_of": {"target": []}}, "made_of.target is not a table of source, commit, quantization"),
         ({**BOTH, "draft": 3}, "draft is 3; it must be a text"),
-        ({**BOTH, "draft": "gone.gguf"}, "names 'gone.gguf' as its draft, and nothing is there"),
-        ({**BOTH, "target": ""}, "names '' as its target, and nothing is there"),
-        ({**BOTH, "target": "x" * 300}, "as its target, and nothing is there"),
-        ({**BOTH, "target": "a\0b"}, "as its target, and nothing is there"),
+        ({**BOTH, "draft": "gone.gguf"}, "names 'gone.gguf' as its draft, which does not exist"),
+        ({**BOTH, "target": ""}, "names '' as its target, which does not exist"),
+        ({**BOTH, "target": "x" * 300}, "as its target, which does not exist"),
+        ({**BOTH, "target": "a\0b"}, "as its target, which does not exist"),
     ],
 )
 def test_a_broken_file_says_what_is_wrong(tmp_path: Path, content: Any, says: str) -> None:
@@ -141,7 +141,7 @@ def test_what_is_written_can_be_read(tmp_path: Path) -> None:
     for beginning in (b"", b"\xef\xbb\xbf"):
         path.write_bytes(beginning + data)
         assert pairfile.read(path).about == {"made_of": {"target": origin}}
-    with pytest.raises(ModelFileError, match="means nothing"):
+    with pytest.raises(ModelFileError, match="is not a known key"):
         pairfile.content({**BOTH, "more": 1})
 
 
@@ -240,7 +240,7 @@ def test_worth_is_measured_by_depth() -> None:
             for event in runtime.complete(prompt, Sampling(), max_tokens=60)
             if isinstance(event, edgespec.Text)
         ]
-        first, last = weigh(runtime, prompts, Sampling(), 60)
+        first, last = measure_draft(runtime, prompts, Sampling(), 60)
     tried = [sum(len(r.path) >= depth and len(r.draft) > depth for r in rounds) for depth in range(4)]
     accepted = [sum(len(r.path) > depth for r in rounds) for depth in range(4)]
     assert last.depths == tuple(zip(tried, accepted, strict=True))
@@ -251,7 +251,7 @@ def test_worth_is_measured_by_depth() -> None:
 def test_a_cancelled_answer_is_no_measurement() -> None:
     rule = ngram_rule(Bytes.size, seed=3)
     with edgespec.assemble(ToyModel(rule), device=Device(context=256)) as runtime:
-        steps = weigh(runtime, [[1], [2]], Sampling(), 20)
+        steps = measure_draft(runtime, [[1], [2]], Sampling(), 20)
         next(steps)
         complete = runtime.complete
 
@@ -266,17 +266,17 @@ def test_a_cancelled_answer_is_no_measurement() -> None:
 
 
 def test_what_follows_from_worth() -> None:
-    worth = Worth(((100, 50), (50, 40), (19, 1)), (1.0, 1.1, 1.2, 1.3), 0.01)
+    worth = DraftValue(((100, 50), (50, 40), (19, 1)), (1.0, 1.1, 1.2, 1.3), 0.01)
     assert worth.acceptance == (0.5, 0.8), "19 tries say nothing"
     assert worth.best.k == 3
     assert worth.best.speedup == pytest.approx((1 + 0.5 + 0.4 + 0.32) / 1.33)
     assert worth.length(2) == pytest.approx(1.9)
     assert worth.ceiling.k == 3
-    few = Worth(((19, 19),), (1.0, 1.1), 0.0)
+    few = DraftValue(((19, 19),), (1.0, 1.1), 0.0)
     assert (few.acceptance, few.known) == ((), False), "19 of 19 say nothing"
     assert worth.known
-    assert not Worth(((100, 50),), (1.0, 0.1), 0.0).known, "prices that cannot be true"
-    nothing = Worth((), (1.0, 1.1), 0.0)
+    assert not DraftValue(((100, 50),), (1.0, 0.1), 0.0).known, "prices that cannot be true"
+    nothing = DraftValue((), (1.0, 1.1), 0.0)
     assert (nothing.acceptance, nothing.best.k, nothing.length(1)) == ((), 0, 1.0)
 
 
@@ -602,14 +602,26 @@ def test_what_checkpoints_say_of_each_other(source: Path) -> None:
 @pytest.mark.parametrize(
     ("worth", "says", "advises"),
     [
-        (Worth(((100, 90),), (1.0, 1.1), 0.1), "1.58x at K = 1, mean accepted length 1.90", ""),
-        (Worth(((100, 10),), (1.0, 1.1), 0.1), "none, plain decoding is fastest", "right too seldom: 10% of its first"),
-        (Worth(((100, 90),), (1.0, 1.4), 0.6), "none, plain decoding", "Even a draft that is always right would bring"),
-        (Worth(((100, 90),), (1.0, 1.6), 0.0), "1.19x at K = 1", "over two tokens takes 1.6 plain steps: --to onnx"),
-        (Worth(((100, 90),), (1.0, 1.1), 0.3), "a guess costs 0.30 of a plain step", "is dear for this target"),
+        (DraftValue(((100, 90),), (1.0, 1.1), 0.1), "1.58x at K = 1, mean accepted length 1.90", ""),
+        (
+            DraftValue(((100, 10),), (1.0, 1.1), 0.1),
+            "none, plain decoding is fastest",
+            "right too seldom: 10% of its first",
+        ),
+        (
+            DraftValue(((100, 90),), (1.0, 1.4), 0.6),
+            "none, plain decoding",
+            "Even a draft that is always right would bring",
+        ),
+        (
+            DraftValue(((100, 90),), (1.0, 1.6), 0.0),
+            "1.19x at K = 1",
+            "over two tokens takes 1.6 plain steps: --to onnx",
+        ),
+        (DraftValue(((100, 90),), (1.0, 1.1), 0.3), "a guess costs 0.30 of a plain step", "is dear for this target"),
     ],
 )
-def test_the_verdict_and_what_to_do_better(source: Path, worth: Worth, says: str, advises: str) -> None:
+def test_the_verdict_and_what_to_do_better(source: Path, worth: DraftValue, says: str, advises: str) -> None:
     made = [Made(role, "org/x", "abc", source / "config.json", "q8_0") for role in pair.ROLES]
     found = Findings(likeness(source), made, worth, Report(0))
     lines = lines_without_memory(found)
@@ -622,11 +634,15 @@ def test_the_verdict_and_what_to_do_better(source: Path, worth: Worth, says: str
 @pytest.mark.parametrize(
     ("worth", "acceptance", "why"),
     [
-        (Worth(((19, 19), (3, 3)), (1.0, 1.1, 1.2), 0.1), "drafts were judged 19 times", "too few drafts were judged"),
-        (Worth(((200, 150),), (1.0, 1e-3, 1e-3), 0.1), "75% (", "the prices measured cannot be true"),
+        (
+            DraftValue(((19, 19), (3, 3)), (1.0, 1.1, 1.2), 0.1),
+            "drafts were judged 19 times",
+            "too few drafts were judged",
+        ),
+        (DraftValue(((200, 150),), (1.0, 1e-3, 1e-3), 0.1), "75% (", "the prices measured cannot be true"),
     ],
 )
-def test_what_is_not_known_of_a_pair_is_not_claimed(worth: Worth, acceptance: str, why: str, source: Path) -> None:
+def test_what_is_not_known_of_a_pair_is_not_claimed(worth: DraftValue, acceptance: str, why: str, source: Path) -> None:
     made = [Made(role, "org/x", "abc", source / "config.json", "q8_0") for role in pair.ROLES]
     found = Findings(likeness(source), made, worth, Report(0))
     lines = lines_without_memory(found)

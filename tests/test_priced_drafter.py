@@ -8,13 +8,13 @@ from edgespec.controller.calibration import Ahead
 from edgespec.controller.draft_tree import Trial
 from edgespec.controller.priced_drafter import PricedDrafter
 
-from .helpers import by_book
+from .helpers import table_drafter
 
 HIT, MISS = Trial("model", 0, 0, 0, hit=True), Trial("model", 0, 0, 0, hit=False)
 
 
 def priced_drafter(step: float = 0.1) -> PricedDrafter:
-    return PricedDrafter(by_book("model", {}, step), Ahead())
+    return PricedDrafter(table_drafter("model", {}, step), Ahead())
 
 
 def rounds_until_due(priced: PricedDrafter, plain: float = 1.0) -> int:

@@ -9,7 +9,7 @@ from edgespec.backends import fingerprint
 from edgespec.backends.toy import Bytes, ToyModel, scripted
 from edgespec.runtime.earlier_texts import EarlierTexts, forget_all
 
-from .helpers import plainly
+from .helpers import decode_plain
 from .toy_runtime import read
 
 # --- what is kept of what was said
@@ -27,7 +27,7 @@ def remembering(*, remember: bool = True, prompt: str = "!!", n: int = 60, once:
     speculation = Speculation(k=4, drafters=("lookup",), remember=remember)
     with assemble(Speaking(), speculation=speculation) as runtime:
         said, finished = read(runtime.complete(prompt, max_tokens=n, speculation=once))
-        assert said == plainly(scripted(Bytes.size, [*range(40, 256)]), list(prompt.encode()), Sampling(), n)
+        assert said == decode_plain(scripted(Bytes.size, [*range(40, 256)]), list(prompt.encode()), Sampling(), n)
         return finished.stats.accepted
 
 

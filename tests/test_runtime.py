@@ -14,7 +14,7 @@ from edgespec.backends.toy import END, Bytes, blend, ngram_rule
 from edgespec.errors import BusyError, ClosedError, Interrupted
 from edgespec.prices import recall
 
-from .helpers import plainly
+from .helpers import decode_plain
 from .toy_runtime import TALK, USER, AtWork, Recorded, is_eog, opened, read
 
 
@@ -24,7 +24,7 @@ def test_complete_streams_what_plain_decoding_says() -> None:
     with runtime:
         for sampling in (Sampling(), Sampling(temperature=0.8, top_k=20, seed=4)):
             said, finished = read(runtime.complete("abc abc", sampling, max_tokens=40))
-            assert said == plainly(TALK, prompt, sampling, 40, is_eog)
+            assert said == decode_plain(TALK, prompt, sampling, 40, is_eog)
             assert read(runtime.complete(prompt, sampling, max_tokens=40))[0] == said
             assert finished.stats.prompt == 7
             assert finished.stats.plain_tokens_per_second

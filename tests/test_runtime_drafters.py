@@ -12,7 +12,7 @@ from edgespec.errors import EngineError, Interrupted, OptionError, VocabularyMis
 from edgespec.prices import Prices
 from edgespec.types import Floats
 
-from .helpers import plainly
+from .helpers import decode_plain
 from .toy_runtime import TALK, Recorded, is_eog, opened, read
 
 # --- options
@@ -23,7 +23,7 @@ def test_speculation_for_one_answer_only() -> None:
 
     def lengths(speculation: Speculation | None = None) -> dict[int, int]:
         said, finished = read(runtime.complete("abc", max_tokens=21, speculation=speculation))
-        assert said == plainly(TALK, list(b"abc"), Sampling(), 21, is_eog)
+        assert said == decode_plain(TALK, list(b"abc"), Sampling(), 21, is_eog)
         return finished.stats.k_histogram
 
     assert set(lengths(Speculation(k=0))) == {0}
@@ -80,14 +80,14 @@ def test_an_answer_goes_on_without_a_drafter_that_fails(
     with assemble(target, measured, speculation=speculation, interrupt=interrupt) as runtime:
         measured._at = measured.decodes + (1 if k is None else 3)  # the latter in the middle of a draft
         said, finished = read(runtime.complete("abc abc", max_tokens=40))
-        assert said == plainly(TALK, list(b"abc abc"), Sampling(), 40, is_eog)
+        assert said == decode_plain(TALK, list(b"abc abc"), Sampling(), 40, is_eog)
         (notice,) = finished.notices
         assert "'model' failed" in notice
         assert "no memory left" in notice
         assert runtime.notices == [notice]
         asked = measured.decodes
         said, finished = read(runtime.complete("abc abc", max_tokens=40))
-        assert said == plainly(TALK, list(b"abc abc"), Sampling(), 40, is_eog)
+        assert said == decode_plain(TALK, list(b"abc abc"), Sampling(), 40, is_eog)
         assert (finished.notices, measured.decodes) == ((), asked), (
             "it is told once, and the drafter is not asked again"
         )
@@ -101,7 +101,7 @@ def test_a_drafter_that_is_interrupted_has_not_failed() -> None:
         assert (finished.reason, finished.notices, runtime.notices) == ("cancelled", (), [])
         draft._at = 10**9
         said, finished = read(runtime.complete("abc abc", max_tokens=40))
-        assert said == plainly(TALK, list(b"abc abc"), Sampling(), 40, is_eog)
+        assert said == decode_plain(TALK, list(b"abc abc"), Sampling(), 40, is_eog)
         assert finished.stats.drafted > 0
 
 
@@ -153,7 +153,7 @@ def test_a_draft_of_another_family_drafts_through_text_or_is_refused() -> None:
     with assemble(Recorded(), draft(), speculation=Speculation(k=3)) as runtime:
         assert runtime.drafters == ("lookup", "cross-vocabulary")
         said, finished = read(runtime.complete("abc", max_tokens=40))
-        assert said == plainly(TALK, list(b"abc"), Sampling(), 40, is_eog)
+        assert said == decode_plain(TALK, list(b"abc"), Sampling(), 40, is_eog)
         assert finished.stats.by_drafter["cross-vocabulary"][1] > 0
         with pytest.raises(
             OptionError,

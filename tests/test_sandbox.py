@@ -169,7 +169,7 @@ def test_a_namespace_takes_no_names_of_python_s(name: str) -> None:
 
 def test_a_prompt_far_longer_than_its_messages_is_refused() -> None:
     """Not the rendering would take the memory then, but the tokenizer: hundreds of bytes for each character."""
-    with pytest.raises(TemplateError, match="makes 1000000 characters"):
+    with pytest.raises(TemplateError, match="makes a prompt of 1000000 characters"):
         ChatTemplate(Carries("{{ 'a' * 1000000 }}")).render(MESSAGES)
     assert len(ChatTemplate(Carries("{{ 'a' * 200000 }}")).render(MESSAGES)) == 200000
     message = {"role": "user", "content": "x" * 200000}

@@ -29,8 +29,8 @@ from edgespec.testing import (
     Outcomes,
     check_drafter,
     check_model,
-    place,
-    spoken,
+    make_round_context,
+    noisy_script,
 )
 from edgespec.types import Distribution, Floats
 from edgespec.verify import verifier
@@ -41,13 +41,13 @@ SCRIPT = DrafterCase(lambda _target: Lookup()).script
 def model(target: Target) -> ModelDrafter:
     """Half right in the text of the laws."""
     vocab = target.vocabulary.size
-    rule = spoken(SCRIPT, loud=4) if vocab == Bytes.size else ngram_rule(vocab)
+    rule = noisy_script(SCRIPT, loud=4) if vocab == Bytes.size else ngram_rule(vocab)
     return ModelDrafter(ToySession(rule, vocab), vocab, 0.1)
 
 
 def cross_vocabulary(target: Target) -> CrossVocabularyDrafter:
     """A model of bytes that drafts through text."""
-    return CrossVocabularyDrafter(ToySession(spoken(SCRIPT), Bytes.size), target.vocabulary, Bytes(), 0.1)
+    return CrossVocabularyDrafter(ToySession(noisy_script(SCRIPT), Bytes.size), target.vocabulary, Bytes(), 0.1)
 
 
 BUILT_IN: dict[str, Factory] = {
@@ -79,7 +79,7 @@ class Good(Drafter):
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.place = place()
+        self.place = make_round_context()
 
     def begin(self, round_context: RoundContext) -> None:
         self.place = round_context
@@ -192,8 +192,8 @@ WRONG: list[tuple[type[Good], str, str]] = [
     (Closes, "has_the_members", "place"),
     (Named, "has_the_members", r"its name is 'a\+b'"),
     (Dear, "has_the_members", "its step_price is nan"),
-    (Generous, "may_be_asked_anywhere", "guesses where at most"),
-    (Repeats, "may_be_asked_anywhere", "twice at one place"),
+    (Generous, "may_be_asked_anywhere", "guesses, but at most"),
+    (Repeats, "may_be_asked_anywhere", "twice at one node"),
     (Beyond, "may_be_asked_anywhere", "guessed the token .*; the vocabulary has tokens 0 to 258"),
     (Sure, "may_be_asked_anywhere", "confidence is 1.5"),
     (PastTheEnd, "may_be_asked_anywhere", "which ends the text"),
@@ -218,13 +218,13 @@ def test_texts_are_compared_token_by_token(monkeypatch: pytest.MonkeyPatch) -> N
     """An engine that took drafts on trust would say what is drafted."""
     monkeypatch.setattr("edgespec.verify.match.pick", lambda row, *_: 33)
     for law in ("keeps_the_text", "serves_text_after_text", "may_come_to_the_end_of_the_context"):
-        with pytest.raises(LawError, match=r"not that of plain decoding, from token 0 on: \[33, 33"):
+        with pytest.raises(LawError, match=r"differs from plain decoding from token 0 on: \[33, 33"):
             DRAFTER_LAWS[law](DrafterCase(Good))
 
 
 def test_a_drafter_that_never_guesses_proves_nothing() -> None:
     with pytest.raises(LawError, match="it guessed nothing in 'abcdefg'; give a text"):
-        check_drafter(lambda _target: Lookup(min_match=10_000), says="abcdefg")
+        check_drafter(lambda _target: Lookup(min_match=10_000), text="abcdefg")
 
 
 def test_outcomes_need_draws_that_can_be_made_again() -> None:
@@ -234,7 +234,7 @@ def test_outcomes_need_draws_that_can_be_made_again() -> None:
         row = np.zeros(2 + next(turns) % 2, np.float32)
         return judge.draw(row, sampling, [0], ()).token
 
-    with Outcomes() as outcomes, pytest.raises(LawError, match="draws otherwise when it is run again"):
+    with Outcomes() as outcomes, pytest.raises(LawError, match="it makes other draws"):
         outcomes.of(unsteady)
     assert judge.draw(np.zeros(2, np.float32), sampling, [0], ()).token in (0, 1), "the verifiers are as they were"
 

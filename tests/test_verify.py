@@ -20,8 +20,8 @@ from edgespec.types import Acceptance, Distribution, Draft
 from edgespec.verify import VERIFIERS, Verifier, verifier
 from edgespec.verify.rest import rest
 
-from .helpers import ALL_ON, Clock, Priced, count, fits, logits, plainly, table, trusting
-from .languages import DRAFT, TARGET, accept, committed, drawn_chain, law
+from .helpers import ALL_ON, Clock, Priced, count, decode_plain, fits, logits, table, trusting
+from .languages import DRAFT, TARGET, accept, committed, drawn_chain, text_probabilities
 
 ALL = [verifier(name) for name in VERIFIERS]
 JUDGES = ("rejection", "block")  # by p and q
@@ -110,7 +110,7 @@ def test_match_says_what_plain_decoding_says(sampling: Sampling) -> None:
         right = greedy_tree(target, context, parents, sampling, random)
         got = accept(verifier("match"), target, right, context, sampling)
         said = [*(right.tokens[node] for node in got.path), got.token]
-        assert said == plainly(target, context, sampling, len(said))
+        assert said == decode_plain(target, context, sampling, len(said))
         leaf = got.path[-1] if got.path else -1
         assert got.token not in [right.tokens[node] for node in right.children(leaf)], "it stopped too early"
         above = (-1, *got.path)
@@ -209,7 +209,7 @@ def test_judging_stays_unbiased_when_the_controller_chooses_the_length(
     monkeypatch.setattr("edgespec.engine.time", clock := Clock())
     runs = [said_in_the_trap(rule, seed, clock) for seed in range(4000)]
     assert sum(drafted for _, drafted in runs) > 4000, "the trap was not set: nothing was drafted"
-    assert fits(count(said for said, _ in runs), law(TARGET, Sampling(temperature=1), 3))
+    assert fits(count(said for said, _ in runs), text_probabilities(TARGET, Sampling(temperature=1), 3))
 
 
 @pytest.mark.parametrize("rule", JUDGING, ids=JUDGES)
@@ -218,4 +218,4 @@ def test_the_trap_is_one(rule: Verifier, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("edgespec.engine.time", clock := Clock())
     monkeypatch.setattr(rule, "trims", True)
     said = count(said_in_the_trap(rule, seed, clock)[0][:1] for seed in range(500))
-    assert not fits(said, law(TARGET, Sampling(temperature=1), 1))
+    assert not fits(said, text_probabilities(TARGET, Sampling(temperature=1), 1))

@@ -59,18 +59,18 @@ class OrtModel:
         self.weights = f"{described.digest or sampled(described.data)}|{described.weights}|{described.quantization}"
         self.vocabulary = OrtVocabulary(files, described.vocabulary)
         on_cpu = device.provider == "auto" and (device.exact or not device.gpu_layers)
-        asked = chosen(CPU if on_cpu else device.provider, half=described.half)
-        if device.exact and asked != CPU:
+        requested = chosen(CPU if on_cpu else device.provider, half=described.half)
+        if device.exact and requested != CPU:
             raise OptionError(
                 f"exact is {device.exact}, but passes of equal width may differ in their last bits unless on the CPU; "
                 "give provider cpu"
             )
-        session = _load(described, asked, self._threads, interrupt)
+        session = _load(described, requested, self._threads, interrupt)
         self._notices: dict[str, None] = dict.fromkeys(files.ignored)  # each once, in order
-        if asked != CPU and providers()[asked] not in session.get_providers():
-            self._fell_back(asked, device)
-            asked = CPU
-        self._graph: LoadedGraph | None = LoadedGraph(session, described, asked)
+        if requested != CPU and providers()[requested] not in session.get_providers():
+            self._fell_back(requested, device)
+            requested = CPU
+        self._graph: LoadedGraph | None = LoadedGraph(session, described, requested)
 
     @property
     def notices(self) -> Sequence[str]:
@@ -133,11 +133,11 @@ class OrtModel:
     def _note(self, notice: str) -> None:
         self._notices[notice] = None
 
-    def _fell_back(self, asked: str, device: Device) -> None:
-        hint = "; its libraries come with `pip install onnxruntime-gpu[cuda,cudnn]`" if asked == CUDA else ""
+    def _fell_back(self, requested: str, device: Device) -> None:
+        hint = "; its libraries come with `pip install onnxruntime-gpu[cuda,cudnn]`" if requested == CUDA else ""
         if device.provider != "auto":
-            raise EngineError(f"{asked} could not be loaded by ONNX Runtime{hint}; provider cpu always works")
-        self._note(f"{self.description} runs on the CPU: {asked} could not be loaded{hint}")
+            raise EngineError(f"{requested} could not be loaded by ONNX Runtime{hint}; provider cpu always works")
+        self._note(f"{self.description} runs on the CPU: {requested} could not be loaded{hint}")
 
 
 def is_steady(session: Session, exact: int) -> bool:

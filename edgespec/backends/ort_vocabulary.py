@@ -46,9 +46,7 @@ class TokenizerFiles:
         self.folder = folder
         self.tokenizer = self._json("tokenizer.json")
         if not self.tokenizer:
-            raise ModelFileError(
-                f"{folder} has no tokenizer.json beside its model; copy it from the checkpoint, or convert that again"
-            )
+            raise ModelFileError(f"{folder} has no tokenizer.json; copy it from the checkpoint, or convert that again")
         self.settings = {**self._json("special_tokens_map.json"), **self._json("tokenizer_config.json")}
         self.config = self._json("config.json")
         self.generation = self._json("generation_config.json")
@@ -106,10 +104,10 @@ class TokenizerFiles:
     @property
     def ignored(self) -> list[str]:
         """Messages about values in generation_config.json that are not valid."""
-        asked = {key: self.generation.get(key) for key in _SAMPLING if key not in self.sampling}
+        given_values = {key: self.generation.get(key) for key in _SAMPLING if key not in self.sampling}
         return [
             f"{key} is {shown(value)} in generation_config.json, which is not valid: it is ignored"
-            for key, value in asked.items()
+            for key, value in given_values.items()
             if value is not None
         ]
 
@@ -239,12 +237,12 @@ class OrtVocabulary:
         """The bos if texts begin with it, by the settings or else by the tokenizer itself."""
         if self.bos is None:
             return []
-        says = files.settings.get("add_bos_token")
-        if not isinstance(says, bool):
+        adds = files.settings.get("add_bos_token")
+        if not isinstance(adds, bool):
             bare = self._tokenizer.encode("a", add_special_tokens=False).ids
             ids = self._tokenizer.encode("a", add_special_tokens=True).ids
-            says = len(ids) > len(bare) and ids[0] == self.bos
-        return [self.bos] if says else []
+            adds = len(ids) > len(bare) and ids[0] == self.bos
+        return [self.bos] if adds else []
 
 
 @cache

@@ -1,8 +1,7 @@
-"""Drafters: each guesses what the target says next. One method a file; the file's name is the method's name.
+"""Drafters: each guesses the next tokens of the target. One method per file, named after the method.
 
-A bad guess costs time, never correctness. A new drafter is one file here and one line where the runtime opens
-drafters by name, or an object that an app gives to `edgespec.load`, or an installed package with an entry point in the
-group `edgespec.drafters`.
+A wrong guess costs time, never correctness. A new drafter is a file here and a line in runtime/loading.py; or an object
+that an app gives to `edgespec.load`; or an installed package with an entry point in the group `edgespec.drafters`.
 """
 
 from __future__ import annotations
@@ -17,81 +16,86 @@ from ..verify import RoundContext
 
 
 class Drafter(Protocol):
-    """Guesses the target's next token, and the one after, wherever it is asked to.
+    """Guesses the target's next token at any node of a draft tree.
 
-    It is asked token by token, and not for a draft, so that the controller can weigh every token before it is paid
-    for, and drafters can go on from each other's guesses.
+    A drafter is called per node, not per draft, so that the controller can compare the benefit of every guess with its
+    price before it is made, and drafters can continue each other's guesses.
 
-    A class that inherits from this one needs `name`, `begin` and `guess` only. `edgespec.testing.check_drafter` tests
-    whether a drafter keeps to all that is said here.
+    A subclass of this class needs `name`, `begin` and `guess` only. `edgespec.testing.check_drafter` tests whether a
+    drafter conforms to this protocol.
     """
 
+    #: A unique name, printable, without spaces, commas and plus signs.
     name: str
 
     @property
     def step_price(self) -> float:
-        """Seconds that one guess takes, as measured at opening; 0 where it is too small to matter.
+        """Seconds per guess, as measured when loading; 0 if they are negligible.
 
-        A drafter that draws (`Guess.q`) has a price: under rejection all that is drawn must be bought, so it is asked
-        with care.
+        A drafter whose guesses have a `q` must have a price above 0: under `rejection` and `block` every token drawn
+        must be verified.
         """
         return 0.0
 
     def begin(self, round_context: RoundContext) -> None:
-        """A round begins: guesses follow `round_context.tokens`, all that is committed, until the next begins.
+        """Begin a round: until the next call, guesses follow `round_context.tokens`, all committed tokens.
 
-        A drafter with state brings it in line by longest common prefix: nobody tells it to rewind. The context is the
-        engine's own list, to be read and not to be changed.
+        A drafter with a state rolls it back to the longest common prefix with them; there is no other notice of
+        rollbacks. The list belongs to the engine and must not be changed.
         """
         ...
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
-        """At most `most` guesses of the token that follows the context and `path`, the likeliest first.
+        """At most `most` guesses of the token after the context and `path`, the likeliest first.
 
-        Empty where there is nothing to go on, and after a token that ends the text (`RoundContext.is_eog`). Mostly a
-        path is the last one and a token more, perhaps of another drafter. Tokens are of the target's vocabulary and
-        differ from each other. One has a `q` only if it comes from `RoundContext.draw`: the distribution of the output
-        rests on that.
+        Must be empty after an end-of-generation token (`RoundContext.is_eog`), and is empty if the drafter has no
+        guess. Mostly a path is that of the call before with one token more, which may come from another drafter.
+        Guesses are distinct tokens of the target's vocabulary. A guess has a `q` only if it comes from
+        `RoundContext.draw`; the distribution of the output depends on that.
+
+        Args:
+            path: the draft's tokens from the root to this node.
+            most: 1 or more.
         """
         ...
 
     def observe(self, round: Round) -> None:  # noqa: A002, ARG002 - the field's word
-        """Learn from the round just committed."""
-        return  # a method of a protocol without a body is abstract to type checkers
+        """Learn from the round that was just committed."""
+        return  # a protocol's method without a body is abstract for type checkers
 
     def close(self) -> None:
-        """Free what it holds. Closing twice does no harm."""
+        """Free resources. May be called several times."""
         return
 
 
 @runtime_checkable
 class Follower(Protocol):
-    """What a drafter has, too, that learns from all that the target evaluates, also in rounds it had no part in."""
+    """Further members of a drafter that learns from all tokens the target evaluates, in all rounds."""
 
     @property
     def top(self) -> int | None:
-        """How many of the target's likeliest tokens it wants to know after each token; None to be told of nothing."""
+        """How many of the target's likeliest tokens it needs after each token; None switches `evaluated` off."""
         ...
 
     def evaluated(self, what: Evaluated) -> None:
-        """Learn from a prompt, or from the pass of a round, before `observe` is called for that."""
+        """Learn from a prompt, or from the pass of a round before `observe` is called for that round."""
         ...
 
 
 def top_of(drafter: Drafter) -> int | None:
-    """`Follower.top`; None of a drafter that is no follower."""
+    """`Follower.top`; None for a drafter that is not a follower."""
     return drafter.top if isinstance(drafter, Follower) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a drafter may know of the model that it drafts for.
+    """The model that a drafter drafts for.
 
     Args:
-        vocabulary: its tokens, and text to tokens and back.
-        context: tokens that a text may have.
-        description: the model by name.
-        weights: what its text depends on, as a key for what is kept of it; empty where that is not known.
+        vocabulary: its tokens, and conversion between text and tokens.
+        context: the most tokens of prompt and answer.
+        description: its name, for users.
+        weights: a key for its weights, for data that is kept between runs; empty if not known.
     """
 
     vocabulary: Vocabulary
@@ -100,5 +104,5 @@ class Target:
     weights: str = ""
 
 
-#: Makes a drafter for a target; a class whose constructor takes one is such a function, too.
+#: Makes a drafter for a target: a function, or a class whose constructor takes a `Target`.
 Factory = Callable[[Target], Drafter]

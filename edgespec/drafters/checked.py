@@ -1,6 +1,6 @@
-"""A drafter from outside the package, whose guesses are checked before anything relies on them.
+"""A wrapper that checks the guesses of a drafter from outside the package.
 
-A token that is not there would reach the engine's native code, and a confidence that is no number the controller.
+Unchecked, an invalid token would reach the native code of the engine, and an invalid confidence the controller.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ..values import shown
 from ..verify import RoundContext
 from . import Drafter, Follower, top_of
 
-_MOST = 64  # likeliest tokens that may be asked for
-_TOTAL = 1e-6  # by which probabilities may miss a sum of 1
+_MOST = 64  # the greatest `Follower.top`
+_TOTAL = 1e-6  # tolerance of the sum of probabilities
 
 
 class Checked:
-    """Another drafter, which gets copies of what must not change and is held to the limits of its guesses.
+    """A drafter that passes on the guesses of another one, and raises DrafterError for an invalid one.
 
     Args:
-        name: what it is called here.
+        name: the name of the drafter.
         vocab: the size of the target's vocabulary.
     """
 
@@ -57,9 +57,9 @@ class Checked:
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
         guesses = [self._checked(guess) for guess in self._drafter.guess(tuple(path), most)]
         if len(guesses) > most:
-            raise DrafterError(f"it made {len(guesses)} guesses where at most {most} were asked for")
+            raise DrafterError(f"it made {len(guesses)} guesses, but at most {most} were requested")
         if len({guess.token for guess in guesses}) < len(guesses):
-            raise DrafterError(f"it guessed a token twice at one place: {[guess.token for guess in guesses]}")
+            raise DrafterError(f"it guessed a token twice at one node: {[guess.token for guess in guesses]}")
         return guesses
 
     def evaluated(self, what: Evaluated) -> None:
@@ -89,7 +89,7 @@ class Checked:
         return Guess(token, confidence, guess.q)
 
     def _check_drawn(self, token: int, q: Distribution) -> None:
-        """Raises DrafterError where `token` cannot have been drawn from `q`."""
+        """Raises DrafterError if `token` cannot have been drawn from `q`."""
         sound = len(q.tokens) == len(q.probs) and abs(float(q.probs.sum()) - 1) < _TOTAL and float(q.probs.min()) > 0
         if not (sound and q.of(token) > 0 and q.tokens.min() >= 0 and q.tokens.max() < self._vocab):
             raise DrafterError(f"the token {token} cannot have been drawn from the q given with it")

@@ -1,4 +1,4 @@
-"""A drafter that may fail: its failure ends its drafting, and not the answer, for no draft decides what the text is."""
+"""A wrapper for drafters that may fail: the answer goes on without the drafter, since drafts do not change its text."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ R = TypeVar("R")
 
 
 class Failsafe:
-    """Another drafter until that fails; from then on one that guesses nothing. A cancelled pass is no failure."""
+    """A drafter that passes on the guesses of another one until that fails, and none afterwards. `Interrupted` is not a
+    failure."""
 
     def __init__(self, drafter: Drafter) -> None:
         self.name = drafter.name
-        #: What to tell the user; empty while nothing went wrong.
+        #: A message for the user about the failure; empty before one.
         self.notice = ""
         self._drafter = drafter
 
@@ -34,14 +35,14 @@ class Failsafe:
         self._guarded(None, lambda: self._drafter.begin(round_context))
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
-        # Written out: it is called for every node of a draft tree.
+        # Not by `_guarded`, for speed: this is called for every node of a draft tree.
         if self.notice:
             return ()
         try:
             return self._drafter.guess(path, most)
         except Interrupted:
             raise
-        except Exception as error:  # noqa: BLE001 - an engine or a drafter of somebody else's may raise anything
+        except Exception as error:  # noqa: BLE001 - an engine or an external drafter may raise anything
             self._fail(error)
             return ()
 
@@ -52,14 +53,14 @@ class Failsafe:
         self._guarded(None, lambda: self._drafter.observe(round))
 
     def close(self) -> None:
-        """Close the drafter, also one that failed. What `close` raises must not keep the rest from being freed."""
+        """Close the drafter, also one that failed. An error of its `close` does not keep others from being closed."""
         try:
             self._drafter.close()
         except Exception as error:  # noqa: BLE001
             self._fail(error)
 
     def _guarded(self, otherwise: R, work: Callable[[], R]) -> R:
-        """What `work` returns; `otherwise` once anything failed."""
+        """The result of `work`; `otherwise` after a failure."""
         if self.notice:
             return otherwise
         try:

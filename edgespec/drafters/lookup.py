@@ -1,8 +1,8 @@
-"""Look-up: what followed when this was said before, in this text or an earlier one.
+"""Look-up: guesses the tokens that followed an earlier occurrence of the end of the text.
 
-Prompt lookup (Saxena 2023; Yang et al. 2023) by a suffix automaton, as in SAM Decoding (Hu et al. 2024). Costs
-microseconds. How sure a guess is comes from blending the longest match with the next shorter one, as prediction by
-partial matching does (Cleary and Witten 1984).
+Prompt lookup (Saxena 2023; Yang et al. 2023) with a suffix automaton, as in SAM Decoding (Hu et al. 2024). A guess
+takes microseconds. Its confidence blends the statistics of the longest matching suffix with those of the next shorter
+one, as prediction by partial matching does (Cleary and Witten 1984).
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from ..types import Guess, Round
 from ..verify import RoundContext
 from .suffix_automaton import NOWHERE, Automaton, SuffixMatch
 
-_WEIGHED = 2  # tokens that followed a match last, of which the likeliest is guessed; more are no better
+_WEIGHED = 2  # most recent followers of a match that are compared; more did not improve guesses
 
 
 class Lookup:
-    """Guesses by the longest end of the text that was said before.
+    """Guesses by the longest suffix of the text that occurred before, in this text or in earlier ones.
 
     Args:
-        min_match: tokens that must match at least. After a single one guesses are bad, and known to be: 1
-            loses nothing.
-        earlier: texts said before this one, in tokens, the oldest first. They are read at the first `begin`, which
-            takes 0.2 seconds for 65536 tokens.
-        limit: tokens to hold, about 240 bytes each. When there are more, and more than twice the present text, all
-            but the present text is forgotten.
+        min_match: the least length of a match in tokens. Guesses after a match of 1 token are poor, but have a low
+            confidence, so 1 loses nothing.
+        earlier: earlier texts in tokens, the oldest first. They are read at the first `begin`, which takes 0.2 seconds
+            for 65536 tokens.
+        limit: the most tokens to hold, about 240 bytes each. If there are more, and more than twice the present text,
+            all texts but the present one are dropped.
 
     Raises:
         OptionError: a `min_match` or `limit` below 1.
@@ -68,7 +68,7 @@ class Lookup:
             shorter = NOWHERE
         weighed = max(_WEIGHED, most)
         tokens = self._automaton.followers(longest, weighed)
-        if most > 1:  # what followed the shorter alone is never the likeliest
+        if most > 1:  # a token that followed only the shorter match is never the likeliest
             tokens += [token for token in self._automaton.followers(shorter, weighed) if token not in tokens]
         guesses = [Guess(token, self._confidence(longest, shorter, token)) for token in tokens]
         if len(guesses) > 1:
@@ -76,7 +76,7 @@ class Lookup:
         return guesses[:most]
 
     def observe(self, round: Round) -> None:  # noqa: A002
-        """All it knows is in the context."""
+        """Nothing to do: `begin` gets all committed tokens."""
 
     def close(self) -> None:
         self._earlier.clear()
@@ -84,14 +84,14 @@ class Lookup:
 
     def _clear(self) -> None:
         self._automaton = Automaton()
-        #: The present text as the automaton has it.
+        #: The present text as it was read into the automaton.
         self._seen: list[int] = []
         self._matches: dict[tuple[int, ...], SuffixMatch] = {(): NOWHERE}
 
     def _read(self, text: Sequence[int]) -> None:
-        """Read `text` on from where it parts from the one before."""
+        """Read `text` from the end of its common prefix with the one before."""
         seen = len(self._seen)
-        # Mostly the text has grown. Comparing all of it costs 3 ns a token and trusts nobody.
+        # Mostly the text has only grown. Comparing all of it takes 3 ns per token and relies on no caller.
         same = seen if text[:seen] == self._seen else common_prefix(self._seen, text)
         self._automaton.rewind(same)
         del self._seen[same:]
@@ -100,24 +100,25 @@ class Lookup:
             self._seen.append(token)
 
     def _match(self, path: tuple[int, ...]) -> SuffixMatch:
-        """The longest match after `path`, step by step: paths grow by a token, and the one before is mostly known."""
+        """The longest match after `path`, from the one of the path without its last token, which is mostly known."""
         match = self._matches.get(path)
         if match is None:
             match = self._matches[path] = self._automaton.step(self._match(path[:-1]), path[-1])
         return match
 
     def _confidence(self, longest: SuffixMatch, shorter: SuffixMatch, token: int) -> float:
-        """How likely `token` is: its share of what followed the longest match, blended with that of the shorter.
+        """The probability of `token`: its share of the followers of the longest match, blended with that of the
+        shorter.
 
-        The shorter weighs as much as 1 + log2(n) occurrences of the longer, divided by its length, where n is how
-        often the longer was followed. Both came out of measurements, and neither is sharp.
+        The shorter match has a weight of (1 + log2(n)) / length occurrences, where n is the number of occurrences of
+        the longer one. The form was chosen by measurements, and is not sensitive.
         """
         share = 0.0
         for match in (shorter, longest) if shorter[1] else (longest,):
             count, followed = self._automaton.tally(match, token)
             backing = followed.bit_length() / match[1]
             share = (count + backing * share) / (followed + backing)
-        return min(share, 1.0)  # how often a short match was followed may fall short
+        return min(share, 1.0)  # the counts of short matches may be too low
 
 
 def _confidence(guess: Guess) -> float:

@@ -1,4 +1,4 @@
-"""A small model drafts for the large one (Leviathan et al. 2023, Chen et al. 2023)."""
+"""A draft model with the target's vocabulary (Leviathan et al. 2023, Chen et al. 2023)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ..errors import ClosedError
 from ..types import Floats, Guess, Round
 from ..verify import RoundContext
 
-_CATCH_UP = 8  # tokens up to which one decode catches up; logits of longer stretches would only be thrown away
+_CATCH_UP = 8  # the most pending tokens that are decoded in one pass; longer ones are prefilled, without logits
 
 
 class ModelDrafter:
     """Drafts with a session of its own.
 
     Args:
-        session: the draft model's; it shares the target's vocabulary, though either may be padded further.
-        vocab: the target's vocabulary size: no token beyond it is guessed.
-        step_price: measured seconds of one of its passes.
+        session: of the draft model, whose vocabulary is the target's, except for padding.
+        vocab: the size of the target's vocabulary; no token beyond it is guessed.
+        step_price: measured seconds of a pass of the draft model.
     """
 
     name = "model"
@@ -38,7 +38,7 @@ class ModelDrafter:
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
         if self._round_context is None:
-            raise ClosedError("guess was called before begin; tell the drafter the context first")
+            raise ClosedError("guess was called before begin; call begin with the context first")
         context = self._round_context.tokens
         if path and self._round_context.is_eog(path[-1]):
             return ()
@@ -49,13 +49,14 @@ class ModelDrafter:
         return self._round_context.draw(self._row(self._missing(context, path)), path, most)
 
     def observe(self, round: Round) -> None:  # noqa: A002
-        """The next context says it all."""
+        """Nothing to do: `begin` gets all committed tokens."""
 
     def close(self) -> None:
         self._session.close()
 
     def _missing(self, context: Sequence[int], path: Sequence[int]) -> Sequence[int]:
-        """What the cache lacks of `context` and `path`, at least the last token; what it has of other paths goes."""
+        """The tokens of `context` and `path` that the cache does not hold, at least the last one. Tokens of other
+        paths are rolled back."""
         held = self._session.tokens
         if len(held) < len(context):
             return (*context[len(held) :], *path)
@@ -64,15 +65,15 @@ class ModelDrafter:
         return (*context[same:], *path[max(0, same - len(context)) :])
 
     def _row(self, tokens: Sequence[int]) -> Floats:
-        """Logits over the target's vocabulary: biases and penalties may name tokens the draft model lacks."""
+        """Logits over the target's vocabulary, float32 [vocab], -inf for tokens that the draft model does not have."""
         row = require_numbers(self._session.decode(tokens), "draft")[-1, : self._vocab]
         missing = self._vocab - len(row)
         return np.pad(row, (0, missing), constant_values=-np.inf) if missing else row
 
     def _catch_up(self, context: Sequence[int]) -> bool:
-        """Make the cache a prefix of `context`, short of it by at least one token and at most a few.
+        """Make the cache a prefix of `context` that lacks at least one token and at most a few.
 
-        False where the context holds a token that only the target knows.
+        False if the context has a token that the draft model does not have.
         """
         same = min(common_prefix(self._session.tokens, context), len(context) - 1)
         if max(context[same:]) >= self._session.vocab:

@@ -1,17 +1,16 @@
-"""A suffix automaton over token ids, built while the text grows: where else has this been said, and what followed?
+"""A suffix automaton over token ids, built online: finds earlier occurrences of the end of the text.
 
-Blumer et al. 1985. A state stands for all strings that occur at the same places; its link leads to the longest of
-its suffixes that also occurs elsewhere. So the state of a text's end, or the first along its links that anything
-ever followed, is the longest suffix that was said before, found without a search. Drafts come from it in SAM
-Decoding (Hu et al. 2024) and, by a suffix tree, in SuffixDecoding (Oliaro et al. 2024).
+Blumer et al. 1985. A state represents all strings with the same set of end positions; its suffix link leads to the
+longest suffix with further end positions. So the state of the text's end, or the first one on its suffix links that any
+token has followed, is the longest suffix that occurred before, without a search. SAM Decoding (Hu et al. 2024) drafts
+with a suffix automaton, SuffixDecoding (Oliaro et al. 2024) with a suffix tree.
 
-How often `t` followed `w` is how often the state of `wt` occurs: one counter a state, not one a transition, is
-enough. A token more adds one to all states along the links from the new end. These are few in real text (4 on the
-average, of 80 in the worst seen) but as many as the tokens in "aaaa", so counting stops after `_COUNTED` links; beyond,
-counts of the shortest matches of such texts fall short.
+The number of times that `t` followed `w` is the number of occurrences of the state of `wt`, so one counter per state
+suffices. A new token increments all states on the suffix links from the new end. These are few in real text (4 on
+average, 80 at most in measurements), but as many as the tokens in "aaaa", so counting stops after `_COUNTED` links;
+then the counts of the shortest matches are too low.
 
-Several texts may be read. What begins as an earlier one did is the same text up to where they part, and is
-counted once.
+Several texts can be read. A common prefix with an earlier text is counted once.
 """
 
 from __future__ import annotations
@@ -20,47 +19,47 @@ from itertools import islice
 
 _COUNTED = 32
 
-#: A string that occurs in what was read: its state, and its length in tokens. A plain tuple, for speed.
+#: A string that occurs in the texts: its state and its length in tokens. A plain tuple, for speed.
 SuffixMatch = tuple[int, int]
 
 NOWHERE: SuffixMatch = (0, 0)
 
 
 class Automaton:
-    """All that was read, by its substrings.
+    """The suffix automaton of all texts read.
 
-    About 240 bytes and 3 microseconds a token in CPython.
+    About 240 bytes and 3 microseconds per token in CPython.
     """
 
     __slots__ = ("_begins", "_count", "_followed", "_last", "_length", "_link", "_next", "_path", "_size")
 
     def __init__(self) -> None:
-        # By state; 0 is the empty string.
-        self._length = [0]  # of its longest string
+        # Lists by state; state 0 is the empty string.
+        self._length = [0]  # of the longest string
         self._link = [-1]
-        self._last = [-1]  # the token all its strings end with
-        self._count = [0]  # occurrences; of the empty string none, for it also stands for what does not occur
+        self._last = [-1]  # the last token of all strings of the state
+        self._count = [0]  # occurrences; 0 for the empty string, which also stands for strings that do not occur
         self._followed = [0]  # occurrences that a token followed
-        self._begins = bytearray(1)  # whether its longest string is the beginning of a text
-        # The only next state, 0 for none; or all of them by token, the newest last. Most states have one.
+        self._begins = bytearray(1)  # whether the longest string is a prefix of a text
+        # The next state if there is only one, 0 for none; or a dict of them by token, the most recent last.
         self._next: list[int | dict[int, int]] = [{}]
-        self._path = [0]  # the states of the present text's beginnings
+        self._path = [0]  # the states of the prefixes of the present text
         self._size = 0
 
     def __len__(self) -> int:
-        """The tokens read, shared beginnings once."""
+        """Tokens read, common prefixes counted once."""
         return self._size
 
     def rewind(self, length: int) -> None:
-        """Go back to the first `length` tokens of the present text, 0 for a new one; what was read stays read."""
+        """Continue after the first `length` tokens of the present text, 0 for a new text. Nothing is removed."""
         del self._path[length + 1 :]
 
     def append(self, token: int) -> None:
-        """Read on. Amortised constant time."""
+        """Read the next token of the present text. Amortised constant time."""
         end = self._path[-1]
         there = self._to(end, token)
         if there and self._length[there] == self._length[end] + 1:
-            if self._begins[there]:  # an earlier text began so
+            if self._begins[there]:  # a prefix of an earlier text
                 self._path.append(there)
                 return
             state = there
@@ -75,12 +74,12 @@ class Automaton:
 
     @property
     def here(self) -> SuffixMatch:
-        """The longest end of the present text that something followed, here or in another text."""
+        """The longest suffix of the present text that any token has followed, in this text or another."""
         end = self._path[-1]
         return self._settle(end, self._length[end])
 
     def step(self, match: SuffixMatch, token: int) -> SuffixMatch:
-        """The longest end of `match` and `token` that something followed."""
+        """The longest suffix of `match` plus `token` that any token has followed."""
         state, length = match
         while not (there := self._to(state, token)):
             if not state:
@@ -90,17 +89,17 @@ class Automaton:
         return self._settle(there, length + 1)
 
     def shorter(self, match: SuffixMatch) -> SuffixMatch:
-        """The longest end of `match` that also occurs without the rest of it."""
+        """The longest suffix of `match` that has further occurrences."""
         state = self._link[match[0]]
         return (state, self._length[state]) if state > 0 else NOWHERE
 
     def tally(self, match: SuffixMatch, token: int) -> tuple[int, int]:
-        """How often `token` followed, and how often anything did."""
+        """The number of times that `token` followed `match`, and that any token did."""
         state = match[0]
         return self._count[self._to(state, token)], self._followed[state]
 
     def followers(self, match: SuffixMatch, most: int) -> list[int]:
-        """The `most` tokens that followed last, the newest first; none after no match."""
+        """The `most` tokens that followed `match` most recently, the latest first; none for `NOWHERE`."""
         if not match[1]:
             return []
         following = self._next[match[0]]
@@ -109,7 +108,7 @@ class Automaton:
         return [self._last[following]] if following else []
 
     def _to(self, state: int, token: int) -> int:
-        """The state of a string of `state` and `token`; 0 where it does not occur."""
+        """The state of a string of `state` plus `token`; 0 if it does not occur."""
         following = self._next[state]
         if isinstance(following, dict):
             return following.get(token, 0)
@@ -141,7 +140,7 @@ class Automaton:
         return len(self._length) - 1
 
     def _grow(self, end: int, token: int) -> int:
-        """A state for a text never read before."""
+        """Add a state for a prefix that was not read before."""
         state = self._new(self._length[end] + 1, token)
         while end >= 0 and not (there := self._to(end, token)):
             self._set(end, token, state)
@@ -152,7 +151,8 @@ class Automaton:
         return state
 
     def _split(self, end: int, token: int, there: int) -> int:
-        """A state of its own for the shorter strings of `there`, which now occur where the longer do not."""
+        """Add a state for the shorter strings of `there`, which now have an end position that the longer ones have
+        not."""
         state = self._new(self._length[end] + 1, token)
         following = self._next[there]
         self._next[state] = following.copy() if isinstance(following, dict) else following
@@ -166,7 +166,7 @@ class Automaton:
         return state
 
     def _tally(self, end: int, token: int, state: int) -> None:
-        """`token` followed all ends of the text up to `end`; all ends of that up to `state` occur once more."""
+        """Count that `token` followed all suffixes from `end` on, and an occurrence of all suffixes from `state` on."""
         links, followed, count = self._link, self._followed, self._count
         for _ in range(_COUNTED):
             if end <= 0:

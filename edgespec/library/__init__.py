@@ -1,13 +1,13 @@
-"""What the commands do before a model answers, without a terminal: for apps, servers, and the terminal itself.
+"""Everything from the name of a model to a runtime, without a terminal: for apps, servers and the commands.
 
-    job.py         what is reported and asked meanwhile, as values
-    resolving.py   names, repositories, checkpoints and files to files
-    fetching.py    models from a hub
-    converting.py  checkpoints to models
-    fitting.py     what fits into memory
-    loading.py     all of it: `edgespec.load`
+    job.py         progress, notices and consent, as values
+    resolving.py   from names, repositories, checkpoints and files to files
+    fetching.py    downloads from a hub
+    converting.py  conversion of checkpoints
+    fitting.py     the context and GPU layers that fit into memory
+    loading.py     all of these: `edgespec.load`
 
-The hub's client and the converters are imported when they are needed, not with this.
+The hub's client and the converters are imported when they are needed, not with this package.
 """
 
 from .converting import converted, run, size

@@ -1,4 +1,4 @@
-"""Checkpoints to models that an engine runs."""
+"""Conversion of checkpoints to models that an engine runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run(steps: Iterator[Progress | Note], job: Job) -> None:
-    """Do the steps of a conversion. Nothing is left behind if one fails, or if the job is stopped: Interrupted."""
+    """Run a conversion. If it fails, or raises Interrupted, incomplete files are removed."""
     from edgespec.converters import Note  # noqa: PLC0415
 
     try:
@@ -28,11 +28,11 @@ def run(steps: Iterator[Progress | Note], job: Job) -> None:
                 job.progress("convert", step.what, step.done, step.total)
     finally:
         if isinstance(steps, Generator):
-            steps.close()  # now, and not when it is forgotten: what is half-written goes
+            steps.close()  # removes incomplete files now, not at garbage collection
 
 
 def converted(path: Path, job: Job) -> Path:
-    """`path`, or where it is the folder of a checkpoint the model that is made of it, once.
+    """`path`; if it is the folder of a checkpoint, the model that it was converted to, once.
 
     Raises:
         ConversionError: it cannot be converted, or the cache cannot be written.
@@ -40,7 +40,7 @@ def converted(path: Path, job: Job) -> Path:
     """
     try:
         inside = {each.suffix.lower() for each in path.iterdir()} if path.is_dir() else set()
-    except OSError:  # what is wrong with it is told when it is opened
+    except OSError:  # the error is reported when it is opened
         return path
     if ".safetensors" not in inside or inside & {".gguf", ".onnx"}:
         return path
@@ -48,7 +48,7 @@ def converted(path: Path, job: Job) -> Path:
 
 
 def _of_checkpoint(folder: Path, job: Job) -> Path:
-    """The GGUF file of a checkpoint, in the cache: converted now unless it was before, of the same files."""
+    """The GGUF file of a checkpoint in the cache folder, converted now unless it was converted from the same files."""
     from edgespec.converters import chosen_quantization, convert  # noqa: PLC0415
     from edgespec.converters.again import Again  # noqa: PLC0415
 
@@ -65,7 +65,7 @@ def _of_checkpoint(folder: Path, job: Job) -> Path:
         )
         try:
             output.parent.mkdir(parents=True, exist_ok=True)
-            sweep(output.parent.glob("*.*-????????.part"))  # of other checkpoints, too: the folder is ours
+            sweep(output.parent.glob("*.*-????????.part"))  # also those of other checkpoints
         except OSError as error:
             raise ConversionError(
                 f"{output.parent} cannot be written: {error.strerror}; EDGESPEC_CACHE moves it"

@@ -1,4 +1,4 @@
-"""Models from a hub: which file, a draft that goes with it, and the files themselves."""
+"""Models from a hub: the choice of a file and of a draft model, and their download."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ if TYPE_CHECKING:
     from edgespec.models.finding import Source
     from edgespec.models.hub import Pulled
 
-# The hub's package takes a third of a second to load: it is imported where it is needed.
+# The import of the hub's client takes 0.3 s, so it is imported where it is needed.
 
 
 def fetched(
     target: Source, draft: Source | None, job: Job, *, context: int = 0, look: bool = False
 ) -> tuple[Path, Path | None]:
-    """The files of a target and its draft, fetched where they are not here. A draft that cannot be had is left out.
+    """The files of a target and its draft, downloaded unless they are in the cache. A draft that cannot be downloaded
+    is left out.
 
     Args:
-        context: tokens of context that must fit into memory beside a file that is chosen here; 0 for the default.
-        look: look on the hub for a draft for a target that is not here.
+        context: tokens of context that must fit into memory with the file that is chosen; 0 for the default.
+        look: search the hub for a draft model if the target is not in the cache.
 
     Raises:
-        HubError: the target cannot be fetched.
-        OptionError: fetching was refused.
-        Interrupted: the job was stopped; what has come is kept, and the next fetch goes on from there.
+        HubError: the target cannot be downloaded.
+        OptionError: downloading is not allowed.
+        Interrupted: the job was stopped; the next download continues from the same byte.
     """
     if not target.file and target.here() is None:
         target, draft = _chosen(target, draft, job, context=context, look=look)
@@ -55,21 +56,21 @@ def fetched(
 
 
 def pulled(source: Source, job: Job, revision: str = "main") -> Pulled:
-    """What `source` names, fetched or brought up to date. Raises as `fetched`."""
+    """The files of `source`, downloaded or updated. Raises as `fetched`."""
     job.check()
     with quietly():
         return source.pull(lambda what, done, total: job.progress("fetch", what, done, total), revision)
 
 
 def pull(name: str, job: Job, quantization: str = "", revision: str = "main") -> list[Pulled]:
-    """What `name` stands for, a pair or a single model, fetched or brought up to date without asking.
+    """The pair or model called `name`, downloaded or updated without a request for consent.
 
     Args:
-        quantization: of the target, instead of the one that the name means.
-        revision: a branch, tag or commit of its repository.
+        quantization: of the target, instead of the one in the name.
+        revision: a branch, tag or commit of the target's repository.
 
     Raises:
-        OptionError: this is no name.
+        OptionError: `name` is a path, or has a quantization already.
         and as `fetched`.
     """
     from edgespec.models import finding  # noqa: PLC0415
@@ -85,8 +86,8 @@ def pull(name: str, job: Job, quantization: str = "", revision: str = "main") ->
 
 
 def checkpoint(source: Path, job: Job) -> Path:
-    """The folder of a checkpoint: `source` itself, or fetched where it is none and written org/name, or as a page of
-    the hub. Raises as `fetched`."""
+    """The folder of a checkpoint: `source` itself if it exists; downloaded if it has the form org/name, or is the URL
+    of a page on the hub. Raises as `fetched`."""
     from edgespec.models import listing  # noqa: PLC0415
 
     if _exists(source):
@@ -112,7 +113,7 @@ def checkpoint(source: Path, job: Job) -> Path:
 def _chosen(
     target: Source, draft: Source | None, job: Job, *, context: int, look: bool
 ) -> tuple[Source, Source | None]:
-    """Which file of a repository, by what the hub holds, and a draft for it where none is given."""
+    """The file of a repository, by the hub's list, and a draft model for it if none is given."""
     from edgespec.models import finding, scouting  # noqa: PLC0415
 
     _require_fetching(str(target), job)
@@ -135,7 +136,7 @@ def _chosen(
 
 
 def _settled(source: Source, revision: str) -> Source:
-    """Which file it is to be, where that was left open and nothing of it is here."""
+    """`source` with a file chosen, if none was named and none is in the cache."""
     from edgespec.models import scouting  # noqa: PLC0415
 
     if source.file or source.quantization or revision != "main" or source.here() is not None:
@@ -145,7 +146,7 @@ def _settled(source: Source, revision: str) -> Source:
 
 
 def _require_consent(what: str, size: int, weights: int, job: Job) -> None:
-    """OptionError unless this may be fetched."""
+    """Raises OptionError unless `what` may be downloaded."""
     from edgespec.models import fit, hub, memory  # noqa: PLC0415
 
     job.check()
@@ -167,7 +168,7 @@ def _require_fetching(what: str, job: Job) -> None:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Inside the block the hub's package keeps its warnings to itself: what matters comes as an error, in one line."""
+    """Inside the block the hub's client prints no warnings; failures raise errors."""
     from huggingface_hub.utils import logging  # noqa: PLC0415
 
     before = logging.get_verbosity()
@@ -181,5 +182,5 @@ def quietly() -> Iterator[None]:
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except OSError:  # a name too long: no repository either
+    except OSError:  # a name too long, which no repository has either
         return True

@@ -1,4 +1,4 @@
-"""Loading what fits into memory, and saying where that is less than was hoped for."""
+"""The context and the GPU layers that fit into memory, with notices if they are less than the default."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 def fitted(files: Files, device: Device, job: Job, *, anywhere: bool = True) -> Device:
-    """`device` with the context and the layers on GPUs that there is memory for.
+    """`device` with the context and the GPU layers that fit into memory.
 
     Args:
-        anywhere: whether it is left to us how many layers go on GPUs.
+        anywhere: whether the number of GPU layers is chosen here, rather than given by the user.
 
     Raises:
-        OptionError: what was asked for does not fit.
+        OptionError: the requested context or layers do not fit.
     """
     from edgespec.models import fit  # noqa: PLC0415
 
-    freely = None if not device.exact else 0  # bits are the same on the CPU alone
+    freely = None if not device.exact else 0  # logits are bit-identical only on the CPU
     layers = freely if anywhere else device.gpu_layers
     try:
         plan = fit.plan(files.target, files.draft, fit.Asked(device.context, layers, device.draft_gpu_layers))
-    except (ModelError, OSError, ValueError):  # what is wrong with the files is told when they are opened
+    except (ModelError, OSError, ValueError):  # the error is reported when the files are opened
         return device
     context = device.context or (plan.context if plan.shortened else 0)
     for kind, text in _notices(plan, freely=layers is None, shortened=bool(context) and not device.context):
@@ -39,7 +39,7 @@ def fitted(files: Files, device: Device, job: Job, *, anywhere: bool = True) -> 
 
 
 def _notices(plan: Plan, *, freely: bool, shortened: bool) -> Iterator[tuple[str, str]]:
-    """What a user should know of a plan before the model is slow, or forgets; what they asked for they know."""
+    """Notices about a plan: a shorter context, fewer GPU layers, or too little memory, unless the user chose these."""
     from edgespec.models.sizes import amount  # noqa: PLC0415
 
     if shortened:

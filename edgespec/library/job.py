@@ -1,4 +1,4 @@
-"""What is reported while models are made ready, and how that is controlled. All of it is values."""
+"""Progress, notices, consent and cancellation while models are loaded, as values."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..values import shown
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a stage is.
+    """The progress of a stage.
 
     Args:
         stage: `fetch`, `convert` or `measure`.
-        what: the file that is fetched, the tensor that is converted, or the model (`target` or `draft`) whose passes
+        what: the file that is downloaded, the tensor that is converted, or the model (`target` or `draft`) whose passes
             are measured.
-        done: bytes of all files fetched, parameters converted, or the share measured.
-        total: of how many; 1 for a share.
+        done: bytes downloaded, parameters converted, or the share of measurements done.
+        total: the value of `done` at the end; 1 for a share.
     """
 
     stage: str
@@ -31,14 +31,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something that the user should know, in a line.
+    """A message for the user.
 
     Args:
-        kind: `quantization` (another than the usual one was chosen), `draft` (one was found on the hub), `no-draft`
-            (one was left out, or none could be looked for), `convert` (a checkpoint is converted, or in what the result
-            differs from it), `context` (it is shorter than the default), `layers` (fewer on the GPU than hoped for),
-            `memory` (the model does not fit), or `model` (what a model is not as it states, and what drafts how).
-        text: the line.
+        kind: `quantization` (not the default one was chosen), `draft` (a draft model was found on the hub), `no-draft`
+            (one was left out, or the search failed), `convert` (a checkpoint is converted, or the result differs from
+            it), `context` (shorter than the default), `layers` (fewer on the GPU than the default), `memory` (the
+            model does not fit), or `model` (invalid values in a model's files, and how it drafts).
+        text: the message, one line.
     """
 
     kind: str
@@ -47,13 +47,13 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is not here and would be fetched.
+    """Files that are not in the cache and would be downloaded.
 
     Args:
-        what: its files, by repository.
-        size: bytes to fetch; 0 where that is not known.
-        folder: the cache they go to.
-        weights: bytes of all models that are to be loaded; 0 where they are converted first.
+        what: their names, by repository.
+        size: bytes to download; 0 if not known.
+        folder: the cache folder.
+        weights: bytes of all models that will be loaded; 0 if they are converted first.
         room: bytes of memory that are free for them.
     """
 
@@ -64,17 +64,21 @@ class Wanted:
     room: int = 0
 
 
-#: Told what happens; from whatever thread does the work.
+#: Called with progress and notices, on the thread that does the work.
 OnProgress = Callable[[Progress | Notice], None]
-#: Whether what is not here may be fetched; a function is asked each time.
+#: Whether files may be downloaded; a function is called each time.
 Fetch = bool | Callable[[Wanted], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One piece of work: whom it reports to, what it may fetch, and what stops it.
+    """The settings of loading a model.
 
-    `notices` are all that were reported.
+    Args:
+        fetch: whether files may be downloaded.
+        on_progress: reports progress and notices.
+        interrupt: stops the work.
+        notices: all notices reported so far.
     """
 
     fetch: Fetch = True
@@ -84,21 +88,21 @@ class Job:
 
     def __post_init__(self) -> None:
         if not isinstance(self.fetch, bool) and not callable(self.fetch):
-            raise OptionError(f"fetch is {shown(self.fetch)}; it must be True, False or a function of what is wanted")
+            raise OptionError(f"fetch is {shown(self.fetch)}; it must be True, False or a function that takes a Wanted")
 
     def progress(self, stage: str, what: str, done: float, total: float) -> None:
-        """Report how far it is. Raises Interrupted."""
+        """Report progress. Raises Interrupted if the work was stopped."""
         self.check()
         if self.on_progress is not None:
             self.on_progress(Progress(stage, what, done, total))
 
     def notice(self, kind: str, text: str) -> None:
-        """Report what the user should know."""
+        """Report a message for the user."""
         self.notices.append(notice := Notice(kind, text))
         if self.on_progress is not None:
             self.on_progress(notice)
 
     def check(self) -> None:
-        """Raises Interrupted if it was stopped."""
+        """Raises Interrupted if the work was stopped."""
         if self.interrupt.is_set:
             raise Interrupted

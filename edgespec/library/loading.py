@@ -1,4 +1,4 @@
-"""A name, a hub's repository, a checkpoint or a file to a runtime."""
+"""`edgespec.load`: from a name, a repository on a hub, a checkpoint or a file to a runtime."""
 
 from __future__ import annotations
 
@@ -28,39 +28,40 @@ def load(  # noqa: PLR0913 - all but the models are options by name
     interrupt: Interrupt | None = None,
     on_progress: OnProgress | None = None,
 ) -> Runtime:
-    """Load a target and its draft model, as `edgespec chat` does: find, fetch, convert, fit into memory, measure.
+    """Load a target and its draft model, as `edgespec chat` does: find, download, convert, fit into memory, measure.
 
     Args:
-        model: a GGUF file, or the folder of an ONNX model that edgespec converted; the file of a pair, or its folder,
-            which name a target and its draft; the folder of a checkpoint, which is converted to Q8_0, once, into the
-            cache folder; and if it is a `str` and no such file is there, a name of `edgespec models list`, or a
-            repository of a hub: `org/repo`, `org/repo:q8_0`, `hf.co/org/repo`. A `Path` is never asked of a hub.
-            None is an OptionError; the bundled demo pair is `from edgespec import models; models.demo().target`.
-        draft: a small one, named likewise. None (or "auto") takes that of the pair or of the name; else the one that
-            lies beside the target: `NAME.draft.gguf` or `draft.gguf`, of a folder `NAME.draft` or `draft`; else one
-            that is here, beside the target or in the hub's cache, has the same tokens and at most a tenth of the bytes;
-            else, for a model that is fetched, one of its family that the hub has. "none" takes none.
-        device: where it runs. What it leaves open is made to fit: the context, and the layers on the GPU.
-        drafters: drafters of your own, or what makes one for a `Target`. Each serves one runtime, which closes it;
-            `Runtime.another` has those that it can make anew.
-        fetch: whether models that are not here may be fetched. True fetches, gigabytes perhaps; False asks no hub and
-            takes what is here; a function is given what is `Wanted` and says.
-        interrupt: set it from another thread to give up. A download hears it with the next bytes that come, or when the
-            hub's client gives up waiting for them; what has come is kept, and the next fetch goes on from there.
-        on_progress: told what happens, `Progress` and `Notice`, on this thread. Measuring runs once for each model and
+        model: a GGUF file, or the folder of an ONNX model that edgespec converted; a pair file or its folder, which
+            names a target and its draft; the folder of a checkpoint, which is converted to Q8_0 once, into the cache
+            folder; or, if it is a `str` and there is no such file, a name of `edgespec models list`, or a repository
+            on a hub: `org/repo`, `org/repo:q8_0`, `hf.co/org/repo`. A `Path` is never looked up on a hub. None raises
+            OptionError; the bundled demo pair is `from edgespec import models; models.demo().target`.
+        draft: a draft model, named likewise. None (or "auto") takes the first of these: that of the pair or the name;
+            one in the folder of the target, `NAME.draft.gguf` or `draft.gguf` (for a folder `NAME.draft` or `draft`); a
+            local one, in the folder of the target or the hub's cache, with the same tokens and at most a tenth of the
+            bytes; for a target that is downloaded, one of its family on the hub. "none" takes none.
+        device: where the models run. The context and the GPU layers are chosen by free memory if they are not given.
+        drafters: drafters of your own, or factories that make one for a `Target`. Each serves one runtime, which closes
+            it; `Runtime.another` has those of factories.
+        speculation: how to speculate; None takes the defaults.
+        fetch: whether models may be downloaded. True downloads, possibly gigabytes; False uses local files only; a
+            function is called with a `Wanted` and returns either.
+        interrupt: set it from another thread to cancel. A download ends with the next bytes received or at the
+            timeout of the hub's client; the next download continues from the same byte.
+        on_progress: called with `Progress` and `Notice` values, on this thread. Prices are measured once per model and
             machine.
 
-    A draft that nobody named and whose vocabulary is another is left out. `Runtime.notices` has the text of every
-    notice.
+    A draft model that was found, not named, and has another vocabulary is left out. `Runtime.notices` has the text of
+    every notice.
 
     Raises:
-        ModelError: a file that cannot be loaded, or a pair that does not fit together.
-        HubError: a model that cannot be fetched; offline (HF_HUB_OFFLINE), one that is not in the cache.
-        ConversionError: a checkpoint that cannot be converted.
+        ModelError: a file cannot be loaded, or the models do not fit together.
+        HubError: a model cannot be downloaded, or, offline (HF_HUB_OFFLINE), is not in the cache.
+        ConversionError: a checkpoint cannot be converted.
         MissingPackage: the engine for these files is not installed.
-        OptionError: an argument that makes no sense, a name that is not known, something to fetch where that is not
-            allowed, or a context that does not fit into memory.
-        DrafterError: a drafter of your own, or an installed one that was named, cannot be made.
+        OptionError: an invalid argument, an unknown name, a download that is not allowed, or a context that does not
+            fit into memory.
+        DrafterError: a drafter of your own, or of an installed package, cannot be made.
         Interrupted: `interrupt` was set.
     """
     if model is None:
@@ -69,7 +70,7 @@ def load(  # noqa: PLR0913 - all but the models are options by name
             "bundled demo pair: `from edgespec import models`, models.demo().target)"
         )
     device, speculation = settings(device, speculation)
-    require_known(speculation.drafters or (), drafters)  # before anything is fetched
+    require_known(speculation.drafters or (), drafters)  # before anything is downloaded
     job = Job(fetch, on_progress, interrupt or Interrupt())
     files = resolve(model, draft, job, context=device.context)
     device = fitted(files, device, job, anywhere=device.gpu_layers < 0)
@@ -79,7 +80,7 @@ def load(  # noqa: PLR0913 - all but the models are options by name
 def open_model_files(
     files: Files, device: Device, speculation: Speculation, job: Job, drafters: Sequence[Drafter | Factory] = ()
 ) -> Runtime:
-    """Load files that are settled. Raises as `load`."""
+    """Load these files. Raises as `load`."""
     runtime = open_files(
         files,
         device,
@@ -89,15 +90,15 @@ def open_model_files(
         on_progress=lambda what, share: job.progress("measure", what, share, 1.0),
     )
     try:
-        _tell(runtime, job)
+        _share_notices(runtime, job)
     except BaseException:
         runtime.close()
         raise
     return runtime
 
 
-def _tell(runtime: Runtime, job: Job) -> None:
-    """Let both have all notices."""
+def _share_notices(runtime: Runtime, job: Job) -> None:
+    """Give the notices of the job to the runtime, and those of the runtime to the job."""
     known = [notice.text for notice in job.notices]
     for text in runtime.notices:
         job.notice("model", text)

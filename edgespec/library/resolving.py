@@ -1,4 +1,4 @@
-"""From what a user names to files: a target, and the draft model that goes with it."""
+"""From the names that a user gives to files: a target and its draft model."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from .job import Job
 
 
 def resolve(model: str | Path | None, draft: str | Path | None, job: Job, *, context: int = 0) -> Files:
-    """The files of a target and its draft: fetched, and converted, where they are not here.
+    """The files of a target and its draft model, downloaded and converted if necessary.
 
     Args:
-        model: as `edgespec.load` has it; None is the bundled demo pair.
-        draft: as `edgespec.load` has it. One that nobody names is looked for by its name beside the target, in the
-            registry, among the files that are here, and on the hub for a model that comes from there.
-        context: tokens of context that must fit into memory beside a file that is chosen here; 0 for the default.
+        model: as in `edgespec.load`; None is the bundled demo pair.
+        draft: as in `edgespec.load`. Without a name, a draft model is searched by its file name in the folder of the
+            target, in the registry, among local files, and on the hub for a target from there.
+        context: tokens of context that must fit into memory with a file that is chosen; 0 for the default.
 
     Raises:
-        OptionError: a name that is not known, or fetching was refused.
-        HubError: the target cannot be fetched.
-        ConversionError: a checkpoint that cannot be converted.
-        ModelFileError: a pair file that is not what it should be.
+        OptionError: an unknown name, or downloading is not allowed.
+        HubError: the target cannot be downloaded.
+        ConversionError: a checkpoint cannot be converted.
+        ModelFileError: a pair file is invalid.
         Interrupted: the job was stopped.
     """
     job.check()
@@ -43,7 +43,7 @@ def resolve(model: str | Path | None, draft: str | Path | None, job: Job, *, con
 
 
 def _target(model: str | Path | None, job: Job, *, look: bool, context: int) -> Files:
-    """The target and the draft that belongs to it: by a pair file or its place; with `look`, by registry or hub."""
+    """The target and its draft, by a pair file or the folder of the target; with `look`, by the registry or the hub."""
     from edgespec import models  # noqa: PLC0415
 
     if model is None:
@@ -73,5 +73,5 @@ def _draft(path: Path, draft: object, job: Job) -> Path:
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except (OSError, ValueError):  # a name too long, or one that no file can have: told when it is opened
+    except (OSError, ValueError):  # a name too long, or an invalid one: reported when it is opened
         return False

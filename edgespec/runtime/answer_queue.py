@@ -13,7 +13,7 @@ from .turns import Turns
 
 
 @dataclass(eq=False, slots=True)
-class Place:
+class QueuePlace:
     """The place of one answer in the queue.
 
     Args:
@@ -47,11 +47,11 @@ class AnswerQueue:
         """Answers under way or waiting."""
         return len(self._turns)
 
-    def place(self, *, waits: bool) -> Place:
+    def place(self, *, waits: bool) -> QueuePlace:
         """A new place, not in the queue before `enter`."""
-        return Place(self._generation, waits)
+        return QueuePlace(self._generation, waits)
 
-    def enter(self, place: Place) -> bool:
+    def enter(self, place: QueuePlace) -> bool:
         """Become the answer under way; False if the answer was cancelled while it waited.
 
         Raises:
@@ -70,7 +70,7 @@ class AnswerQueue:
         self.check_open()
         return False
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: QueuePlace) -> None:
         """The answer has ended; the next one may enter."""
         self._turns.leave(place)
 
@@ -80,11 +80,11 @@ class AnswerQueue:
         with self._turns.turn():
             yield
 
-    def is_cancelled(self, place: Place) -> bool:
+    def is_cancelled(self, place: QueuePlace) -> bool:
         """Whether this answer was cancelled, alone or with all others, or the queue was closed."""
         return self._closed or place.cancelled or self._generation is not place.generation
 
-    def cancel(self, place: Place) -> None:
+    def cancel(self, place: QueuePlace) -> None:
         """Cancel this answer alone."""
         place.cancelled = True
         if self._is_own_process:

@@ -1,14 +1,14 @@
-"""Events as plain values for JSON: the form that `edgespec chat --json` prints, one object a line.
+"""Events as JSON: the format that `edgespec chat --json` prints, one object per line.
 
     {"event": "started", "prompt": 25, "cached": 0, "dropped": 0}
     {"event": "text", "text": "What kind", "tokens": [318, 722], "drafters": ["model"], "drafted": 3, "accepted": 1}
     {"event": "finished", "reason": "end", "stats": {...}, "notices": []}
 
-`started`: tokens of the prompt, how many of them were in the cache, and how many of the oldest messages were left out.
-`text`: what a round added, see `edgespec.Text`; by whom tokens were drafted in it, how many, and how many of them were
-accepted. `finished`: why, see `edgespec.Finished`, and the figures, those of `edgespec.Stats` by their names, seconds
-throughout; `drafters` has `drafted` and `accepted` tokens by drafter, `k_histogram` rounds by the number of tokens
-drafted, and null is what is not known. Keys may be added, none is removed or changes its meaning.
+`started`: the tokens of the prompt, how many of them were in the KV cache, and how many messages were dropped. `text`:
+the text and tokens of a round, see `edgespec.Text`; the drafters, and the tokens drafted and accepted. `finished`: the
+reason, see `edgespec.Finished`, and the statistics, named as in `edgespec.Stats`, times in seconds; `drafters` has the
+`drafted` and `accepted` tokens by drafter, `k_histogram` the number of rounds by the number of tokens drafted. Values
+that are not known are null. Keys may be added, but are not removed, and do not change their meaning.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..stats import Stats
 
 
 def as_json(event: Event) -> dict[str, Any]:
-    """The event as a dict of strings, numbers, lists and dicts that `json.dumps` takes; see the module."""
+    """The event as a dict for `json.dumps`, in the format of this module's docstring."""
     match event:
         case Started(prompt, cached, dropped):
             return {"event": "started", "prompt": prompt, "cached": cached, "dropped": dropped}
@@ -38,7 +38,7 @@ def as_json(event: Event) -> dict[str, Any]:
 
 
 def stats_as_json(stats: Stats) -> dict[str, Any]:
-    """The same of an answer's figures."""
+    """The statistics of an answer in the same format."""
     return {
         "prompt": stats.prompt,
         "cached": stats.cached,

@@ -37,7 +37,7 @@ def fitted_prompt(
     Args:
         room: tokens that the prompt should have at most.
         most: tokens after which a prompt is not tokenized further.
-        is_cancelled: asked while a template is rendered.
+        is_cancelled: called while a template is rendered.
 
     Raises:
         Interrupted: `is_cancelled` returned True.

@@ -1,7 +1,7 @@
-"""What was said in earlier sessions, as tokens on disk, so that look-ups find it again.
+"""Texts of earlier chats as tokens on disk, for look-ups.
 
-Nothing is kept unless an app makes an `EarlierTexts` and adds to it. Texts lie unencrypted in a file that only the user
-may read, in the cache folder; `EarlierTexts.forget` deletes it.
+Nothing is stored unless an app makes an `EarlierTexts` and adds to it. The texts are in an unencrypted file in the
+cache folder, which only the user can read; `EarlierTexts.forget` deletes it.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _VERSION = 1
 
 
 class EarlierTexts:
-    """The texts kept for one vocabulary.
+    """The stored texts of one vocabulary.
 
-    A file that cannot be read, or is not ours, holds no texts; one that cannot be written is left. Where two
-    processes add at the same instant, one text may be lost, never the file.
+    A file that is damaged or of another identity counts as empty; errors of writing are ignored. If two processes add
+    at the same time, one text may be lost, but not the file.
 
     Args:
-        identity: what the tokens belong to: the model's file, or its vocabulary. Each identity has a file of its own.
-        vocab: the vocabulary's size.
-        limit: tokens to keep, some 6 bytes each on disk. The oldest texts are dropped first.
+        identity: a key for the vocabulary. Each identity has its own file.
+        vocab: the size of the vocabulary.
+        limit: the most tokens to store, some 6 bytes each on disk. The oldest texts are dropped first.
 
     Raises:
         OptionError: a `limit` below 1.
@@ -34,23 +34,24 @@ class EarlierTexts:
 
     def __init__(self, identity: str, vocab: int, limit: int = 1 << 16) -> None:
         if limit < 1:
-            raise OptionError(f"the memory's limit is {limit} tokens; it must be 1 or more")
+            raise OptionError(f"limit is {limit}; it must be 1 token or more")
         self._shelf = Shelf(_KIND, identity, _VERSION)
         self._vocab = vocab
         self._limit = limit
 
     @property
     def path(self) -> Path:
-        """Where the texts lie."""
+        """The path of the file."""
         return self._shelf.path
 
     def texts(self) -> list[list[int]]:
-        """What is kept, the oldest first."""
+        """The stored texts, the oldest first."""
         texts = self._shelf.read().get("texts")
         return self._newest(texts) if isinstance(texts, list) and self._sound(texts) else []
 
     def add(self, tokens: Sequence[int]) -> None:
-        """Keep `tokens`, a whole text. It takes the place of those it continues: a chat may be added at every turn."""
+        """Store `tokens`, a whole text. It replaces stored texts that are its prefixes, such as earlier turns of a
+        chat."""
         text = [int(token) for token in tokens]
         if not text:
             return
@@ -58,22 +59,22 @@ class EarlierTexts:
         self._shelf.write({"texts": self._newest([*texts, text])})
 
     def forget(self) -> None:
-        """Delete what is kept.
+        """Delete the stored texts.
 
         Raises:
-            EdgespecError: it cannot be deleted.
+            EdgespecError: the file cannot be deleted.
         """
         self._shelf.forget()
 
     def _sound(self, texts: Any) -> bool:
-        """Whether these are tokens: no file may put a token before the model that it does not know."""
+        """Whether `texts` are lists of tokens of the vocabulary; a damaged file must not give others to the model."""
         return all(
             isinstance(text, list) and all(type(token) is int and 0 <= token < self._vocab for token in text)
             for text in texts
         )
 
     def _newest(self, texts: list[list[int]]) -> list[list[int]]:
-        """The newest of `texts` that fit; of one that alone does not, its end."""
+        """The newest of `texts` within the limit; if the newest one exceeds it, the end of that."""
         room = self._limit
         fitting: list[list[int]] = []
         for text in reversed(texts):
@@ -87,9 +88,9 @@ class EarlierTexts:
 
 
 def forget_all() -> int:
-    """Delete what is kept for any vocabulary; how many files that were.
+    """Delete the stored texts of all vocabularies; returns the number of files.
 
     Raises:
-        EdgespecError: one cannot be deleted.
+        EdgespecError: a file cannot be deleted.
     """
     return forget_kind(_KIND)

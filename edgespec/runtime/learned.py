@@ -1,4 +1,4 @@
-"""What was learned of a pair's drafters, kept between runs."""
+"""The calibration of a pair's drafters, stored between runs."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ _VERSION = 1
 
 
 class Learned:
-    """The calibration of a pair, one for each verifier: what `rejection` accepts, `match` may not.
+    """The calibrations of a pair, one per verifier, because verifiers accept different tokens.
 
     Args:
-        pair: names the target and what drafts for it; None begins with nothing and keeps nothing.
+        pair: a key for the weights of target and draft model; None stores nothing.
     """
 
     def __init__(self, pair: str | None) -> None:
         self._pair = pair
         self._calibrations: dict[str, Calibration] = {}
-        #: By verifier, what there is no need to write.
+        #: The stored values by verifier, to write only changes.
         self._known: dict[str, Any] = {}
 
     @classmethod
     def of(cls, models: Sequence[Model]) -> Learned:
-        """That of a target and what drafts for it, by the weights of each, for they decide how often they agree."""
+        """The calibrations of a target and its draft model, by the keys of their weights."""
         weights = [model.weights for model in models]
         return cls("|".join(weights) if all(weights) else None)
 
     def calibration(self, verifier: str) -> Calibration:
-        """What is known so far; from earlier runs, when it is asked for first."""
+        """The calibration of a verifier, at first that of earlier runs."""
         known = self._calibrations.get(verifier)
         if known is None:
             known = self._calibrations[verifier] = Calibration.of(self._shelf(verifier).read() if self._pair else {})
@@ -40,7 +40,7 @@ class Learned:
         return known
 
     def keep(self) -> None:
-        """Keep it for the next run, where anything was learned. What cannot be written is learned again."""
+        """Store the calibrations that changed, for the next run. Errors of writing are ignored."""
         for verifier, calibration in self._calibrations.items() if self._pair else ():
             if (kept := calibration.kept()) != self._known[verifier]:
                 self._shelf(verifier).write(kept)

@@ -1,4 +1,4 @@
-"""A target, what drafts for it, and how to speculate with them."""
+"""A loaded target with its drafters, as one runtime uses them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,19 @@ from .turns import Turns
 
 @dataclass(frozen=True, slots=True)
 class LoadedPair:
-    """What a runtime owns: the target's session and what drafts for it; and its share of the models (a target, perhaps
-    a draft).
+    """The target's session and the drafters that a runtime owns, and the models that it shares with other runtimes.
 
     Args:
-        learned: what is known of the drafters, from earlier runs too.
-        free_models: frees them where no other runtime uses them.
-        turns: taken for every round: runtimes over the same models do not compute at the same time.
-        another: opens a further pair over the same models.
+        models: the target, and the draft model if there is one.
+        session: the session of the target.
+        drafters: all drafters, each wrapped so that its failure does not end an answer.
+        prices: seconds of a target pass, shared by all runtimes over the models.
+        learned: the calibration of the drafters, with that of earlier runs; shared, too.
+        interrupt: stops the sessions.
+        close_sessions: closes the sessions and the drafters.
+        free_models: frees the models unless other runtimes use them.
+        turns: a lock held in every round, so that runtimes over the same models do not compute at the same time.
+        another: opens further sessions over the same models.
         earlier_texts: keeps the text of answers for look-ups in later runs; None where nothing is to be kept.
     """
 
@@ -46,19 +51,19 @@ class LoadedPair:
 
     @property
     def notices(self) -> list[str]:
-        """What the user should know: where a model is not as asked for, and which drafters failed."""
-        told = [notice for model in self.models for notice in model.notices]
-        return [*told, *(drafter.notice for drafter in self.drafters if drafter.notice)]
+        """Messages for the user: where a model is not loaded as requested, and which drafters failed."""
+        notices = [notice for model in self.models for notice in model.notices]
+        return [*notices, *(drafter.notice for drafter in self.drafters if drafter.notice)]
 
     def calibration(self, speculation: Speculation) -> Calibration:
-        """How often the drafters are right by this verifier."""
+        """The calibration of the drafters for the verifier of `speculation`."""
         return self.learned.calibration(speculation.verifier)
 
     def controller(self, speculation: Speculation) -> Controller:
-        """A controller that begins with what was learned so far.
+        """A controller for `speculation`, with the calibration so far.
 
         Raises:
-            OptionError: a drafter that this pair lacks.
+            OptionError: a drafter that this pair does not have, or a `k` beyond the widest pass.
         """
         known = {drafter.name: drafter for drafter in self.drafters}
         names = speculation.drafters if speculation.drafters is not None else tuple(known)
@@ -79,6 +84,6 @@ class LoadedPair:
         return Adaptive(drafters, self.prices, self.calibration(speculation), trees=self.session.can_tree)
 
     def close(self) -> None:
-        """Free the sessions, then the models unless another runtime uses them."""
+        """Close sessions and drafters, then free the models unless another runtime uses them."""
         self.close_sessions()
         self.free_models()

@@ -118,7 +118,7 @@ def assemble(  # noqa: PLR0913 - all but the models are options by name
     Args:
         target: the model whose output is generated.
         draft: the draft model.
-        device: its `context` and `exact` are used; None takes the defaults.
+        device: only its `context` is used; None takes the default.
         drafters: drafters of the app, or factories that make one for a `Target`. Each serves one runtime, which closes
             it.
         speculation: how to speculate; None takes the defaults.
@@ -139,11 +139,11 @@ def assemble(  # noqa: PLR0913 - all but the models are options by name
     models = (target, draft) if draft is not None else (target,)
     weights = Weights(models, learned or Learned.of(models))
     opening = _Opening(weights, context_length(device, target), tuple(drafters), on_progress)
-    with ExitStack() as refused:
+    with ExitStack() as undo:
         pair = opening.pair(speculation, interrupt or Interrupt(), weights.join())
-        refused.callback(pair.close_sessions)
+        undo.callback(pair.close_sessions)
         runtime = Runtime(pair, speculation)
-        refused.pop_all()
+        undo.pop_all()
     return runtime
 
 
@@ -172,8 +172,8 @@ class _Opening:
         """
         target, draft = self.weights.models[0], next(iter(self.weights.models[1:]), None)
         sessions = ExitStack()
-        with ExitStack() as refused:
-            refused.callback(sessions.close)
+        with ExitStack() as undo:
+            undo.callback(sessions.close)
             session = _opened(target, self.context, own)
             sessions.callback(session.close)
             prices = self._priced("target", session)
@@ -186,7 +186,7 @@ class _Opening:
                 sessions.callback(drafting.close)
                 built_in.append(_drafter(drafting, target, draft, self._priced("draft", drafting).plain()))
             facts = Target(target.vocabulary, session.context, target.description, target.weights)
-            added = list(made(self.given, speculation.drafters or (), facts, refused))
+            added = list(made(self.given, speculation.drafters or (), facts, undo))
             pair = LoadedPair(
                 models=self.weights.models,
                 session=session,
@@ -202,7 +202,7 @@ class _Opening:
             )
             # An unknown drafter raises here, before the runtime owns those of the app.
             pair.controller(speculation)
-            refused.pop_all()
+            undo.pop_all()
         for drafter in added:
             sessions.callback(drafter.close)
         return pair

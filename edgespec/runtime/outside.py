@@ -1,7 +1,7 @@
-"""Drafters from outside this package: objects that an app gives, and those that installed packages offer by name.
+"""Drafters from outside this package: objects of an app, and drafters of installed packages, by name.
 
-A package offers a drafter by an entry point in the group `edgespec.drafters`, whose name is the drafter's, and which is
-a class or a function that takes a `Target`. It is imported only when its name is asked for.
+A package provides a drafter by an entry point in the group `edgespec.drafters`. The name of the entry point is that of
+the drafter; its value is a class or a function that takes a `Target`. It is imported only if the drafter is named.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ _METHODS = ("begin", "guess", "observe", "close")
 
 
 def require_known(names: Sequence[str], given: Sequence[object]) -> None:
-    """Check `names` of drafters before models are opened, as far as they can be known then.
+    """Check `names` of drafters before models are opened. With a factory in `given` any name is accepted, because the
+    name of its drafter is not known before it is made.
 
     Args:
-        given: the drafters of the app; the name of one that is not made yet is not known.
+        given: the drafters of the app.
 
     Raises:
-        OptionError: a name that nobody has; the message lists those there are. Or `given` is no list.
+        OptionError: a name that no drafter has; the message lists the names. Or `given` is not a list.
     """
     if not isinstance(given, Sequence):
         raise OptionError(f"drafters is {shown(given)}; it must be a list of drafters")
@@ -45,15 +46,16 @@ def require_known(names: Sequence[str], given: Sequence[object]) -> None:
         raise OptionError(f"no drafter {wrong[0]!r}; there are {', '.join((*DRAFTERS, *own))}{also}")
 
 
-def made(given: Sequence[object], names: Sequence[str], target: Target, refused: ExitStack) -> Iterator[Failsafe]:
-    """The drafters of the app, then the installed ones among `names`.
+def made(given: Sequence[object], names: Sequence[str], target: Target, undo: ExitStack) -> Iterator[Failsafe]:
+    """The drafters of the app, then those of installed packages that are among `names`.
 
     Args:
-        refused: closes those that were made here, not given, if loading fails after all.
+        given: drafters of the app, or factories.
+        undo: closes those that were made here, not given, if loading fails later.
 
     Raises:
-        DrafterError: one cannot be imported or made, or has not the members of a drafter; it names the package.
-        OptionError: one has a name that is taken.
+        DrafterError: one cannot be imported or made, or does not have the members of a drafter.
+        OptionError: two have the same name.
     """
     taken = {*DRAFTERS}
     for each in given:
@@ -61,7 +63,7 @@ def made(given: Sequence[object], names: Sequence[str], target: Target, refused:
         drafter = _made(each, target, whose) if is_factory(each) else each
         wrapped = _wrapped(drafter, getattr(drafter, "name", None), target, whose)
         if drafter is not each:
-            refused.callback(wrapped.close)
+            undo.callback(wrapped.close)
         if wrapped.name in taken:
             raise OptionError(f"there are two drafters named {wrapped.name!r}; give yours another name")
         taken.add(wrapped.name)
@@ -70,12 +72,12 @@ def made(given: Sequence[object], names: Sequence[str], target: Target, refused:
         if name not in taken and (found := _installed(name)) is not None:
             entry, whose = found
             wrapped = _wrapped(_made(_imported(entry, whose), target, whose), name, target, whose)
-            refused.callback(wrapped.close)
+            undo.callback(wrapped.close)
             yield wrapped
 
 
 def is_factory(given: object) -> bool:
-    """Whether this makes a drafter, rather than being one."""
+    """Whether `given` is a factory of drafters rather than a drafter."""
     return isinstance(given, type) or (callable(given) and not hasattr(given, "guess"))
 
 
@@ -96,8 +98,8 @@ def _made(factory: Any, target: Target, whose: str) -> Drafter:
         drafter: Drafter = factory(target)
     except Interrupted:
         raise
-    except (Exception, SystemExit) as error:  # code of somebody else's may raise anything
-        raise DrafterError(f"{whose} cannot be made: {_told(error)}; repair it, or leave it out") from error
+    except (Exception, SystemExit) as error:  # external code may raise anything
+        raise DrafterError(f"{whose} cannot be made: {_reason(error)}; repair it, or leave it out") from error
     return drafter
 
 
@@ -105,35 +107,35 @@ def _imported(entry: EntryPoint, whose: str) -> Any:
     try:
         return entry.load()
     except (Exception, SystemExit) as error:
-        raise DrafterError(f"{whose} cannot be loaded: {_told(error)}; repair or uninstall that package") from error
+        raise DrafterError(f"{whose} cannot be loaded: {_reason(error)}; repair or uninstall that package") from error
 
 
 def _installed(name: str) -> tuple[EntryPoint, str] | None:
-    """The entry point called `name` and what to call it in messages; None where there is none."""
+    """The entry point called `name`, and a description of the drafter for messages; None if there is none."""
     found = [(entry, package) for entry, package in _entry_points() if entry.name == name]
     if len(found) > 1:
         packages = ", ".join(sorted(package for _, package in found))
-        raise OptionError(f"several installed packages offer a drafter {name!r}: {packages}; uninstall all but one")
+        raise OptionError(f"several installed packages provide a drafter {name!r}: {packages}; uninstall all but one")
     return (found[0][0], f"the drafter {name!r} of the package {found[0][1]}") if found else None
 
 
 def _entry_points() -> Iterator[tuple[EntryPoint, str]]:
-    """All entry points of the group, each with the package it is of.
+    """All entry points of the group, each with the name of its package.
 
-    Package by package, for one whose metadata is damaged must not hide the others. Of a package that is on the path
-    twice Python imports the first.
+    They are read package by package, so that damaged metadata of one does not hide the others. If a package is on the
+    path twice, only the first is used, as Python does.
     """
     seen = set[str]()
     for distribution in distributions():
         try:
             package = distribution.metadata["Name"]
             entries = [entry for entry in distribution.entry_points if entry.group == GROUP]
-        except Exception:  # noqa: BLE001, S112 - files of somebody else's may hold anything
+        except Exception:  # noqa: BLE001, S112 - files of other packages may contain anything
             continue
         if package and package not in seen:
             seen.add(package)
             yield from ((entry, package) for entry in entries)
 
 
-def _told(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     return str(error) if isinstance(error, EdgespecError) else f"{type(error).__name__}: {error}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from ..backends import Session, Vocabulary, tokens_up_to
@@ -10,17 +10,17 @@ from ..backends.token_ids import checked_tokens
 from ..controller import Controller
 from ..controller.calibration import Share
 from ..drafters import Drafter
-from ..engine import Engine, Event, Finished, Request
+from ..engine import Request
 from ..errors import Interrupted, printable
 from ..prices import Prices
 from ..sampling import Sampling
-from ..stats import Tally
 from ..text.stream import to_text
 from ..text.template import ChatTemplate, Message
 from ..values import instance, texts, whole
 from ..verify import verifier
 from .answer import Answer
-from .answer_queue import AnswerQueue, Place
+from .answer_queue import AnswerQueue, QueuePlace
+from .answer_streams import AnswerStreams
 from .chat_prompt import checked_messages, fitted_prompt
 from .loaded_pair import LoadedPair
 from .speculation import Speculation
@@ -45,9 +45,7 @@ class Runtime:
         self._template: ChatTemplate | None = None
         self._notices: list[str] = []
         self._queue = AnswerQueue(pair.interrupt, pair.turns.wake)
-        #: The stream of the answer under way. A weak reference, so that a stream is closed as soon as its reader drops
-        #: it.
-        self._under_way: Callable[[], Answer | None] = _nothing
+        self._streams = AnswerStreams(pair, self._queue)
         self._freed = False
 
     @property
@@ -182,7 +180,7 @@ class Runtime:
                 self._chat_template(), messages, room, self._most, lambda: self._queue.is_cancelled(place)
             )
         except Interrupted:
-            return Answer(lambda _own: _only(_cancelled(0)), self._queue.check_process, lambda: None)
+            return self._streams.cancelled_answer()
         request = Request(tokens, Sampling() if sampling is None else sampling, most, _stops(stop), dropped)
         return self._generate(request, speculation, place)
 
@@ -241,7 +239,7 @@ class Runtime:
         if not self._queue.close():
             return
         # An answer that is not under way yet raises ClosedError before it computes anything.
-        if (stream := self._under_way()) is not None:
+        if (stream := self._streams.under_way) is not None:
             stream.close()
         with self._queue.idle():
             if not self._freed:
@@ -267,78 +265,14 @@ class Runtime:
         return self._template
 
     def _generate(
-        self, request: Request, speculation: Speculation | None, place: Place, controlled: Controlled | None = None
+        self, request: Request, speculation: Speculation | None, place: QueuePlace, controlled: Controlled | None = None
     ) -> Answer:
-        pair = self._pair
         chosen = self.speculation if speculation is None else instance("speculation", speculation, Speculation)
-        controller = self._controller if speculation is None else pair.controller(speculation)
+        controller = self._controller if speculation is None else self._pair.controller(speculation)
         if controlled is not None:
             controller = controlled(controller.drafters)
         rule = verifier(chosen.verifier)
-        engine = Engine(pair.session, self.vocabulary, controller, rule, pair.interrupt, pair.prices)
-        events = engine.generate(request)
-        never = _cancelled(len(request.prompt))
-
-        def guarded(own: Callable[[], Answer | None]) -> Generator[Event, None, None]:
-            return self._guarded(events, place, own, never, remember=chosen.remember)
-
-        return Answer(guarded, self._queue.check_process, lambda: self._queue.cancel(place))
-
-    def _guarded(
-        self,
-        events: Iterator[Event],
-        place: Place,
-        own: Callable[[], Answer | None],
-        never: Finished,
-        *,
-        remember: bool,
-    ) -> Generator[Event, None, None]:
-        """`events` while no other answer is under way; `own` returns their stream. Only `never` if the answer is
-        cancelled before it begins."""
-        if not self._queue.enter(place):
-            yield never
-            return
-        try:
-            self._under_way = own
-            self._pair.interrupt.clear()
-            # After `clear`: a `close` or `cancel` before it is seen here, and a later one sets the interrupt again.
-            self._queue.check_open()
-            if self._queue.is_cancelled(place):
-                self._pair.interrupt.set()
-            known = self.notices
-            while not isinstance(event := self._next(events), Finished):
-                yield event
-            event = event._replace(notices=tuple(notice for notice in self.notices if notice not in known))
-            # An answer that was cancelled before its first token may have only a part of the prompt in the cache.
-            if remember and self._pair.earlier_texts is not None and event.stats.tokens:
-                self._pair.earlier_texts.add(self._pair.session.tokens)
-        finally:
-            self._under_way = _nothing
-            self._queue.leave(place)
-        yield event  # after `leave`: a reader that stops at `Finished` does not keep the others waiting
-
-    def _next(self, events: Iterator[Event]) -> Event:
-        """The next event. No other runtime over these models computes meanwhile."""
-        turns, interrupt, who = self._pair.turns, self._pair.interrupt, object()
-        if not turns.take(who, lambda: interrupt.is_set):
-            return next(events)  # this computes nothing: the engine sees the interrupt first
-        try:
-            return next(events)
-        finally:
-            turns.leave(who)
-
-
-def _nothing() -> None:
-    """No answer is under way."""
-
-
-def _cancelled(prompt: int) -> Finished:
-    """The end of an answer that was cancelled before it began; `prompt` is the number of tokens of its prompt."""
-    return Finished("cancelled", Tally(prompt, 0).stats())
-
-
-def _only(event: Event) -> Generator[Event, None, None]:
-    yield event
+        return self._streams.answer(request, controller, rule, place, remember=chosen.remember)
 
 
 def _stops(stop: Sequence[str] | str) -> tuple[str, ...]:

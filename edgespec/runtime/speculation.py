@@ -1,4 +1,4 @@
-"""How to speculate, as an app asks for it."""
+"""The settings of speculation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..values import shown, texts, whole
 from ..verify import verifier
 
 DRAFTERS = ("lookup", "model", "cross-vocabulary")  #: the names of the built-in drafters
-LONGEST = 256  #: tokens of a draft; what one pass of any engine takes
+LONGEST = 256  #: the most tokens of a draft, within the widest pass of all engines
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +18,17 @@ class Speculation:
     """How to speculate.
 
     Args:
-        drafters: names from `DRAFTERS`, of drafters given to `load`, or of installed ones; None takes all that the pair
-            allows and those that were given. Installed ones are there only if they were named when loading.
-        k: tokens to draft in each round, 0 for plain decoding; None adapts to what pays.
-        verifier: `match`, `rejection` or `block`.
-        through_text: when loading, let a draft model with another vocabulary draft through text, which costs more and
-            is right less often; False refuses it.
-        remember: keep what is said, unencrypted in the user's cache folder, and look it up in later runs. Only where
-            it was so when loading.
+        drafters: names from `DRAFTERS`, of drafters given to `load`, or of installed packages; None takes all built-in
+            drafters that are possible for the pair, and those given. Drafters of packages must be named when loading.
+        k: tokens to draft in each round, 0 for plain decoding; None adapts the draft length to acceptance and prices.
+        verifier: "match", "rejection" or "block".
+        through_text: when loading, accept a draft model with another vocabulary, which drafts through text at a higher
+            price and a lower acceptance rate; False raises VocabularyMismatch.
+        remember: store the text of answers, unencrypted in the user's cache folder, and look it up in later runs. Must
+            be set when loading, too.
+
+    Raises:
+        OptionError: an invalid value.
     """
 
     drafters: tuple[str, ...] | None = None
@@ -43,7 +46,7 @@ class Speculation:
 
 
 def _length(k: Any) -> int:
-    """A draft length that was asked for. Raises OptionError."""
+    """A draft length. Raises OptionError."""
     try:
         return whole("k", k, 0, LONGEST)
     except OptionError:

@@ -1,4 +1,4 @@
-"""Loaded models that several runtimes use."""
+"""Loaded models that several runtimes share."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .turns import Turns
 
 
 class Weights:
-    """A target, perhaps its draft model, and what is known of them, for all runtimes that use them.
+    """A target and its draft model, with their prices and calibration, shared by runtimes.
 
-    Runtimes over the same weights take turns by the round: passes of one beside passes of another would be timed too
-    long, and what they share, prices and calibration, is changed by one of them at a time. The last one to leave frees
-    the models, and keeps what was learned for the next run.
+    Runtimes over the same weights alternate by the round: concurrent passes would take longer than their price, and
+    prices and calibration must be changed by one runtime at a time. The last user to leave frees the models, and stores
+    prices and calibration for the next run.
 
     Args:
-        models: the target first.
-        learned: what is known of the drafters.
+        models: the target, and the draft model if there is one.
+        learned: the calibration of the drafters.
     """
 
     def __init__(self, models: Sequence[Model], learned: Learned) -> None:
@@ -39,7 +39,7 @@ class Weights:
         self._closing.callback(learned.keep)
 
     def join(self) -> object:
-        """A new user, who has to `leave`.
+        """A new user of the models, which must `leave` at the end.
 
         Raises:
             ClosedError: the models were freed.
@@ -52,7 +52,7 @@ class Weights:
         return user
 
     def leave(self, user: object) -> None:
-        """The last user frees the models. Leaving twice does no harm."""
+        """Remove a user; the last one frees the models. May be called several times."""
         with self._lock:
             self._users.discard(user)
             if self._users:
@@ -61,11 +61,11 @@ class Weights:
             self._closing.close()
 
     def prices(self, role: str, session: Session, measured: Callable[[], Prices]) -> Prices:
-        """What passes of this session cost: `measured` by the first user. `role` tells target and draft apart."""
+        """The prices of passes of `session`; `measured` is called for the first user. `role` is "target" or "draft"."""
         known = self._prices.get(role)
         if known is None:
             known = self._prices[role] = measured()
-            if role == "target":  # a draft model's are not followed
+            if role == "target":  # prices of the draft model do not change after loading
                 self._closing.callback(_keep, session, known)
         return known
 

@@ -1,1 +1,1 @@
-"""Files on disk: caches, whole writes, checksums, pair files."""
+"""Files on disk: the cache folder, atomic writes, checksums, pair files."""

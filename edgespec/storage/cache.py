@@ -1,8 +1,8 @@
-"""What edgespec keeps between runs: one JSON file for each kind and identity, safe to delete at any time.
+"""Data that is kept between runs: a JSON file per kind and identity, which may be deleted at any time.
 
-Files are written whole under another name and then renamed, so two processes may write and no reader sees half a
-file. What is missing, broken, of another version or not ours is as if it were not there; what cannot be written is
-left.
+Files are written under a temporary name and renamed, so several processes may write, and no reader sees an incomplete
+file. A file that is missing, damaged, of another version or of another identity counts as empty; errors of writing are
+ignored.
 """
 
 from __future__ import annotations
@@ -24,14 +24,20 @@ from .leftovers import sweep, temporary
 
 
 def cache_folder() -> Path:
-    """Where all of it lies; the environment variable EDGESPEC_CACHE moves it."""
+    """The folder of all files: the user's cache folder, or that of the environment variable EDGESPEC_CACHE."""
     moved = os.environ.get("EDGESPEC_CACHE")
     return Path(moved) if moved else user_cache_path("edgespec", appauthor=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """The place of one thing: its `kind`, which names a folder, what it belongs to, and the version of its form."""
+    """The file of one kind and identity.
+
+    Args:
+        kind: the name of the folder.
+        identity: what the data belongs to.
+        version: of the format.
+    """
 
     kind: str
     identity: str
@@ -39,12 +45,12 @@ class Shelf:
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """The path of the file."""
         name = hashlib.sha256(self.identity.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         return cache_folder() / self.kind / f"{name}.json"
 
     def read(self) -> dict[str, Any]:
-        """What was kept; nothing where that is not to be had."""
+        """The data; empty if there is none that is valid."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             kept: dict[str, Any] = json.loads(regular(self.path).read_bytes())
             if kept.pop("version") == self.version and kept.pop("identity") == self.identity:
@@ -52,7 +58,7 @@ class Shelf:
         return {}
 
     def write(self, kept: Mapping[str, Any]) -> None:
-        """Keep this in place of what was kept, readable by its owner alone."""
+        """Replace the data by `kept`. Only the owner can read the file."""
         text = json.dumps({"version": self.version, "identity": self.identity, **kept}, separators=(",", ":"))
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +73,7 @@ class Shelf:
                 part.unlink(missing_ok=True)
 
     def forget(self) -> None:
-        """Delete what was kept, and what a killed process left of it.
+        """Delete the file, and temporary files of killed processes.
 
         Raises:
             EdgespecError: it cannot be deleted.
@@ -76,7 +82,7 @@ class Shelf:
 
 
 def forget_kind(kind: str) -> int:
-    """Delete all that was kept of a kind; how many files that were.
+    """Delete all files of a kind; returns their number.
 
     Raises:
         EdgespecError: one cannot be deleted.
@@ -91,6 +97,6 @@ def _delete(paths: Iterable[Path]) -> None:
         for path in paths:
             path.unlink(missing_ok=True)
     except NotADirectoryError:
-        return  # nothing can have been kept
+        return  # there are no files
     except OSError as error:
         raise EdgespecError(f"{error.filename} cannot be deleted: {error.strerror}; delete it yourself") from error

@@ -1,9 +1,8 @@
-"""Checksums of files of weights: of every byte, to find damage, and of a sample, to tell one model from another.
+"""Checksums of files of weights: of all bytes, to detect damage, and of a sample, to distinguish models.
 
 digest      SHA-256 over the SHA-256 of each block of 16 MiB, so that several threads can share the work
-sampled     SHA-256 over the size of the file and 256 pages of 4 KiB at equal distances: 1 MiB is read, however
-            large the file. Two files of one size that differ in 3% of their bytes or more, in one stretch or in
-            many, differ in it for all practical purposes
+sampled     SHA-256 over the size of the file and 256 pages of 4 KiB at equal distances: 1 MiB is read. It differs
+            for two files of equal size that differ in 3% of their bytes or more, in one range or in many
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def digest(path: Path, threads: int = 1, stopped: Callable[[], bool] = lambda: F
 
     Raises:
         OSError: it cannot be read.
-        Interrupted: `stopped` said so.
+        Interrupted: `stopped` returned True.
     """
 
     def block(start: int) -> bytes:
@@ -42,7 +41,7 @@ def digest(path: Path, threads: int = 1, stopped: Callable[[], bool] = lambda: F
 
 
 def sampled(path: Path) -> str:
-    """The checksum of a sample of a file, its beginning and its end among it.
+    """The checksum of a sample of a file, with its beginning and its end.
 
     Raises:
         OSError: it cannot be read.

@@ -1,4 +1,4 @@
-"""Files whose names are given: read only where reading them comes to an end."""
+"""Reading of files that users name: pipes and devices, which may block for ever, are refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def is_text(value: object) -> bool:
-    """Whether this is a text that UTF-8 can write: JSON may spell half a character (a lone surrogate), which it
+    """Whether `value` is a string that UTF-8 can encode. Strings from JSON may have lone surrogates, which it
     cannot."""
     try:
         return isinstance(value, str) and value.encode() is not None
@@ -16,11 +16,10 @@ def is_text(value: object) -> bool:
 
 
 def regular(path: Path) -> Path:
-    """`path`, for reading.
+    """`path`, if it can be read without blocking.
 
     Raises:
-        OSError: it is a pipe, a socket or a device, which a reader might wait for without end. What is missing or a
-            folder is left to the function that opens it.
+        OSError: it is a pipe, a socket or a device. No error for a folder or a missing file, which fail when opened.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
@@ -28,10 +27,10 @@ def regular(path: Path) -> Path:
 
 
 def contents(path: Path) -> bytes | None:
-    """What is in a file; None where there is nothing of this name.
+    """The content of a file; None if it does not exist.
 
     Raises:
-        OSError: it cannot be read, is a link to nothing, a folder, a pipe or a device.
+        OSError: it cannot be read, is a broken link, a folder, a pipe or a device.
     """
     try:
         return regular(path).read_bytes()
@@ -42,13 +41,14 @@ def contents(path: Path) -> bytes | None:
 
 
 def text(path: Path, errors: str = "strict") -> str | None:
-    """What is in a file of UTF-8, with every end of a line as "\\n"; None where there is nothing of this name.
+    """The content of a UTF-8 file, with every line ending as "\\n"; None if it does not exist.
 
-    `errors` is what becomes of bytes that are no UTF-8, as `bytes.decode` takes it.
+    Args:
+        errors: handling of bytes that are not UTF-8, as in `bytes.decode`.
 
     Raises:
-        OSError: as `contents` does.
-        UnicodeDecodeError: it is no UTF-8.
+        OSError: as `contents`.
+        UnicodeDecodeError: it is not UTF-8.
     """
     data = contents(path)
     return None if data is None else data.decode("utf-8", errors).replace("\r\n", "\n").replace("\r", "\n")

@@ -1,4 +1,4 @@
-"""Temporary names, and what killed processes left under them."""
+"""Temporary names, and the removal of temporary files that killed processes left."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _FORGOTTEN = 3600.0  # seconds
 
 
 def marked() -> str:
-    """What a temporary name has in it, so that `sweep` knows whose it is."""
+    """The part of a temporary name with the id of this process, for `sweep`."""
     return f".{os.getpid():x}-"
 
 
 def temporary(path: Path, suffix: str = "part") -> Path:
-    """A name of its own beside `path`, so that several may write at once, and the last step is a rename."""
+    """A unique temporary name in the folder of `path`, to be renamed to `path` at the end."""
     return path.with_name(f"{path.name}{marked()}{token_hex(4)}.{suffix}")
 
 
 def sweep(candidates: Iterable[Path], age: float = _FORGOTTEN) -> None:
-    """Delete those of `candidates`, temporary files and folders, that are surely abandoned.
+    """Delete those of `candidates`, temporary files and folders, that are abandoned.
 
-    That is, nothing in them has changed for `age` seconds, and the process that made them, where the name tells it, is
-    not alive. What cannot be deleted is left.
+    That is, nothing in them has changed for `age` seconds, and the process that made them, if the name has its id, does
+    not run. Errors of deleting are ignored.
     """
     for path in candidates:
         with suppress(OSError):

@@ -1,7 +1,7 @@
-"""Which draft belongs to a target by its place: the one that a pair's file names, or one beside the target.
+"""Pair files, and draft models in the folder of their target.
 
-The file of a pair is JSON that a person can read and edit: target, draft, what they were made of, and what was measured
-of them. Only `target` and `draft` must be there, with paths relative to the file.
+A pair file is JSON that a person can edit: target, draft, their sources, and measurements. Only `target` and `draft`
+are required, as paths relative to the file.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ..errors import ModelFileError
 from ..values import shown
 from .files import contents
 
-NAME = "pair.json"  #: in a folder that stands for its pair
+NAME = "pair.json"  #: the name of the pair file in the folder of a pair
 
 _ORIGIN = {"source": str, "commit": str, "quantization": str}
 _MEASURED = {
     "acceptance": list, "tries": list, "prompts": str, "tokens": int, "temperature": float,
     "k": int, "speedup": float, "mean_accepted_length": float,
 }  # fmt: skip
-#: Keys, and what each holds: a table of keys again, or a type. A list is one of numbers.
+#: The value of each key: a table of keys, or a type. `list` is a list of numbers.
 _FORM: Mapping[str, Any] = {
     "target": str,
     "draft": str,
@@ -32,14 +32,14 @@ _FORM: Mapping[str, Any] = {
     "date": str,
     "versions": {"edgespec": str, "engine": str},
 }
-_LARGEST = 1e15  # of numbers: JSON has some that no float holds, and NaN
+_LARGEST = 1e15  # the greatest number: JSON may have NaN, and numbers beyond the range of a float
 _WORDS = {str: "a text", int: "a whole number", float: "a number", list: "a list of numbers"}
-_WAY_OUT = "mend it, or write it anew with `edgespec convert --pair TARGET DRAFT --out FOLDER --force`"
+_WAY_OUT = "correct it, or write it again with `edgespec convert --pair TARGET DRAFT --out FOLDER --force`"
 
 
 @dataclass(frozen=True, slots=True)
 class PairFile:
-    """What such a file says: models that are there; `about` is all the rest."""
+    """The content of a pair file: the files of the models, which exist, and all other values in `about`."""
 
     target: Path
     draft: Path
@@ -47,21 +47,21 @@ class PairFile:
 
 
 def at(path: Path) -> Path | None:
-    """The pair file that `path` names: itself by its suffix, or the one in it if it is a folder; None for others."""
+    """The pair file at `path`, a .json file or a folder with a pair file; None for other paths."""
     try:
         inside = path / NAME
         if path.is_dir():
             return inside if inside.is_file() else None
-    except OSError:  # what is wrong with the path is told when it is opened
+    except OSError:  # the error is reported when the path is opened
         return None
     return path if path.suffix.lower() == ".json" else None
 
 
 def beside(target: Path) -> Path | None:
-    """The draft model that lies beside `target`, a model, by its name; None where there is none.
+    """The draft model in the folder of the model `target`, by its name; None if there is none.
 
-    That is a file of the target's name with `.draft` before the suffix (`qwen.gguf`, `qwen.draft.gguf`), or one called
-    `draft.gguf`. Of a folder, the folders `NAME.draft` or `draft` beside it that hold a model.onnx.
+    For `NAME.gguf` that is `NAME.draft.gguf` or `draft.gguf`; for a folder `NAME`, the folder `NAME.draft` or `draft`
+    with a model.onnx.
     """
     if not target.name:
         return None
@@ -74,13 +74,13 @@ def read(path: Path) -> PairFile:
     """The pair file at `path`.
 
     Raises:
-        ModelFileError: it is missing or broken, has a key that means nothing, or names a model that is not there.
+        ModelFileError: it is missing or damaged, has an unknown key, or names a model that does not exist.
     """
     try:
         data = contents(path)
         if data is None:
             raise ModelFileError(f"no pair file at {path}; `edgespec convert --pair` writes one")
-        given = json.loads(data.decode("utf-8-sig"))  # as some editors begin a file
+        given = json.loads(data.decode("utf-8-sig"))  # some editors write a byte order mark
     except OSError as error:
         raise ModelFileError(f"{path} cannot be read: {error.strerror}; give a pair file that can") from error
     except (ValueError, RecursionError) as error:
@@ -94,24 +94,24 @@ def read(path: Path) -> PairFile:
 
 
 def content(given: Mapping[str, Any]) -> bytes:
-    """The content of a pair file that says this.
+    """The content of a pair file with these values.
 
     Raises:
-        ModelFileError: `read` would not take it.
+        ModelFileError: `read` would refuse it.
     """
     _require(Path(NAME), "it", given, _FORM)
     text = json.dumps(given, indent=2, ensure_ascii=False) + "\n"
-    return text.encode("utf-8", "backslashreplace")  # of a path that is no Unicode, what JSON writes for it
+    return text.encode("utf-8", "backslashreplace")  # for paths that are not Unicode, the escapes of JSON
 
 
 def _require(path: Path, where: str, value: Any, form: Any) -> None:
-    """ModelFileError unless `value` is of this form."""
+    """Raises ModelFileError unless `value` has the form `form`."""
     if isinstance(form, Mapping):
         if not isinstance(value, dict):
-            raise ModelFileError(f"{path}: {where} is no table of {', '.join(form)}; {_WAY_OUT}")
+            raise ModelFileError(f"{path}: {where} is not a table of {', '.join(form)}; {_WAY_OUT}")
         if unknown := sorted(value.keys() - form.keys()):
             raise ModelFileError(
-                f"{path}: {shown(unknown[0])} means nothing; {where} has {', '.join(form)}; {_WAY_OUT}"
+                f"{path}: {shown(unknown[0])} is not a known key; {where} has {', '.join(form)}; {_WAY_OUT}"
             )
         for key, each in value.items():
             _require(path, key if where == "it" else f"{where}.{key}", each, form[key])
@@ -137,7 +137,7 @@ def _there(path: Path, key: str, name: str) -> Path:
         there = False
     if not there:
         raise ModelFileError(
-            f"{path} names {shown(name)} as its {key}, and nothing is there; correct it, or convert anew"
+            f"{path} names {shown(name)} as its {key}, which does not exist; correct it, or convert again"
         )
     return found
 
@@ -149,5 +149,5 @@ def _is_model(path: Path) -> bool:
 def _holds(kind: Callable[[Path], bool], path: Path) -> bool:
     try:
         return kind(path)
-    except OSError:  # what is wrong with the folder is told when the target is opened
+    except OSError:  # the error is reported when the target is opened
         return False

@@ -14,7 +14,7 @@ from edgespec.models import fit
 from edgespec.models.sizes import amount
 
 from ..library import size
-from ..tools.draft_value import ENOUGH, Worth
+from ..tools.draft_value import ENOUGH, DraftValue
 from ..tools.tuning import plausible
 from .report import Report
 from .tune import DEAR, WORTH
@@ -45,7 +45,7 @@ class Findings:
 
     likeness: Likeness
     made: Sequence[Made]
-    worth: Worth = Worth((), (1.0, 1.0), 0.0)  # noqa: RUF009 - frozen
+    worth: DraftValue = DraftValue((), (1.0, 1.0), 0.0)  # noqa: RUF009 - frozen
     report: Report = field(default_factory=lambda: Report(0))
     plan: fit.Plan | None = None
     prompts: int = 0

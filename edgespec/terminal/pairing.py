@@ -25,7 +25,7 @@ from ..runtime.runtime import Runtime
 from ..runtime.speculation import Speculation
 from ..sampling import Sampling
 from ..tools.check import check
-from ..tools.draft_value import DEPTH, Worth, weigh
+from ..tools.draft_value import DEPTH, DraftValue, measure_draft
 from . import background
 from .findings import Findings, Made
 from .options import Choosing, Pairing
@@ -115,10 +115,10 @@ def _opened(found: Findings) -> Runtime:
         return background.call(lambda: open_model_files(files, device, speculation, job), job.interrupt.set)
 
 
-def _worth(runtime: Runtime, prompts: Sequence[Sequence[int]], sampling: Sampling, max_tokens: int) -> Worth:
-    known: list[Worth] = []
+def _worth(runtime: Runtime, prompts: Sequence[Sequence[int]], sampling: Sampling, max_tokens: int) -> DraftValue:
+    known: list[DraftValue] = []
     with progress("measuring acceptance") as tell:
-        for found in background.stream(weigh(runtime, prompts, sampling, max_tokens), runtime.cancel):
+        for found in background.stream(measure_draft(runtime, prompts, sampling, max_tokens), runtime.cancel):
             known.append(found)
             tell("measuring acceptance", len(known), len(prompts))
     return known[-1]

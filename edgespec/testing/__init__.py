@@ -1,24 +1,44 @@
-"""For tests of drafters, engines and apps of one's own: a toy model, and the laws that edgespec holds its own ones to.
+"""Tests for drafters and engines outside this package: a toy model, and the properties that edgespec itself is tested
+for.
 
     from edgespec import testing
 
     def test_my_drafter():
-        testing.check_drafter(MyDrafter, says="a text in which it guesses")
+        testing.check_drafter(MyDrafter, text="a text in which it guesses")
 
     def test_my_engine(model):
         testing.check_model(model, rounding=1e-4)
 
-`check_drafter` and `check_model` try all laws, `DRAFTER_LAWS` and `SESSION_LAWS` are these one by one, for tests with
-parameters. A law that does not hold is a `LawError`, an AssertionError that says what was wanted and what was there. It
-takes NumPy and no test runner.
+`check_drafter` and `check_model` test all properties ("laws"); `DRAFTER_LAWS` and `SESSION_LAWS` have them by name, for
+parametrized tests. A law that does not hold raises `LawError`, an AssertionError whose message has the expected and the
+actual result. No test runner is needed.
 """
 
 from ..backends.toy import END, Bytes, Rule, ToyModel, ToySession, blend, ngram_rule, scripted
-from .doubles import Chain, Clock, FromRule, Irregular, Saying, Whole, WrongFirst, by_book
+from .doubles import (
+    ChainController,
+    Clock,
+    FunctionDrafter,
+    RandomController,
+    RuleDrafter,
+    TreeController,
+    WrongFirstDrafter,
+    table_drafter,
+)
 from .drafters import DRAFTER_LAWS, DrafterCase, check_drafter
 from .engine_case import EngineCase
 from .errors import LawError
-from .languages import ALL_ON, Letters, law, logits, never, place, plainly, spoken, table
+from .languages import (
+    ALL_ON,
+    Letters,
+    decode_plain,
+    logits,
+    make_round_context,
+    never,
+    noisy_script,
+    table,
+    text_probabilities,
+)
 from .outcomes import Outcomes
 from .sessions import SESSION_LAWS, check_model
 
@@ -28,32 +48,32 @@ __all__ = [
     "END",
     "SESSION_LAWS",
     "Bytes",
-    "Chain",
+    "ChainController",
     "Clock",
     "DrafterCase",
     "EngineCase",
-    "FromRule",
-    "Irregular",
+    "FunctionDrafter",
     "LawError",
     "Letters",
     "Outcomes",
+    "RandomController",
     "Rule",
-    "Saying",
+    "RuleDrafter",
     "ToyModel",
     "ToySession",
-    "Whole",
-    "WrongFirst",
+    "TreeController",
+    "WrongFirstDrafter",
     "blend",
-    "by_book",
     "check_drafter",
     "check_model",
-    "law",
+    "decode_plain",
     "logits",
+    "make_round_context",
     "never",
     "ngram_rule",
-    "place",
-    "plainly",
+    "noisy_script",
     "scripted",
-    "spoken",
     "table",
+    "table_drafter",
+    "text_probabilities",
 ]

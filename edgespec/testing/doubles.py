@@ -1,4 +1,4 @@
-"""Drafters that say what a test wants, controllers that buy what no sensible one would, and a clock that is told."""
+"""Test doubles: drafters with given guesses, controllers with given drafts, and a clock that tests set."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..verify import RoundContext
 
 
 class Clock:
-    """Stands for the module `time`: it goes only when told."""
+    """A replacement of the module `time`: `now` changes only if a test changes it."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -23,15 +23,17 @@ class Clock:
         return self.now
 
 
-class Saying:
-    """A drafter that says what a function of context and path says, and notes what it is asked and told.
+class FunctionDrafter:
+    """A drafter whose guesses are those of a function of context and path. It records all calls.
 
-    A guess takes `step_price`, by the clock if there is one.
+    Args:
+        guesses: the function.
+        step_price: the seconds of a guess; they are added to the clock.
     """
 
     def __init__(
         self,
-        says: Callable[[Sequence[int], Sequence[int]], Sequence[Guess]],
+        guesses: Callable[[Sequence[int], Sequence[int]], Sequence[Guess]],
         name: str = "saying",
         *,
         step_price: float = 0.0,
@@ -43,7 +45,7 @@ class Saying:
         self.asked: list[tuple[int, ...]] = []
         self.rounds: list[Round] = []
         self.closed = 0
-        self._says = says
+        self._guesses = guesses
         self._clock = clock or Clock()
         self._context: Sequence[int] = ()
 
@@ -54,7 +56,7 @@ class Saying:
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
         self.asked.append(tuple(path))
         self._clock.now += self.step_price
-        return self._says(self._context, path)[:most]
+        return self._guesses(self._context, path)[:most]
 
     def observe(self, round: Round) -> None:  # noqa: A002 - the protocol's word
         self.rounds.append(round)
@@ -63,32 +65,34 @@ class Saying:
         self.closed += 1
 
 
-def by_book(name: str, book: Mapping[tuple[int, ...], Sequence[Guess]], step_price: float = 0.0) -> Saying:
-    """A drafter that says what `book` has for a path, whatever the context; elsewhere nothing."""
-    return Saying(lambda _context, path: book.get(tuple(path), ()), name, step_price=step_price)
+def table_drafter(
+    name: str, book: Mapping[tuple[int, ...], Sequence[Guess]], step_price: float = 0.0
+) -> FunctionDrafter:
+    """A drafter with the guesses of `book` by path, for any context; no guesses for other paths."""
+    return FunctionDrafter(lambda _context, path: book.get(tuple(path), ()), name, step_price=step_price)
 
 
-class FromRule(Saying):
-    """Says what a rule says, for nothing; the rule may be wrong. Point masses: no q."""
+class RuleDrafter(FunctionDrafter):
+    """A drafter with the likeliest tokens of a rule as guesses, without price and without q."""
 
     def __init__(self, rule: Rule, name: str = "rule", confidence: float = 0.7) -> None:
-        def says(context: Sequence[int], path: Sequence[int]) -> Sequence[Guess]:
+        def guesses(context: Sequence[int], path: Sequence[int]) -> Sequence[Guess]:
             best = np.argsort(-rule([*context, *path]), kind="stable")[:4].tolist()
             return [Guess(token, confidence / (1 + 2 * rank)) for rank, token in enumerate(best)]
 
-        super().__init__(says, name)
+        super().__init__(guesses, name)
 
 
-class WrongFirst(FromRule):
-    """Where two are wanted it says another token before the rule's best: wrong siblings stand before the right one."""
+class WrongFirstDrafter(RuleDrafter):
+    """If two guesses are requested, the first is wrong: wrong siblings precede the right one."""
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
         best = super().guess(path, 1)[0]
         return (Guess(int(best.token == 0), 0.2), best)[-most:]
 
 
-class Chain:
-    """A controller that buys, in every round, the likeliest guesses of the first drafter that has any, `k` deep."""
+class ChainController:
+    """A controller that drafts a chain of `k` tokens in every round, by the first drafter that has a guess."""
 
     def __init__(self, drafters: Sequence[Drafter], k: int) -> None:
         self.drafters = tuple(drafters)
@@ -111,10 +115,10 @@ class Chain:
         """It learns nothing."""
 
 
-class Whole:
-    """A controller that buys all that all drafters say, two guesses a place, as one tree of at most `n` nodes.
+class TreeController:
+    """A controller that drafts the tree of all guesses of all drafters, two per node and drafter, at most `n` nodes.
 
-    In turns it goes on from the newest and from the oldest place, so branches are mixed up in the order of the nodes.
+    It expands the newest and the oldest node in turn, so that the nodes of different branches are interleaved.
     """
 
     def __init__(self, drafters: Sequence[Drafter], n: int) -> None:
@@ -122,7 +126,7 @@ class Whole:
         self._n = n
 
     def choose(self, round_context: RoundContext, limit: int) -> Draft:
-        tree, most = _Tree(), min(self._n, limit)  # near the end of the context there is no room for more
+        tree, most = _Tree(), min(self._n, limit)  # the limit is small near the end of the context
         for drafter in self.drafters:
             drafter.begin(round_context)
         waiting, turn = [-1], 0
@@ -140,9 +144,9 @@ class Whole:
         """It learns nothing."""
 
 
-class Irregular:
-    """A controller without a plan: plain steps, chains, trees, guesses that nobody buys, rounds begun twice or not at
-    all. The same seed does the same.
+class RandomController:
+    """A controller that chooses at random, by its seed: plain steps, chains, trees, guesses that are not drafted,
+    rounds that begin twice or not at all.
     """
 
     def __init__(self, drafters: Sequence[Drafter], seed: int = 0) -> None:
@@ -154,9 +158,9 @@ class Irregular:
         kind = rng.choice(("plain", "idle", "chain", "tree", "twice"))
         if kind == "plain" or limit < 1:
             return Draft()
-        chosen = (Chain if kind == "chain" else Whole)(self.drafters, rng.choice((1, 2, 3, 5, 9)))
+        chosen = (ChainController if kind == "chain" else TreeController)(self.drafters, rng.choice((1, 2, 3, 5, 9)))
         draft = chosen.choose(round_context, limit)
-        # What was drawn may not be left out once it is known, see `Verifier.trims`.
+        # Tokens that were drawn must not be pruned, see `Verifier.trims`.
         if kind == "idle" and round_context.verifier.trims:
             return Draft()
         return chosen.choose(round_context, limit) if kind == "twice" else draft
@@ -166,7 +170,7 @@ class Irregular:
 
 
 class _Tree:
-    """A draft tree as it grows; drafters that say the same at the same place share a node."""
+    """A draft tree while it is expanded; equal guesses of several drafters share a node."""
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
@@ -192,7 +196,7 @@ class _Tree:
         return nodes
 
     def path(self, node: int) -> list[int]:
-        """The tokens down to `node`."""
+        """The tokens from the root to `node`."""
         above = self.path(self._parents[node]) if node >= 0 else []
         return [*above, self.tokens[node]] if node >= 0 else above
 

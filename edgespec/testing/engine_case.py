@@ -14,7 +14,7 @@ from ..errors import EdgespecError
 from ..types import Floats
 from .errors import LawError, require
 
-_LOWEST, _HIGHEST = 5, 4000  # tokens that texts are made of, as far as there are so many
+_LOWEST, _HIGHEST = 5, 4000  # the range of tokens in texts, within the vocabulary
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class EngineCase:
     """An engine under test.
 
     Args:
-        model: loaded by it, with room for contexts of 1024 tokens.
-        rounding: by how much logits may differ where passes are of other widths or shapes.
+        model: a model loaded by the engine, for contexts of 1024 tokens.
+        rounding: the tolerance of logits between passes of different widths or shapes.
     """
 
     model: Model
@@ -38,26 +38,27 @@ class EngineCase:
             opened.close()
 
     def words(self, rng: random.Random, n: int) -> list[int]:
-        """Any `n` tokens."""
+        """`n` random tokens."""
         return [rng.randrange(_LOWEST, min(_HIGHEST, self.model.vocabulary.size)) for _ in range(n)]
 
     def text(self, n: int = 30) -> list[int]:
-        """`n` tokens, always the same."""
+        """`n` tokens, the same in each call."""
         return self.words(dice(n), n)
 
     def fresh(self, tokens: Sequence[int]) -> Floats:
-        """The logits after `tokens`, token by token in a session of its own."""
+        """The logits after each of `tokens`, computed token by token in a new session, float32 [n, vocab]."""
         with self.session() as session:
             return np.concatenate([session.decode([token]).copy() for token in tokens])
 
     def agree(self, rows: Floats, right: Floats, what: str) -> None:
-        """LawError where logits differ by more than rounding."""
+        """Raises LawError if logits differ by more than `rounding`."""
         require(rows.shape == right.shape, f"{what}: logits of the shape {rows.shape} instead of {right.shape}")
         worst = float(np.abs(rows - right).max())
         require(worst <= self.rounding, f"{what}: logits are off by {worst:g}, and rounding is {self.rounding:g}")
 
     def holds(self, session: Session, text: Sequence[int]) -> None:
-        """LawError unless `session` holds `text` and nothing else: what follows is what follows in a new session."""
+        """Raises LawError unless `session` holds exactly `text`: later passes give the same logits as in a new
+        session."""
         require_held(session, text)
         with self.session(session.context) as other:
             other.prefill(text)
@@ -71,12 +72,13 @@ class EngineCase:
 
 
 def require_held(session: Session, text: Sequence[int]) -> None:
+    """Raises LawError unless `session.tokens` is `text`."""
     held = list(session.tokens)
     require(held == list(text), f"the session holds {len(held)} tokens, ... {held[-8:]}, not the {len(text)} it should")
 
 
 def require_refused(error: type[EdgespecError], what: str, call: Callable[[], object]) -> None:
-    """LawError unless `call` raises `error`."""
+    """Raises LawError unless `call` raises `error`."""
     try:
         call()
     except error:
@@ -85,11 +87,12 @@ def require_refused(error: type[EdgespecError], what: str, call: Callable[[], ob
 
 
 def dice(seed: int) -> random.Random:
+    """A random number generator."""
     return random.Random(seed)  # noqa: S311 - no secret
 
 
 def paths(parents: Sequence[int]) -> list[list[int]]:
-    """The nodes from a root down to each leaf."""
+    """The path from the root to each leaf."""
     found = []
     for leaf in range(len(parents)):
         if leaf not in parents:
@@ -101,7 +104,7 @@ def paths(parents: Sequence[int]) -> list[list[int]]:
 
 
 def grown(rng: random.Random, n: int) -> list[int]:
-    """A tree of `n` nodes that is no chain: bushy, slender, or several."""
+    """The parents of a random tree of `n` nodes that is not a chain: wide, slender, or several trees."""
     kind = rng.choice(["wide", "slender", "any", "forest"])
     if kind == "forest" or n < 3:
         return [-1, *(rng.randrange(-1, node) for node in range(1, n - 1)), -1]

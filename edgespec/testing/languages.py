@@ -1,4 +1,4 @@
-"""Small languages: rules that say what comes next, and what plain decoding makes of them."""
+"""Rules (functions from a context to logits) for toy models, and their output by plain decoding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..sampling import Sampling, distribution, pick
 from ..types import Floats
 from ..verify import RoundContext, verifier
 
-#: Everything on at once.
+#: All filters and penalties together.
 ALL_ON = Sampling(
     temperature=0.8,
     top_k=12,
@@ -26,11 +26,11 @@ ALL_ON = Sampling(
     seed=7,
 )
 
-_LOUD = 6.0  # how far the logit of what is spoken lies above the noise
+_LOUD = 6.0  # the logit of the script's token above the noise
 
 
 class Letters:
-    """A vocabulary of a few letters, small enough to try every text. No token ends one."""
+    """A vocabulary of a few letters, small enough to enumerate all texts. There is no end-of-generation token."""
 
     bos: int | None = None
     eos: int | None = None
@@ -41,7 +41,7 @@ class Letters:
         self.size = len(letters)
 
     def tokenize(self, text: str, *, special: bool = False, start: bool = False) -> list[int]:  # noqa: ARG002
-        """The letters of `text` that it has; it cannot say others."""
+        """The letters of `text` that are in the vocabulary; others are dropped."""
         return [self._letters.index(letter) for letter in text if letter in self._letters]
 
     def token_bytes(self, token: int) -> bytes:
@@ -58,28 +58,29 @@ class Letters:
 
 
 def never(_token: int) -> bool:
-    """For texts that do not end."""
+    """An `is_eog` for texts that do not end."""
     return False
 
 
 def logits(*probs: float) -> Floats:
-    """Logits that mean just these probabilities."""
+    """Logits with these probabilities, float32 [vocab]."""
     with np.errstate(divide="ignore"):
         row: Floats = np.log(np.array(probs)).astype(np.float32)
     return row
 
 
 def table(rows: Mapping[tuple[int, ...], Sequence[float]], default: Sequence[float], skip: int = 0) -> Rule:
-    """A rule by the whole text after the first `skip` tokens."""
+    """A rule with the probabilities of `rows` by the whole text after the first `skip` tokens, `default` for others."""
     known = {text: logits(*probs) for text, probs in rows.items()}
     other = logits(*default)
     return lambda context: known.get(tuple(context[skip:]), other)
 
 
-def spoken(script: Sequence[int], vocab: int = Bytes.size, loud: float = _LOUD) -> Rule:
-    """Says `script` over and over, counting from an empty context, with noise that depends on the last two tokens.
+def noisy_script(script: Sequence[int], vocab: int = Bytes.size, loud: float = _LOUD) -> Rule:
+    """A rule that repeats `script` by the length of the context, with noise by the last two tokens.
 
-    Greedily it says just that; at temperature 0.8 it strays from the script at about every fourth of 259 tokens.
+    Greedy decoding gives the script; at temperature 0.8 about one token in four differs, with a vocabulary of 259
+    tokens.
     """
     noise = ngram_rule(vocab, order=2, seed=7, sharpness=0.5)
 
@@ -91,10 +92,10 @@ def spoken(script: Sequence[int], vocab: int = Bytes.size, loud: float = _LOUD) 
     return rule
 
 
-def plainly(
+def decode_plain(
     rule: Rule, prompt: Sequence[int], sampling: Sampling, n: int, is_eog: Callable[[int], bool] = never
 ) -> list[int]:
-    """Plain decoding written down anew, from the rule alone: what the engine must say."""
+    """Plain decoding of a rule, independent of the engine: `n` tokens at most, the expected output."""
     context = list(prompt)
     while len(context) < len(prompt) + n:
         context.append(pick(rule(context), sampling, len(context), sampling.recent(context)))
@@ -103,8 +104,10 @@ def plainly(
     return context[len(prompt) :]
 
 
-def law(target: Rule, vocab: int, context: Sequence[int], sampling: Sampling, n: int) -> dict[tuple[int, ...], float]:
-    """The probability of every text of `n` tokens after `context`."""
+def text_probabilities(
+    target: Rule, vocab: int, context: Sequence[int], sampling: Sampling, n: int
+) -> dict[tuple[int, ...], float]:
+    """The probability of each text of `n` tokens after `context`."""
     probs: dict[tuple[int, ...], float] = {}
     for text in product(range(vocab), repeat=n):
         probs[text] = 1.0
@@ -114,11 +117,12 @@ def law(target: Rule, vocab: int, context: Sequence[int], sampling: Sampling, n:
     return probs
 
 
-def place(
+def make_round_context(
     context: Sequence[int] = (1, 2, 3),
     sampling: Sampling | None = None,
     rule: str = "match",
     is_eog: Callable[[int], bool] = never,
 ) -> RoundContext:
-    """A place of a text that does not end, sampled greedily unless said otherwise, for `Drafter.begin`."""
+    """A `RoundContext` for `Drafter.begin`, by default greedy and without an end of the text. `rule` is the
+    verifier."""
     return RoundContext(verifier(rule), sampling or Sampling(), context, is_eog)

@@ -1,4 +1,4 @@
-"""Every outcome of a piece of code that draws lots, each with its probability: no sample, no error."""
+"""The exact distribution of the results of code that draws random numbers, by enumeration instead of sampling."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Result = TypeVar("Result", bound=Hashable)
 
 
 class Outcomes:
-    """Stands in the verifiers for all that is random, while it is entered, and has them go every way there is.
+    """A context manager that replaces the random functions of the verifiers and enumerates all their results.
 
-    Draws count as independent here; whether the noise is, others must test. One at a time, and on one thread: it
-    replaces functions of modules.
+    Draws are treated as independent; the independence of the noise is tested elsewhere. It replaces functions of
+    modules, so only one may be active, and on one thread.
     """
 
     def __init__(self) -> None:
@@ -40,10 +40,10 @@ class Outcomes:
             vars(module).update(draw=draw, happens=happens)
 
     def of(self, function: Callable[[], Result]) -> dict[Result, float]:
-        """The law of what `function` returns.
+        """The distribution of the result of `function`.
 
         Raises:
-            LawError: run again with the same draws it does something else.
+            LawError: with the same draws, `function` makes other draws when it is repeated.
         """
         found: Counter[Result] = Counter()
         self._script, self._before = [], []
@@ -71,7 +71,7 @@ class Outcomes:
         return bool(way)
 
     def _way(self, ways: int) -> int:
-        """Which of so many ways to go: as the script says, and past its end the first."""
+        """The result, from 0, of a draw with `ways` results: that of the script, or 0 beyond its end."""
         at = len(self._ways)
         self._ways.append(ways)
         if at >= len(self._script):
@@ -79,6 +79,6 @@ class Outcomes:
             return 0
         require(
             self._before[at : at + 1] == [ways],
-            "it draws otherwise when it is run again: all that is random must come from RoundContext.draw, by the seed",
+            "repeated with the same seed it makes other draws: all randomness must come from RoundContext.draw",
         )
         return self._script[at]

@@ -1,4 +1,4 @@
-"""What the sessions of every engine do alike: passes, rollbacks, trees, and nothing left of what was rejected."""
+"""The laws of sessions: passes, rollbacks and trees; rejected tokens have no effect on later passes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .errors import require
 
 
 def check_model(model: Model, rounding: float = 0.0) -> None:
-    """All laws for the sessions of `model`; see `EngineCase`.
+    """Test all laws for the sessions of `model`. The arguments are those of `EngineCase`.
 
     Raises:
-        LawError: one does not hold.
+        LawError: a law does not hold.
     """
     for holds in SESSION_LAWS.values():
         holds(EngineCase(model, rounding))
 
 
 def passes_of_any_width_agree(case: EngineCase) -> None:
-    """One pass, many passes and a prefill."""
+    """One pass, many passes and a prefill give the same logits."""
     text = case.text()
     one_by_one = case.fresh(text)
     vocab = case.model.vocabulary.size
@@ -43,7 +43,7 @@ def passes_of_any_width_agree(case: EngineCase) -> None:
 
 
 def a_prefill_may_be_long(case: EngineCase) -> None:
-    """Longer than a pass takes: the positions must go on from one chunk to the next."""
+    """A prefill longer than a pass gives the same logits: positions continue from one chunk to the next."""
     text, rows = case.text(700), []
     for cut in (0, 100, 512, 699):
         with case.session(1024) as session:
@@ -56,7 +56,7 @@ def a_prefill_may_be_long(case: EngineCase) -> None:
 
 
 def it_goes_back_as_far_as_it_says(case: EngineCase) -> None:
-    """`reach` tokens of the last pass, once; what it refuses changes nothing, and all can always be forgotten."""
+    """`reach` tokens of the last pass can be rolled back once; a refused rollback changes nothing."""
     text, words = case.text(), case.text(12)
     with case.session() as session:
         reach = len(words) - 1 if session.reach is None else min(session.reach, len(words) - 1)
@@ -87,7 +87,7 @@ def it_goes_back_as_far_as_it_says(case: EngineCase) -> None:
 
 
 def a_rollback_leaves_no_trace(case: EngineCase) -> None:
-    """The same pass gives the very same numbers."""
+    """After a rollback the same pass gives bit-identical logits."""
     text, words = case.text(), case.text(50)
     with case.session() as session:
         session.prefill(text)
@@ -99,11 +99,12 @@ def a_rollback_leaves_no_trace(case: EngineCase) -> None:
             require_held(session, text)
             require(
                 bool((session.decode([7, 8, 9]) == first).all()),
-                f"after {len(rubbish)} tokens were taken back the same pass gives other logits",
+                f"after a rollback of {len(rubbish)} tokens the same pass gives other logits",
             )
 
 
 def a_rollback_keeps_what_was_accepted(case: EngineCase) -> None:
+    """A rollback can keep the first tokens of the last pass."""
     text = case.text()
     with case.session() as session:
         session.prefill(text)
@@ -117,7 +118,7 @@ def a_rollback_keeps_what_was_accepted(case: EngineCase) -> None:
 
 
 def what_cannot_be_kept_is_refused(case: EngineCase) -> None:
-    """A rollback that cannot be is an error and changes nothing."""
+    """An impossible rollback raises RollbackError and changes nothing."""
     text = case.text()
     with case.session() as session:
         session.prefill(text)
@@ -134,7 +135,7 @@ def what_cannot_be_kept_is_refused(case: EngineCase) -> None:
 
 
 def what_does_not_fit_is_refused(case: EngineCase) -> None:
-    """By the context, or by the widest pass; nothing changes."""
+    """Tokens beyond the context or the widest pass raise an error and change nothing."""
     with case.session(40) as session:
         session.prefill(case.text(38))
         for call in (session.decode, session.prefill):
@@ -147,19 +148,20 @@ def what_does_not_fit_is_refused(case: EngineCase) -> None:
 
 
 def rounds_leave_no_trace(case: EngineCase) -> None:
-    """Trees and chains, most of which is wrong."""
+    """Rounds with trees and chains, most of whose tokens are rejected, leave exactly the accepted tokens."""
     for seed in range(3):
         rounds(case, dice(seed), 1024, 0)
 
 
 def rounds_at_the_end_of_the_context(case: EngineCase) -> None:
-    """No room but what rejected branches gave back."""
+    """The same if the context is nearly full: rejected tokens free their cells."""
     full = sum(rounds(case, dice(seed), 256, 225) for seed in range(3))
-    require(full > 3, f"the context was full {full} times; this law means nothing")
+    require(full > 3, f"the context was full only {full} times, so this law tested too little")
 
 
 def rounds(case: EngineCase, rng: random.Random, context: int, begin: int) -> int:
-    """Rounds against a session that is told right away what is right; how often the context was full."""
+    """Compare rounds with a second session that decodes accepted tokens only; returns how often the context was
+    full."""
     with case.session(context) as session, case.session(context) as plain:
         text = case.words(rng, begin)
         session.prefill(text)
@@ -168,7 +170,7 @@ def rounds(case: EngineCase, rng: random.Random, context: int, begin: int) -> in
 
 
 def _round(case: EngineCase, rng: random.Random, session: Session, plain: Session, begin: int) -> bool:
-    """One round; whether the context was full."""
+    """One round; returns whether the context was full."""
     start, context = len(plain.tokens), session.context
     tokens = case.words(rng, rng.choice([2, 3, 4, 8, 12, 24, 48, 64]))
     parents = grown(rng, len(tokens)) if session.can_tree else list(range(-1, len(tokens) - 1))
@@ -201,6 +203,7 @@ def _round(case: EngineCase, rng: random.Random, session: Session, plain: Sessio
 
 
 def a_tree_may_fill_the_context(case: EngineCase) -> None:
+    """A tree can have as many tokens as there is room in the context, and no more."""
     with case.session(256) as session:
         if not session.can_tree:
             return
@@ -214,7 +217,7 @@ def a_tree_may_fill_the_context(case: EngineCase) -> None:
 
 
 def a_tree_may_begin_the_text(case: EngineCase) -> None:
-    """And fill the context."""
+    """A tree can be decoded with an empty cache, and fill the context."""
     with case.session(256) as session, case.session(256) as alone:
         if not session.can_tree:
             return
@@ -226,6 +229,7 @@ def a_tree_may_begin_the_text(case: EngineCase) -> None:
 
 
 def only_paths_of_a_tree_are_kept(case: EngineCase) -> None:
+    """A rollback can keep a path of a tree from its root, once; other nodes raise RollbackError."""
     text = case.text(20)
     with case.session(256) as session:
         if not session.can_tree:
@@ -243,6 +247,7 @@ def only_paths_of_a_tree_are_kept(case: EngineCase) -> None:
 
 
 def a_tree_that_nobody_settles_is_forgotten(case: EngineCase) -> None:
+    """A tree is dropped if the next call is not a rollback that keeps a path."""
     text = case.text(20)
     with case.session(256) as session:
         if not session.can_tree:
@@ -265,7 +270,7 @@ def a_tree_that_nobody_settles_is_forgotten(case: EngineCase) -> None:
 
 
 def a_chain_after_a_tree_is_a_chain(case: EngineCase) -> None:
-    """What is kept then are the chain's nodes and not the tree's."""
+    """A rollback after a tree and then a chain keeps nodes of the chain."""
     text = case.text()
     with case.session() as session:
         if not session.can_tree:
@@ -278,7 +283,7 @@ def a_chain_after_a_tree_is_a_chain(case: EngineCase) -> None:
 
 
 def _anywhere(holds: Callable[[EngineCase], None]) -> Callable[[EngineCase], None]:
-    """A law for sessions that can go back anywhere; the others are not held to it."""
+    """A law that is tested only for sessions that can be rolled back to any length."""
 
     @functools.wraps(holds)
     def where_it_applies(case: EngineCase) -> None:
@@ -297,7 +302,7 @@ _ALWAYS = (
     it_goes_back_as_far_as_it_says,
 )
 
-#: By name; each raises LawError.
+#: The laws by name; each raises LawError.
 SESSION_LAWS: Mapping[str, Callable[[EngineCase], None]] = {
     **{each.__name__: each for each in _ALWAYS},
     **{

@@ -1,7 +1,7 @@
-"""Text between two vocabularies: each writes it in tokens of its own, and neither may change it.
+"""Retokenization: the same text as tokens of two vocabularies.
 
-What both share is bytes. Special tokens stand in them as marks, which no text can hold: a mark begins and ends
-with a byte that UTF-8 never has.
+The common form is bytes. Special tokens are represented by marks, which begin and end with a byte that never occurs in
+UTF-8.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from math import prod
 from ..backends import Vocabulary, common_prefix
 
 _MARK = re.compile(rb"\xff(\d+)\xff")
-_REACH = 64  # tokens back from a change within which a seam is looked for
-_RECENT = 256  # tokens by which two vocabularies are compared
-# What may stand before a text so that a vocabulary which begins every text with a space need not do so there.
+_REACH = 64  # tokens before a change in which a seam is searched
+_RECENT = 256  # most recent tokens by which two vocabularies are compared
+# Prefixes of a text for vocabularies that add a space at the beginning of every text.
 _OPENERS = ("\n", ".", "0")
 
 
 def mark(token: int) -> bytes:
-    """How the special `token` stands in text."""
+    """The mark that represents the special token `token`."""
     return b"\xff%d\xff" % token
 
 
 def parts(text: bytes) -> Iterator[bytes | int]:
-    """Stretches of text without marks and, as numbers, the tokens of the marks between."""
+    """The parts of `text` between marks as bytes, and the special tokens of the marks as ints."""
     for i, part in enumerate(_MARK.split(text)):
         if i % 2:
             yield int(part)
@@ -36,14 +36,15 @@ def parts(text: bytes) -> Iterator[bytes | int]:
 
 
 def whole(text: bytes) -> int:
-    """How many bytes of `text` are whole characters: the beginning of one at its end does not count."""
+    """The length of `text` in bytes without an incomplete character at its end."""
     tail = text[-4:]
     return len(text) - len(tail) + codecs.utf_8_decode(tail, "replace", False)[1]
 
 
 def settled(text: str, size: int) -> bool:
-    """Whether a word ends in `text` at or after its first `size` characters, so that those will not join what
-    follows: before a space, or where letters and digits end. Vocabularies split text there before all else."""
+    """Whether a word ends in `text` at or after its first `size` characters: before a space, or at the end of letters
+    and digits. Tokenizers split text there first, so text that follows does not change the tokens of those
+    characters."""
     for before, after in zip(text[size - 1 :], text[size:], strict=False):
         if before.isalnum() > after.isalnum() or (after == " " and not before.isspace()):
             return True
@@ -51,48 +52,48 @@ def settled(text: str, size: int) -> bool:
 
 
 class Writer:
-    """How a vocabulary writes text that goes on from other text."""
+    """Tokenizes text that continues other text."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
-        plain = self._spelt(vocabulary.tokenize("a")) == b"a"
+        plain = self._bytes(vocabulary.tokenize("a")) == b"a"
         self._openers = [] if plain else [(opener, vocabulary.tokenize(opener)) for opener in _OPENERS]
 
     def tokens(self, text: str) -> list[int]:
-        """The tokens of `text` with no space put before it."""
+        """The tokens of `text` without a space added at its beginning."""
         for opener, opening in self._openers:
             tokens = self._vocabulary.tokenize(opener + text)
             n = len(opening)
-            if tokens[:n] == opening and self._spelt(tokens[n:]) == text.encode("utf-8", "replace"):
+            if tokens[:n] == opening and self._bytes(tokens[n:]) == text.encode("utf-8", "replace"):
                 return tokens[n:]
         return self._vocabulary.tokenize(text)
 
-    def _spelt(self, tokens: Sequence[int]) -> bytes:
+    def _bytes(self, tokens: Sequence[int]) -> bytes:
         return b"".join(map(self._vocabulary.token_bytes, tokens))
 
 
 class SpecialTokens:
-    """Which special token of one vocabulary stands for which of another: that of the same label; and for one that
-    ends the turn, where the other has none of that label, the one that ends it there."""
+    """The correspondence of special tokens: a token corresponds to the one with the same label. An end-of-generation
+    token for which there is none corresponds to the other vocabulary's token that ends a turn."""
 
     def __init__(self, target: Vocabulary, draft: Vocabulary) -> None:
         self._target = target
         self._draft = draft
-        self._spelt: dict[int, bytes] = {}
-        self._meant: dict[int, int | None] = {}
+        self._known_bytes: dict[int, bytes] = {}
+        self._known_targets: dict[int, int | None] = {}
 
-    def spell(self, token: int) -> bytes:
-        """What the target's `token` adds to the text: marks are the draft's tokens. A special token that the draft
-        lacks is plain text to it."""
-        if (text := self._spelt.get(token)) is None:
-            text = self._spelt[token] = self._target.token_bytes(token) or self._special(token)
+    def to_bytes(self, token: int) -> bytes:
+        """The bytes of the target's `token`. A special token is the mark of the draft's corresponding token, or its
+        label as plain text if there is none."""
+        if (text := self._known_bytes.get(token)) is None:
+            text = self._known_bytes[token] = self._target.token_bytes(token) or self._special(token)
         return text
 
-    def meant(self, token: int) -> int | None:
-        """The target's token for the draft's special `token`, None where it has none."""
-        if token not in self._meant:
-            self._meant[token] = _counterpart(token, self._draft, self._target)
-        return self._meant[token]
+    def target_token(self, token: int) -> int | None:
+        """The target's token for the draft's special token `token`; None if there is none."""
+        if token not in self._known_targets:
+            self._known_targets[token] = _counterpart(token, self._draft, self._target)
+        return self._known_targets[token]
 
     def _special(self, token: int) -> bytes:
         same = _counterpart(token, self._target, self._draft)
@@ -108,7 +109,7 @@ def _counterpart(token: int, of: Vocabulary, among: Vocabulary) -> int | None:
 
 
 def _turn_end(vocabulary: Vocabulary) -> int | None:
-    """Of the tokens that end a text the one that the chat template spells, or else the first."""
+    """The end-of-generation token whose label occurs in the chat template, or else the first one."""
     ends: list[tuple[bool, int]] = []
     for label in vocabulary.specials():
         tokens = vocabulary.tokenize(label, special=True)
@@ -118,24 +119,24 @@ def _turn_end(vocabulary: Vocabulary) -> int | None:
 
 
 class Context:
-    """The target's tokens as text. A bos before all else is left out: the draft has its own, or none."""
+    """The target's tokens as text, without the bos at the beginning: the draft has its own bos, or none."""
 
     def __init__(self, target: Vocabulary, specials: SpecialTokens) -> None:
         self.tokens: list[int] = []
         self.text = b""
-        #: For each token, where in `text` it ends.
+        #: The offset in `text` of the end of each token.
         self.stops: list[int] = []
         self._bos = target.bos
         self._specials = specials
 
     def read(self, context: Sequence[int]) -> None:
-        """Take in `context`; what it shares with the one before is not read again."""
+        """Read `context`. The common prefix with the one before is not converted again."""
         same = common_prefix(self.tokens, context)
         del self.tokens[same:], self.stops[same:]
         length = self.stops[-1] if same else 0
         pieces = [self.text[:length]]
         for at, token in enumerate(context[same:], same):
-            pieces.append(b"" if at == 0 and token == self._bos else self._specials.spell(token))
+            pieces.append(b"" if at == 0 and token == self._bos else self._specials.to_bytes(token))
             length += len(pieces[-1])
             self.stops.append(length)
         self.tokens.extend(context[same:])
@@ -143,16 +144,20 @@ class Context:
 
 
 class Line:
-    """One text as a vocabulary's tokens, as far as it has been written.
+    """A text as tokens of the draft model: the committed text, and the drafted text after it.
 
-    `tokens` and, for each, where in `text` it ends (`stops`) and the probability it was drafted with (`probs`; 1 for
-    what was not drafted). All before the byte `given` was to be followed; what comes after was drafted.
+    Attributes:
+        tokens: the tokens.
+        stops: the offset in `text` of the end of each token.
+        probs: the probability with which each token was drafted; 1 for committed text.
+        text: the bytes.
+        given: the length in bytes of the committed text.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._writer = Writer(vocabulary)
-        self.tokens = vocabulary.tokenize("", start=True)  # the bos, of a model that asks for one
+        self.tokens = vocabulary.tokenize("", start=True)  # the bos, if the model requires one
         self._start = len(self.tokens)
         self.stops = [0] * self._start
         self.probs = [1.0] * self._start
@@ -160,17 +165,18 @@ class Line:
         self.given = 0
 
     def add(self, token: int, text: bytes, prob: float = 1.0) -> None:
-        """Write one more token."""
+        """Append a token."""
         self.text += text
         self.tokens.append(token)
         self.stops.append(len(self.text))
         self.probs.append(prob)
 
     def follow(self, text: bytes) -> int:
-        """Write `text` and nothing else, all but an unfinished character; returns how many tokens stayed.
+        """Make this the tokens of `text` without an incomplete character at its end; returns the number of tokens that
+        did not change.
 
-        What is written already stays up to a seam, a place where a token ends and a word begins. No vocabulary joins
-        across it, so the tokens before it are those of the whole text, without writing that anew.
+        Tokens are kept up to a seam, where a token ends and a word begins. No tokenizer joins text across it, so the
+        tokens before it are those of the whole text, which is not tokenized again.
         """
         kept = self._seam(text, _agreement(self.text, text))
         del self.tokens[kept:], self.stops[kept:], self.probs[kept:]
@@ -184,20 +190,20 @@ class Line:
         return kept
 
     def agrees(self, text: bytes) -> bool:
-        """Whether it is the beginning of `text`, or `text` its."""
+        """Whether one of this text and `text` is a prefix of the other."""
         return self.text.startswith(text[: len(self.text)])
 
     def beyond(self, at: int) -> int:
-        """How many of its tokens end behind the byte `at`."""
+        """The number of tokens that end after the byte `at`."""
         return len(self.stops) - bisect_right(self.stops, at)
 
-    def sureness(self, start: int, stop: int) -> float:
-        """The probability of the tokens that spell the bytes from `start` to `stop`."""
+    def probability(self, start: int, stop: int) -> float:
+        """The product of the probabilities of the tokens of the bytes from `start` to `stop`."""
         return prod(self.probs[bisect_right(self.stops, start) : bisect_left(self.stops, stop) + 1])
 
-    def strays(self, context: Context) -> float:
-        """The share of its tokens, of late, that end inside one of the `context`'s, so that text which ends with one
-        may yet grow; an eighth where nothing is known."""
+    def misaligned(self, context: Context) -> float:
+        """The share of recent tokens that end inside a token of `context`. After such a token the target's token may
+        continue. 1/8 without data."""
         last = bisect_right(context.stops, len(self.text))
         ends = context.stops[max(0, last - _RECENT) : last] or [0]
         own = self.stops[bisect_right(self.stops, ends[0]) : bisect_right(self.stops, ends[-1])]
@@ -209,7 +215,7 @@ class Line:
             size = len(self._vocabulary.token_bytes(token))
             self.add(token, text[:size])
             text = text[size:]
-        if text and tokens:  # what this vocabulary cannot spell: its last token stands for the rest
+        if text and tokens:  # text that this vocabulary cannot represent is assigned to the last token
             self.text += text
             self.stops[-1] = len(self.text)
 
@@ -225,13 +231,14 @@ class Line:
 
 
 def _is_seam(text: bytes, at: int) -> bool:
-    """Whether a special token ended here, or a word did. Spaces are no word: they are split by what follows."""
+    """Whether a special token or a word ends at `at`. Spaces are not words: how they are split depends on what
+    follows."""
     before, after = text[at - 1 : at], text[at : at + 1]
     return before == b"\xff" or (after in {b" ", b"\xff"} and not before.isspace())
 
 
 def _agreement(left: bytes | bytearray, right: bytes | bytearray) -> int:
-    """How many leading bytes two texts share, in a few comparisons however long they are."""
+    """The length of the common prefix of two texts, by bisection."""
     low, high = 0, min(len(left), len(right))
     while low < high:
         middle = (low + high + 1) // 2

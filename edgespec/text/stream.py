@@ -1,4 +1,4 @@
-"""Tokens to text as it streams: characters that span tokens, and stop strings that span rounds."""
+"""Incremental decoding of tokens to text: characters that span several tokens, stop strings that span rounds."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from typing import NamedTuple
 
 
 class Span(NamedTuple):
-    """A stretch of text, and whether the token that completed it was drafted."""
+    """A part of the text, and whether the token that completed it was drafted."""
 
     text: str
     drafted: bool
 
 
 class TextStream:
-    """Turns pieces of UTF-8 into text that may be shown.
+    """Decodes the bytes of tokens to text that can be shown.
 
-    A character is held back until its last byte is there, and text that might begin a stop string until it is
-    decided. `stopped` says that a stop string came; it and what follows are never released.
+    A character is held back until it is complete, and text that may begin a stop string until it is known whether it
+    does. `stopped` is True after a stop string; the stop string and text after it are never released.
+
+    Args:
+        stop: the stop strings.
     """
 
     def __init__(self, stop: Sequence[str] = ()) -> None:
@@ -28,7 +31,7 @@ class TextStream:
         self._held: list[Span] = []
 
     def push(self, piece: bytes, *, drafted: bool = False) -> list[Span]:
-        """Add the piece of one token; returns what may be shown now."""
+        """Add the bytes of one token; returns the text that can be shown now."""
         if text := self._decode(piece):
             self._held.append(Span(text, drafted))
         if not self._stop:
@@ -43,11 +46,11 @@ class TextStream:
         return self._release(len(held) - _undecided(held, self._stop))
 
     def flush(self) -> list[Span]:
-        """What was held back only in case of a stop string. The bytes of an unfinished character are dropped."""
+        """The text that was held back as a possible stop string. The bytes of an incomplete character are dropped."""
         return self._release(None)
 
     def _release(self, length: int | None) -> list[Span]:
-        """The first `length` characters held, all where None."""
+        """Release the first `length` of the characters held, all for None."""
         if length is None:
             spans, self._held = self._held, []
             return spans
@@ -62,11 +65,11 @@ class TextStream:
 
 
 def _undecided(text: str, stops: Sequence[str]) -> int:
-    """How many characters at the end of `text` might begin one of `stops`."""
+    """The number of characters at the end of `text` that may begin one of `stops`."""
     longest = min(len(text), max(map(len, stops)) - 1)
     return next((n for n in range(longest, 0, -1) if any(s.startswith(text[-n:]) for s in stops)), 0)
 
 
 def to_text(tokens: Sequence[int], piece: Callable[[int], bytes]) -> str:
-    """The text of `tokens` all at once; bytes that are no UTF-8 show as U+FFFD."""
+    """The text of `tokens`; bytes that are not UTF-8 become U+FFFD. `piece` returns the bytes of a token."""
     return b"".join(map(piece, tokens)).decode("utf-8", "replace")

@@ -1,7 +1,7 @@
-"""Chat messages to the model's prompt, by the Jinja template that the model carries.
+"""Chat messages to a prompt, by the Jinja template in the model's file.
 
-Templates come from strangers, so they run in a sandbox with a budget (`sandbox`); and what a user typed must not be
-able to spell special tokens, so wherever it does it is broken in two, and the parts are tokenized apart.
+Templates are untrusted, so they run in a sandbox with a budget (`template_sandbox`). Text of a user must not become
+special tokens, so wherever it contains the text of one, it is split inside, and the parts are tokenized separately.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from ..errors import Interrupted, OptionError, TemplateError
 from .template_budget import TemplateBudget
 from .template_sandbox import Sandbox
 
-#: "role" and "content", both texts; and what else the template reads: "name", "tool_calls", "tool_call_id", ... as JSON
-#: has it. Where there are "tool_calls" there need be no content.
+#: "role" and "content", both strings, and further fields that the template reads, such as "name", "tool_calls" and
+#: "tool_call_id", with values as in JSON. With "tool_calls", "content" may be missing.
 Message = Mapping[str, Any]
 
-#: A Unicode noncharacter: it never stands in text that is interchanged, so it can mark where to part content.
+#: A Unicode noncharacter, which does not occur in interchanged text: marks where content is split.
 _BREAK = "\ufdd0"
-#: The names that an earlier answer's reasoning goes by; templates read the first one, gpt-oss's the second.
+#: Names for the reasoning of an earlier answer; most templates read the first one, that of gpt-oss the second.
 _REASONING = ("reasoning_content", "thinking", "reasoning")
-_QUOTED = 300  # characters of a template's own message
+_QUOTED = 300  # characters of a template's error message that are quoted
 
 
 class ChatTemplate:
@@ -47,15 +47,16 @@ class ChatTemplate:
     def tokens(
         self, messages: Sequence[Message], stop: Callable[[], bool] = lambda: False, most: int | None = None
     ) -> list[int]:
-        """The prompt that makes the model answer the last of `messages`; see `tokens_up_to` for `most`.
+        """The tokens of the prompt for an answer to the last of `messages`.
 
         Args:
-            stop: asked now and then whether to give up.
+            stop: called regularly; True cancels.
+            most: tokens after which the prompt is not tokenized further, see `tokens_up_to`; None tokenizes all.
 
         Raises:
             OptionError: a message without role or content.
-            TemplateError: the template refuses these messages, or takes more time or memory than they can need.
-            Interrupted: `stop` said so.
+            TemplateError: the template refuses these messages, or exceeds its limits of time and memory.
+            Interrupted: `stop` returned True.
         """
         tokens: list[int] = []
         text = self.render([checked(message) for message in messages], stop)
@@ -66,11 +67,11 @@ class ChatTemplate:
                 tokens += self._vocabulary.tokenize(part, special=True)
             elif len(tokens) <= most:
                 tokens += tokens_up_to(self._vocabulary, part, most, special=True)
-        starts = self._vocabulary.tokenize("", start=True)  # the bos, of a model that asks for one
+        starts = self._vocabulary.tokenize("", start=True)  # the bos, if the model requires one
         return tokens if self._begins(text) else [*starts, *tokens]
 
     def render(self, messages: Sequence[Message], stop: Callable[[], bool] = lambda: False) -> str:
-        """The prompt as text. Where a message spells a special token, a mark stands inside."""
+        """The prompt as text, with a mark inside each text of a special token that comes from a message."""
         values = _Values(self._specials)
         safe = [_reasoned(values.copied(message)) for message in messages]
         with self._lock:
@@ -92,7 +93,7 @@ class ChatTemplate:
                 raise TemplateError(f"the model's chat template refuses these messages: {reason}") from error
 
     def _begins(self, text: str) -> bool:
-        """Whether the template itself wrote a bos first."""
+        """Whether the template has written a bos at the beginning."""
         bos = self._label(self._vocabulary.bos)
         return bool(bos) and text.lstrip().startswith(bos)
 
@@ -101,7 +102,7 @@ class ChatTemplate:
 
 
 class _Values:
-    """Copies of what messages hold, in which no text spells a special token; and their size."""
+    """Copies the values of messages with marks inside the texts of special tokens, and counts their size."""
 
     def __init__(self, specials: Sequence[str]) -> None:
         self.size = 0
@@ -109,11 +110,11 @@ class _Values:
         self._specials = specials
 
     def copied(self, message: Message) -> dict[str, Any]:
-        """`message` without what is None: to templates that is not the same as what is not there."""
+        """A copy of `message` without the fields that are None, which templates would treat as present."""
         try:
             copy: dict[str, Any] = self._copied({key: value for key, value in message.items() if value is not None})
         except RecursionError:
-            raise OptionError("a message's lists within lists are too deep; give what JSON can hold") from None
+            raise OptionError("the lists of a message are nested too deep; give what JSON can represent") from None
         return copy
 
     def _copied(self, value: Any) -> Any:
@@ -128,13 +129,14 @@ class _Values:
         if isinstance(value, (list, tuple)):
             return [self._copied(each) for each in value]
         raise OptionError(
-            f"a message holds {value!r:.80}; it takes what JSON can hold: texts, numbers, lists and dictionaries"
+            f"a message contains {value!r:.80}; give what JSON can represent: texts, numbers, lists, dictionaries"
         )
 
     def _broken(self, text: str) -> str:
-        """Marks inside the special tokens, and not around: templates trim content and take it apart."""
+        """`text` with marks inside the texts of special tokens. Marks around them would be lost if a template trims
+        text."""
         for special in self._specials:
-            # Again, for what is left may spell it again: "<<" in "<<<". A single character cannot be broken.
+            # Repeated, because the rest may contain it again: "<<" in "<<<". A single character cannot be split.
             while special in text:
                 text = text.replace(special, f"{special[0]}{_BREAK}{special[1:]}")
                 if len(special) == 1:
@@ -143,10 +145,10 @@ class _Values:
 
 
 def checked(message: Message) -> Message:
-    """`message`, if it is one.
+    """`message`, if it is a valid one.
 
     Raises:
-        OptionError: it lacks a role or a content.
+        OptionError: it has no role or no content.
     """
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or not _has_content(message):
         raise OptionError(f'a message is {{"role": ..., "content": ...}} with texts for both, not {message!r:.80}')
@@ -159,7 +161,7 @@ def _has_content(message: Message) -> bool:
 
 
 def _reasoned(message: dict[str, Any]) -> dict[str, Any]:
-    """`message` with its reasoning under the names that templates know it by, as transformers has it."""
+    """`message` with its reasoning under the names that templates read, as in transformers."""
     reasoning = next((message[name] for name in _REASONING if name in message), None)
     return message if reasoning is None else {"thinking": reasoning, **message, "reasoning_content": reasoning}
 
@@ -170,12 +172,12 @@ def _compiled(sandbox: Sandbox, source: str) -> Any:
         return sandbox.compiled(source)
     except TemplateError:
         raise
-    except UnicodeEncodeError as error:  # engines hand on as lone surrogates what they cannot read
+    except UnicodeEncodeError as error:  # engines return bytes that are not UTF-8 as lone surrogates
         raise TemplateError(
             f"the model's chat template is not valid: it is not UTF-8 at character {error.start}; use another file of "
             "this model, or give it a prompt (`complete`)"
         ) from error
-    except Exception as error:  # Python compiles what Jinja makes of it: too deep, too large a number, ...
+    except Exception as error:  # from Python, which compiles the code that Jinja generates: nested too deep, ...
         raise TemplateError(f"the model's chat template is not valid: {_reason(error)}") from error
 
 

@@ -1,4 +1,4 @@
-"""The budget of work of one rendering of a template."""
+"""The budget of one rendering of a template, for time and memory."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from jinja2.utils import Namespace
 
 from ..errors import Interrupted, TemplateError
 
-STEP = 64  # the price of a step, where a character costs 1: about a microsecond, or some 400 bytes
-NODE = 16  # a piece of an expression
-ITEM = 8  # an item of a list, beside its text
-#: The budget: known templates take at most 40 a character of long messages, and 16 000 a value of 3 000 short ones.
+STEP = 64  # the cost of a step, relative to 1 for a character: about a microsecond, or some 400 bytes
+NODE = 16  # the cost of a node of an expression
+ITEM = 8  # the cost of an item of a list, without its text
+#: The budget. Known templates take at most 40 per character of long messages, and 16 000 per value of 3 000 short ones.
 _BASE, _PER_CHARACTER, _PER_VALUE, _MOST = 1 << 25, 128, 1 << 14, 1 << 29
-#: Characters of a prompt: what the longest known templates add is a tenth of it. All of it has to be tokenized.
+#: The most characters of a prompt, which is tokenized as a whole. The longest known templates add a tenth of it.
 _PROMPT, _PROMPT_PER_CHARACTER, _PROMPT_PER_VALUE = 1 << 18, 8, 1 << 10
-_SECONDS = 20.0  # of the thread's own time: only where a step's cost was misjudged
-_POLL = 64  # charges between two looks at the clock
+_SECONDS = 20.0  # CPU time of the thread, in case the cost of a step was underestimated
+_POLL = 64  # charges between two readings of the clock
 _CONTAINERS: Any = (list, tuple, set, frozenset, type({}.keys()), type({}.values()), type({}.items()))
 SIZED: Any = (*_CONTAINERS, dict, range)
 
 
 class TemplateBudget:
-    """What a rendering may still cost.
+    """The remaining budget of a rendering.
 
     Args:
-        size: of what is rendered, in characters.
-        values: how many texts, numbers and lists that is.
-        stop: asked now and then whether to give up.
+        size: characters of the messages.
+        values: number of texts, numbers and lists in the messages.
+        stop: called regularly; True cancels.
     """
 
     __slots__ = ("_left", "_prompt", "_stop", "_unpolled", "_until", "depth")
@@ -43,11 +43,11 @@ class TemplateBudget:
         self._unpolled = 0
 
     def charge(self, cost: int = STEP) -> None:
-        """Take `cost` off.
+        """Deduct `cost`.
 
         Raises:
-            TemplateError: it is more than is left.
-            Interrupted: `stop` said so.
+            TemplateError: it is more than what remains.
+            Interrupted: `stop` returned True.
         """
         self._left -= cost
         self._unpolled += 1
@@ -61,20 +61,20 @@ class TemplateBudget:
                 raise exhausted()
 
     def accept(self, prompt: str) -> str:
-        """`prompt`, if it is not far longer than what it is made of.
+        """`prompt`, if its length is plausible for the messages.
 
         Raises:
-            TemplateError: it is.
+            TemplateError: it is much longer than the messages.
         """
         if len(prompt) > self._prompt:
             raise TemplateError(
-                f"the model's chat template makes {len(prompt)} characters of messages that can need {self._prompt} at "
-                "most; use another file of this model, or give it a prompt (`complete`)"
+                f"the model's chat template makes a prompt of {len(prompt)} characters, and for these messages at most "
+                f"{self._prompt} are allowed; use another file of this model, or give it a prompt (`complete`)"
             )
         return prompt
 
     def weigh(self, value: Any) -> None:
-        """Charge what it costs to write `value` as text, or to compare it: all that is in it, as often as it is."""
+        """Charge the cost of converting `value` to text or comparing it: that of all values in it, with repetitions."""
         if isinstance(value, (str, bytes)):
             self.charge(len(value))
             return
@@ -96,7 +96,7 @@ class TemplateBudget:
                 self.charge(ITEM)
 
     def take(self, value: Any) -> None:
-        """Charge what it costs to go through `value` once."""
+        """Charge the cost of iterating over `value` once."""
         if isinstance(value, (str, bytes)):
             self.charge(len(value))
         elif isinstance(value, SIZED):
@@ -104,7 +104,8 @@ class TemplateBudget:
 
 
 def exhausted() -> TemplateError:
+    """The error for an exhausted budget."""
     return TemplateError(
-        "the model's chat template was ended: it took more time or memory than these messages can need; use another "
+        "the model's chat template exceeds the limits of time and memory for these messages; use another "
         "file of this model, or give it a prompt (`complete`)"
     )

@@ -12,7 +12,7 @@ from .template_budget import NODE, STEP
 
 
 class ChargingCompiler(CodeGenerator):
-    """Puts a charge at the beginning of every block: of loops, macros and branches."""
+    """Inserts a charge at the beginning of every block of loops, macros and branches."""
 
     def blockvisit(self, nodes: Any, frame: Frame) -> None:
         self.writeline(f"environment.budget.charge({STEP + sum(map(_static_cost, nodes))})")
@@ -20,7 +20,7 @@ class ChargingCompiler(CodeGenerator):
 
 
 class ChargingTransformer(NodeTransformer):
-    """Puts filters that charge around what Jinja lets nobody intercept."""
+    """Puts filters that charge the budget around operations that a sandbox cannot intercept."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
@@ -50,7 +50,7 @@ class ChargingTransformer(NodeTransformer):
 
 
 def _static_cost(node: nodes.Node) -> int:
-    """What the text and the expressions of one statement cost, without those of the blocks inside it."""
+    """The cost of the text and the expressions of one statement, without those of blocks inside it."""
     text = node.data if isinstance(node, nodes.TemplateData) else getattr(node, "value", None)
     cost = NODE + (len(text) if isinstance(text, str) else 0)
     return cost + sum(_static_cost(child) for child in node.iter_child_nodes() if not isinstance(child, nodes.Stmt))

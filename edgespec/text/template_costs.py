@@ -1,4 +1,4 @@
-"""What Jinja's operators, filters and the methods of texts may cost at most, by what they are given."""
+"""Upper bounds of the cost of Jinja's operators and filters and of string methods, by their arguments."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from .template_budget import ITEM, STEP, TemplateBudget
 
 
 def is_lazy(value: Any) -> bool:
+    """Whether `value` is an iterator, such as the result of the filter `map`."""
     return isinstance(value, Iterator) and not isinstance(value, LoopContext)
 
 
 def repeated(value: Any, times: Any) -> int:
+    """The cost of `value * times`."""
     if not isinstance(times, int) or not isinstance(value, (str, bytes, list, tuple)):
         return 0
     return len(value) * max(times, 0) * (1 if isinstance(value, (str, bytes)) else ITEM)
 
 
 def largest(form: str) -> int:
-    """The largest number in a format: a width or a precision."""
+    """The largest number in a format string, a width or a precision."""
     return max((int(digits[:12]) for digits in re.findall(r"\d+", form)), default=0)
 
 
 def text_cost(text: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
-    """What the method `name` of `text` costs beyond going through it and its arguments."""
+    """The cost of the method `name` of `text` in addition to iterating over the text and its arguments."""
     first: Any = args[0] if args else next(iter(kwargs.values()), None)
     if name == "expandtabs":
         tabs: int = text.count(_TAB[type(text)])
@@ -44,10 +46,10 @@ def text_cost(text: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, An
 
 
 def _search_cost(text: Any, name: str, searched: Any, other: Any) -> int:
-    """Of methods that look for `searched` in `text`, or go by white space without it; the same for `text_cost`."""
+    """The same for methods that search `searched` in `text`, or white space if it is not given."""
     found = text.count(searched) if isinstance(searched, (str, bytes)) and searched else len(text) // 2 + 1
     cost: int = STEP * found if name in _PARTING else 0
-    if name in _BACKWARDS and isinstance(searched, (str, bytes)):  # these compare with every place in full
+    if name in _BACKWARDS and isinstance(searched, (str, bytes)):  # these compare at every position
         cost += len(text) * len(searched)
     if name == "replace" and isinstance(other, (str, bytes)):
         cost += (found if searched else len(text) + 1) * len(other)
@@ -61,7 +63,7 @@ _TAB: dict[type, Any] = {str: "\t", Markup: "\t", bytes: b"\t"}
 
 
 def format_cost(budget: TemplateBudget, form: str | bytes, values: Any) -> int:
-    """What `form % values` may cost: each field may be as long as its number says, or as all the values."""
+    """The cost of `form % values`: each field may be as long as its number, or as all values together."""
     text = form if isinstance(form, str) else form.decode("latin-1")
     number = largest(text)
     if "*" in text and isinstance(values, tuple):
@@ -100,7 +102,7 @@ def _join_cost(budget: TemplateBudget, of: dict[str, Any]) -> int:
 
 
 def _sort_cost(budget: TemplateBudget, of: dict[str, Any]) -> int:
-    """Of what compares the items of its first argument, about a dozen times each."""
+    """The cost of filters that compare each item of their first argument about a dozen times."""
     name = next(each for each in ("value", "iterable", "seq") if each in of)
     if is_lazy(of[name]):
         of[name] = list(of[name])
@@ -110,7 +112,7 @@ def _sort_cost(budget: TemplateBudget, of: dict[str, Any]) -> int:
 
 
 def _parsing_cost(_budget: TemplateBudget, of: dict[str, Any]) -> int:
-    """Digits to a number: that takes the square of their count."""
+    """The cost of converting digits to a number, quadratic in their count."""
     return len(of["value"]) ** 2 // STEP if isinstance(of["value"], str) else 0
 
 

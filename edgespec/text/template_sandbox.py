@@ -35,21 +35,21 @@ from .template_budget import SIZED, STEP, TemplateBudget, exhausted
 from .template_compiler import ChargingCompiler, ChargingTransformer
 from .template_costs import COSTS, format_cost, is_lazy, largest, repeated, text_cost
 
-#: Characters of a template; those of known models have at most 20 000.
+#: The most characters of a template; those of known models have at most 20 000.
 _LONGEST = 1 << 16
-_DEEPEST = 100  # calls inside calls
-_LARGEST = 1 << 64  # results of arithmetic
+_DEEPEST = 100  # the deepest nesting of calls
+_LARGEST = 1 << 64  # the greatest result of arithmetic
 _TOO_LARGE = "a number has more than 64 bits"
 
-#: Filters that make lists, look at types or hand items on: they neither compare values nor write them as text.
+#: Filters that make lists, test types or pass on items: they do not compare values nor convert them to text.
 _STRUCTURAL = frozenset(
     (
         "attr", "batch", "count", "d", "default", "first", "items", "last", "length", "list", "map", "reject",
         "rejectattr", "reverse", "select", "selectattr", "slice",
     )
 )  # fmt: skip
-_SPREADING = ("list", "batch", "slice", "sort", "unique", "sum")  # that make lists of a text's characters
-_TESTING = ("map", "reject", "rejectattr", "select", "selectattr")  # that may look at many items for one
+_SPREADING = ("list", "batch", "slice", "sort", "unique", "sum")  # filters that split a text into characters
+_TESTING = ("map", "reject", "rejectattr", "select", "selectattr")  # filters that may test many items per result
 _PAGES = ("lipsum", "pprint", "random", "striptags", "urlize", "wordcount", "wordwrap", "xmlattr")
 _COMPARING = (
     "divisibleby", "even", "odd", "==", "eq", "equalto", "!=", "ne", ">", "gt", "greaterthan", ">=", "ge", "<", "lt",
@@ -59,7 +59,7 @@ _WRITING = ("lower", "upper")
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """The environment. `budget` is that of the rendering under way: one at a time."""
+    """The Jinja environment. `budget` is that of the current rendering; only one is possible at a time."""
 
     intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
 
@@ -92,17 +92,17 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """
         if len(source) > _LONGEST:
             raise TemplateError(
-                f"the model's chat template has {len(source)} characters, and {_LONGEST} are the most that are taken; "
+                f"the model's chat template has {len(source)} characters, but at most {_LONGEST} are allowed; "
                 "use another file of this model, or give it a prompt (`complete`)"
             )
         self.budget = TemplateBudget(len(source))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python's, about the code that Jinja makes of a template
+            warnings.simplefilter("ignore")  # of Python, about the code that Jinja generates
             return self.from_string(source)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:  # noqa: ARG002
         if operator == "+":
-            if type(left) is str and type(right) is str:  # most of them
+            if type(left) is str and type(right) is str:  # the most frequent case
                 self.budget.charge(STEP + len(left) + len(right))
                 return left + right
             self.budget.take(left)
@@ -123,7 +123,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             for value in args:
                 budget.take(value)
         else:
-            # What is lazy might go on for long inside one call.
+            # An iterator may take long inside a single call.
             args = tuple(list(value) if is_lazy(value) else value for value in args)
             __self._weigh_call(__obj, args, kwargs)
         budget.depth += 1
@@ -135,12 +135,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
             budget.depth -= 1
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        if isinstance(argument, tuple):  # to be hashed
+        if isinstance(argument, tuple):  # it will be hashed
             self.budget.weigh(argument)
         return super().getitem(obj, argument)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """`value` where it is a text's `format` or `format_map`, its fields charged; None where it is neither."""
+        """A replacement for a string's `format` or `format_map` that charges its fields; None for other values."""
         if super().wrap_str_format(value) is None:
             return None
         text, by_map = value.__self__, value.__name__ == "format_map"
@@ -160,7 +160,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return tree
 
     def _guarded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The filter or test `function`, charged before it runs and for what it makes."""
+        """The filter or test `function`, with its cost charged before it runs, and its result afterwards."""
         skipped = int(hasattr(function, "jinja_pass_arg"))
         structural, cost = name in _STRUCTURAL, COSTS.get(name)
         signature = inspect.signature(function) if cost is not None else inspect.Signature()
@@ -183,7 +183,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return guarded
 
     def _each(self, value: Any) -> Any:
-        """What a loop goes through."""
+        """The iterable of a loop, charged."""
         self.budget.take(value)
         return value
 
@@ -203,7 +203,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             yield item
 
     def _now(self, form: str) -> str:
-        self.budget.charge(256 * len(form))  # Python's own limit
+        self.budget.charge(256 * len(form))  # Python limits the result to this
         return datetime.datetime.now().strftime(form)
 
     def _weigh_call(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -219,7 +219,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 
 class _Generation(Extension):
-    """`{% generation %}` shows transformers what to train on. To a prompt it makes no difference."""
+    """`{% generation %}` marks text for training in transformers. It has no effect on a prompt."""
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
 
@@ -230,9 +230,9 @@ class _Generation(Extension):
 
 
 class _Namespace(Namespace):
-    """As transformers has it: no attribute that Python itself might look for."""
+    """As in transformers, without attributes that Python itself may access."""
 
-    def __init__(*args: Any, **kwargs: Any) -> None:  # so that `namespace(self=...)` is possible
+    def __init__(*args: Any, **kwargs: Any) -> None:  # without `self`, so that `namespace(self=...)` is possible
         self, *rest = args
         attributes = dict(*rest, **kwargs)
         for name in attributes:
@@ -245,7 +245,7 @@ class _Namespace(Namespace):
 
 
 class _Fields:
-    """A formatter whose fields are charged."""
+    """A formatter that charges the cost of its fields."""
 
     _env: Any  # the sandbox
 
@@ -269,10 +269,10 @@ class _EscapingFormatter(_Fields, SandboxedEscapeFormatter):
 
 def _check_name(name: Any) -> None:
     if isinstance(name, str) and name.startswith("_"):
-        raise jinja2.exceptions.SecurityError(f"a namespace takes no attribute that begins with '_', as {name!r} does")
+        raise jinja2.exceptions.SecurityError(f"a namespace cannot have the attribute {name!r}, which begins with '_'")
 
 
-@pass_context  # so that nothing is computed while the template is compiled
+@pass_context  # prevents evaluation while the template is compiled
 def _shown(context: Context, value: Any) -> Any:
     environment: Any = context.environment
     return environment._weighed(value)
@@ -300,13 +300,13 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """As transformers has it: Jinja's own escapes for HTML, which no model was trained on."""
+    """As in transformers. Jinja's own `tojson` escapes for HTML, which models were not trained on."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 @pass_environment
 def _sum(environment: Sandbox, iterable: Any, attribute: str | int | None = None, start: Any = 0) -> Any:
-    """Jinja's, adding by the operator that is charged."""
+    """Jinja's `sum`, with the charged operator for each addition."""
     for item in iterable if attribute is None else map(filters.make_attrgetter(environment, attribute), iterable):
         start = environment.call_binop(None, "+", start, item)
     return start

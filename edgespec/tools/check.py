@@ -1,12 +1,12 @@
-"""Is speculative output the same as plain? Run both and compare, token by token.
+"""The losslessness check: decode with and without speculation, and compare the outputs token by token.
 
-Plain output is computed here, token by token from the logits, and not by the engine that is checked. Of speculation all
-is tried whatever it costs: chains of several lengths and trees, by every drafter, with wrong tokens among them.
+The plain output is computed here, token by token from the logits, not by the engine under test. Speculation uses chains
+of several lengths and trees in every round, by every drafter and with wrong tokens among them, regardless of cost.
 
-Engines compute a token's logits a little differently in passes of different width, so where the two best tokens are
-all but equal either may come out, speculation or not. So they do where trees of tokens left the context in the cache
-in another order. Such a near tie is told from a fault by measuring that difference at the very place: the same
-context, computed in several ways.
+Engines compute slightly different logits in passes of different width, and if trees left the context in the cache in
+another order. So if the two best tokens are nearly tied, either may be chosen, with or without speculation. Such a near
+tie is distinguished from a fault by measuring the difference at that position: the logits of the same context are
+computed in several ways.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from ..types import Draft, Floats, Round
 from ..verify import RoundContext
 
 _WIDTHS = (2, 3, 4, 6, 8, 12, 16)
-_LATELY = 8  # tokens that are computed in wider passes, to see what that does to the next
-_BRANCHES = (1, 2, 3, 5, 7)  # of a tree, that are dropped
-_LENGTHS = (1, 3, 7)  # tokens of the drafts that are forced, where none was asked for
-TEXT, WRONG = "text", "wrong"  #: who guesses what is expected, and what is not
+_LATELY = 8  # last tokens of the context that are computed in wider passes
+_BRANCHES = (1, 2, 3, 5, 7)  # rejected branches of a tree
+_LENGTHS = (1, 3, 7)  # draft lengths, unless `Speculation.k` is given
+TEXT, WRONG = "text", "wrong"  #: names for guesses of the expected tokens, and of wrong ones
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where two outputs part.
+    """The first difference of two outputs.
 
     Args:
         position: the index of the first token that differs, counted from the end of the prompt.
-        gap: by how much the plain token leads the other, in logits (with temperature: of the scores, noise included,
-            times the temperature).
-        shift: by how much the engine's own logits move there with the width of the pass, and behind trees.
-        flips: whether one of the ways to compute that place picks the other token, without any speculation; or would
-            where rounding moves one of the two over the edge of a filter.
+        gap: the difference of the logits of the plain token and the other one (with temperature: of the scores with
+            noise, times the temperature).
+        shift: the greatest difference of logits at this position between several ways to compute them.
+        flips: whether plain decoding would choose the other token by one of these logits, or if rounding moved one of
+            the two tokens over the limit of a filter.
     """
 
     position: int
@@ -54,13 +54,20 @@ class Divergence:
 
     @property
     def near_tie(self) -> bool:
-        """Whether the engine's own rounding explains it: both logits may move by `shift`, towards each other."""
+        """Whether rounding explains the difference: both logits may move by `shift`, towards each other."""
         return self.flips or self.gap <= 2 * self.shift
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One prompt, decoded both ways; `divergence` None means token for token the same."""
+    """The result for one prompt.
+
+    Args:
+        tokens: tokens of the plain output.
+        drafted: tokens drafted.
+        accepted: of these, tokens accepted.
+        divergence: the first difference of the outputs; None if they are equal.
+    """
 
     tokens: int
     drafted: int
@@ -69,15 +76,15 @@ class Verdict:
 
 
 def check(runtime: Runtime, prompts: Sequence[Sequence[int]], sampling: Sampling, max_tokens: int) -> Iterator[Verdict]:
-    """Decode each of `prompts` (tokens) plainly and speculatively; yields a verdict a prompt.
+    """Decode each of `prompts` (tokens) with and without speculation; yields a verdict per prompt.
 
     Raises:
         Interrupted: an answer was cancelled.
-        OptionError: the runtime's verifier keeps the distribution but not the text, so there is nothing to compare.
+        OptionError: the runtime's verifier preserves the distribution but not the text, which cannot be compared.
     """
     if runtime.speculation.verifier != "match" and not sampling.greedy:
         raise OptionError(
-            f"the verifier {runtime.speculation.verifier!r} promises the distribution, not the text; check it at "
+            f"the verifier {runtime.speculation.verifier!r} preserves the distribution, not the text; check it at "
             "--temp 0, or check --verifier match"
         )
     for prompt in prompts:
@@ -90,16 +97,16 @@ def check(runtime: Runtime, prompts: Sequence[Sequence[int]], sampling: Sampling
 
 
 class Forced:
-    """Drafts in every round: not what pays but what may go wrong.
+    """A controller that drafts in every round, to test all kinds of drafts.
 
-    By all drafters in turn, and by the text that is expected. Of each a tree whose wrong branches come first, a chain
-    with a wrong token at its end, which must be taken back, and a chain.
+    Drafts are from all drafters in turn, and from the expected text. For each there are a tree with wrong branches
+    first, a chain with a wrong last token, which must be rolled back, and a chain.
 
     Args:
-        lengths: tokens of the drafts.
-        vocab: how many tokens there are.
-        deepest: tokens that a tree may be deep; 0 where the session takes none.
-        text: what is expected, prompt and answer.
+        lengths: the draft lengths.
+        vocab: the size of the vocabulary.
+        deepest: the greatest depth of a tree; 0 for no trees.
+        text: the tokens of the prompt and the expected answer.
     """
 
     def __init__(
@@ -120,13 +127,13 @@ class Forced:
         if length < 1:
             return Draft()
         tokens, name = self._guessed(turn, round_context, length)
-        deep = min(length, self._deepest, limit // 2)  # there must be room for the wrong branches, too
+        deep = min(length, self._deepest, limit // 2)  # the wrong branches need room, too
         if kind == 0 and deep:
             return self._tree(tokens[:deep], name)
         return self._wrong_end(tokens, name) if kind == 1 else Draft.chain(tokens, name)
 
     def _guessed(self, turn: int, round_context: RoundContext, length: int) -> tuple[list[int], str]:
-        """Tokens to draft, at least one, and who guesses them."""
+        """At least one token to draft, and the name of the drafter."""
         first = turn % (len(self.drafters) + 1)
         for drafter in self.drafters[first:]:
             drafter.begin(round_context)
@@ -137,14 +144,14 @@ class Forced:
         return (known, TEXT) if known else ([self._other(round_context.tokens[-1])], WRONG)
 
     def observe(self, round: Round) -> None:  # noqa: A002
-        """It never changes its mind."""
+        """It does not learn."""
 
     def _wrong_end(self, tokens: Sequence[int], drafter: str) -> Draft:
         parents = tuple(range(-1, len(tokens) - 1))
         return Draft((*tokens[:-1], self._other(tokens[-1])), parents, (*[drafter] * (len(tokens) - 1), WRONG))
 
     def _tree(self, tokens: Sequence[int], drafter: str) -> Draft:
-        """The chain, each of its tokens behind a wrong one."""
+        """The chain, with a wrong sibling before each token."""
         nodes, parents, at = list[int](), list[int](), -1
         for token in tokens:
             nodes += [self._other(token), token]
@@ -157,8 +164,8 @@ class Forced:
 
 
 def _plainly(runtime: Runtime, prompt: Sequence[int], sampling: Sampling, max_tokens: int) -> list[int]:
-    """What is said without speculation."""
-    # An answer is begun and left: options are checked, a cancel of an earlier one is over, the prompt is in the cache.
+    """The output without speculation."""
+    # Begin an answer and drop it: this checks options, clears an earlier cancel, and puts the prompt into the cache.
     if not isinstance(next(runtime.complete(prompt, sampling, max_tokens=max_tokens)), Started):
         raise Interrupted
     session, ends, context = runtime.session, runtime.vocabulary.is_eog, list(prompt)
@@ -173,7 +180,7 @@ def _plainly(runtime: Runtime, prompt: Sequence[int], sampling: Sampling, max_to
 def _speculatively(
     runtime: Runtime, prompt: Sequence[int], sampling: Sampling, max_tokens: int, expected: Sequence[int]
 ) -> tuple[list[int], Finished]:
-    """What is said with drafts in every round; without any where drafts of no token were asked for."""
+    """The output with a draft in every round, or without drafts if `Speculation.k` is 0."""
     session, k = runtime.session, runtime.speculation.k
     widest = session.widest - 1
     # A tree of n tokens and as many wrong ones has n + 1 leaves.
@@ -189,7 +196,7 @@ def _speculatively(
             tokens += event.tokens
         if isinstance(event, Finished) and event.reason != "cancelled":
             return tokens, event
-    raise Interrupted  # half an output says nothing about the whole
+    raise Interrupted  # an incomplete output cannot be compared
 
 
 def _diverge(
@@ -197,7 +204,7 @@ def _diverge(
 ) -> Divergence:
     shorter = min(len(expected), len(tokens))
     at = next((i for i in range(shorter) if expected[i] != tokens[i]), shorter)
-    if at == shorter:  # one is cut short of the other: no tie explains that
+    if at == shorter:  # one is a prefix of the other, which rounding does not explain
         return Divergence(at, float("inf"), 0.0, flips=False)
     context = [*prompt, *expected[:at]]
     recent = sampling.recent(context)
@@ -211,16 +218,16 @@ def _diverge(
     return Divergence(at, gap, shift, flips=tokens[at] in picks and expected[at] in picks)
 
 
-def _several_ways(runtime: Runtime, prompt: Sequence[int], said: Sequence[int]) -> list[Floats]:
-    """The logits after `prompt` and `said`: computed token by token, all at once, in wider passes, behind tokens that
-    were in wider passes, and behind trees."""
+def _several_ways(runtime: Runtime, prompt: Sequence[int], answer: Sequence[int]) -> list[Floats]:
+    """The logits after `prompt` and `answer` in several ways: token by token, with the context in one prefill, in wider
+    passes, after tokens that were computed in wider passes, and after trees."""
     session = runtime.session
     session.rollback(0)
     session.prefill(prompt[:-1])
-    for token in (prompt[-1], *said):
+    for token in (prompt[-1], *answer):
         row = session.decode([token])[0]
     rows = [row.copy()]
-    context = [*prompt, *said]
+    context = [*prompt, *answer]
     session.rollback(0)
     session.prefill(context[:-1])
     room = session.context - len(context)
@@ -230,12 +237,12 @@ def _several_ways(runtime: Runtime, prompt: Sequence[int], said: Sequence[int]) 
         session.rollback(len(context) - 1)
     rows += [_behind_passes(session, context, len(prompt) - 1, width) for width in widths]
     most = min(session.leaves - 1, session.widest - 2, room) if session.can_tree else 0
-    return [*rows, *(_behind_trees(session, prompt, said, branches) for branches in _BRANCHES if branches <= most)]
+    return [*rows, *(_behind_trees(session, prompt, answer, branches) for branches in _BRANCHES if branches <= most)]
 
 
 def _behind_passes(session: Session, context: Sequence[int], least: int, width: int) -> Floats:
-    """The logits after `context`, whose last tokens, but none of the first `least`, come in a pass of `width` each: the
-    first of it, whose others are dropped as drafts are that were wrong."""
+    """The logits after `context`, of which the last tokens, but none of the first `least`, are each computed in a pass
+    of `width` tokens, whose other tokens are rolled back like rejected drafts."""
     start = max(least, len(context) - _LATELY)
     session.rollback(0)
     session.prefill(context[:start])
@@ -247,12 +254,12 @@ def _behind_passes(session: Session, context: Sequence[int], least: int, width: 
     return row
 
 
-def _behind_trees(session: Session, prompt: Sequence[int], said: Sequence[int], branches: int) -> Floats:
-    """The logits after `prompt` and `said`, two tokens of which come in each pass: the second as the last branch of a
-    tree, whose others are dropped."""
+def _behind_trees(session: Session, prompt: Sequence[int], answer: Sequence[int], branches: int) -> Floats:
+    """The logits after `prompt` and `answer`, computed two tokens per pass: the second is the last branch of a tree,
+    whose other branches are rolled back."""
     session.rollback(0)
     session.prefill(prompt[:-1])
-    rest = [prompt[-1], *said]
+    rest = [prompt[-1], *answer]
     while len(rest) > 2:
         first, second, *rest = rest
         held = len(session.tokens)
@@ -265,19 +272,19 @@ def _behind_trees(session: Session, prompt: Sequence[int], said: Sequence[int], 
 
 
 def _shift(rows: Sequence[Floats]) -> float:
-    """By how much the logits of a token move, of those that are not banned."""
+    """The greatest difference of a token's logits, banned tokens excluded."""
     kept = np.isfinite(rows[0])
     return float(max(np.abs(row[kept] - rows[0][kept]).max() for row in rows))
 
 
 def _pushed(row: Floats, above: npt.NDArray[np.bool_], by: float) -> Floats:
-    """`row` as rounding may have it at worst for a filter (top_p, min_p, top_k): the logits `above` a token moved by
-    `by`, and that token's with all others the other way."""
+    """`row` with the worst rounding for a filter (top_p, min_p, top_k): the logits `above` a token plus `by`, all
+    others minus `by`."""
     return (row + np.where(above, by, -by)).astype(np.float32)
 
 
 def _gap(row: Floats, expected: int, other: int, sampling: Sampling, context: Sequence[int]) -> float:
-    """The lead of `expected` over `other` by what picks a token; infinite where `other` was filtered out."""
+    """The score of `expected` minus that of `other`; infinite if `other` was filtered out."""
     if sampling.greedy:
         row = adjusted(row, sampling, sampling.recent(context))
         return float(row[expected] - row[other])

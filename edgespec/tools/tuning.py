@@ -1,8 +1,8 @@
-"""What prices mean: which draft lengths pay at which acceptance, and with how many threads. And measuring them well.
+"""Tuning: the best draft length by acceptance rate, the best number of threads, and measurements of prices for both.
 
-The arithmetic is Leviathan et al. 2023: where each drafted token is accepted with the same chance, whatever came
-before it, a round over K of them commits (1 - a^(K+1)) / (1 - a) tokens. It takes a pass over 1 + K tokens and K steps
-of the drafter.
+The model is that of Leviathan et al. 2023: if each drafted token is accepted with probability a, independently of those
+before it, a round with K drafted tokens commits (1 - a^(K+1)) / (1 - a) tokens on average. It takes a pass over 1 + K
+tokens and K steps of the drafter.
 """
 
 from __future__ import annotations
@@ -22,29 +22,30 @@ from ..backends.machine import OtherPrograms
 from ..errors import ModelError, OptionError
 from ..prices import BASE, Clock, Curve, Prices, filler, keep, measure, measure_here, restless
 
-WIDEST = 32  #: widths measured are 1 to this many tokens
-CONTEXTS = (1024, 4096, 16384, 65536)  #: cache lengths measured beside that at load, where the context is longer
-TYPICAL = 0.7  #: the acceptance by which thread counts are compared
+WIDEST = 32  #: the greatest width measured, in tokens
+CONTEXTS = (1024, 4096, 16384, 65536)  #: cache lengths measured in addition to that of loading, up to the context
+TYPICAL = 0.7  #: the acceptance rate at which thread counts are compared
 
 _COMPARING = 0.4  # share of the budget for comparing thread counts
-_MEASURING = 0.5  # share of the time for a cache length that is left to measure there, once it is filled
+_MEASURING = 0.5  # share of the time for a cache length, after filling the cache, that is spent on measuring
 _CHUNK = 512
-_CHEAPEST, _DEAREST = 0.7, 2.0  # of a plain pass, and of as many plain passes: what a pass may cost to be believed
+#: The least plausible price of a pass in plain passes, and the greatest in plain passes per token.
+_CHEAPEST, _DEAREST = 0.7, 2.0
 
-#: Told what is being measured and the share of all done, from 0 to 1.
+#: Called with the name of what is being measured, and the share of all work done, from 0 to 1.
 OnProgress = Callable[[str, float], None]
-#: Opens the sessions of a target and of its draft, if it has one, with so many threads.
+#: Opens the sessions of a target and of its draft model, if any, with a number of threads.
 Opener = Callable[[int], AbstractContextManager[tuple[Session, Session | None]]]
 
 
-#: The chance that a drafted token is accepted once all before it were: the same for all, or by depth; then the last
-#: one holds for all that is deeper.
+#: The probability that a drafted token is accepted if all before it were: one for all depths, or one per depth, of
+#: which the last holds for all greater depths.
 Chances = float | Sequence[float]
 
 
 def plausible(curve: Sequence[float]) -> bool:
-    """Whether such prices can be true but for noise: no pass costs less than a plain one, nor much more than its tokens
-    would cost alone. What follows from others, "4 tokens for the price of 0.0", is not to be shown."""
+    """Whether the prices are plausible: no pass costs less than a plain pass, nor much more than a plain pass per
+    token, except for noise. Conclusions from other prices must not be shown."""
     plain = curve[0] if curve else 0.0
     if not 0 < plain < math.inf or restless(curve):
         return False
@@ -52,52 +53,53 @@ def plausible(curve: Sequence[float]) -> bool:
 
 
 def committed(acceptance: Chances, k: int) -> float:
-    """Tokens that a round over `k` drafted ones commits on the average."""
+    """The mean number of tokens that a round with `k` drafted tokens commits."""
     each = acceptance if isinstance(acceptance, Sequence) else (acceptance,)
     chances = (each[min(depth, len(each) - 1)] for depth in range(k))
     return sum(itertools.accumulate(chances, operator.mul, initial=1.0))
 
 
 def speedup(curve: Sequence[float], step: float, acceptance: Chances, k: int) -> float:
-    """How many times faster than plain decoding rounds of `k` drafted tokens are; `curve` is as `Prices.curve`.
+    """The speedup over plain decoding of rounds with `k` drafted tokens.
 
     Args:
-        step: seconds that the drafter takes for a token; 0 for a look-up.
+        curve: seconds of a pass over 1, 2, ... tokens.
+        step: seconds per token of the drafter; 0 for a look-up.
     """
-    # A wider pass that seems cheaper than a plain one is noise, and would be a gain of nothing.
+    # A wide pass that was measured cheaper than a plain one is noise, and must not count as a gain.
     return committed(acceptance, k) * curve[0] / (max(curve[0], curve[k]) + k * step)
 
 
 class Best(NamedTuple):
-    """The draft length that pays best, 0 where none does, and its speedup."""
+    """The best draft length, 0 if no draft has a speedup above 1, and its speedup."""
 
     k: int
     speedup: float
 
 
 def best(curve: Sequence[float], step: float, acceptance: Chances) -> Best:
-    """The best draft length of those priced, the shortest of equals."""
+    """The best draft length by `curve`; of equal ones the shortest."""
     k = max(range(len(curve)), key=lambda k: (speedup(curve, step, acceptance, k), -k))
     return Best(k, speedup(curve, step, acceptance, k))
 
 
 def ceiling(curve: Sequence[float], step: float) -> Best:
-    """What is reached if every drafted token is right: no drafter of this step price can do better."""
+    """The speedup if every drafted token is accepted, the limit for drafters with this step price."""
     return best(curve, step, 1.0)
 
 
 def break_even(curve: Sequence[float], step: float) -> float | None:
-    """The least acceptance, to a hundredth, from which on some draft pays; None where none ever does."""
+    """The least acceptance rate, in steps of 0.01, at which a draft has a speedup above 1; None if none has."""
     return next((percent / 100 for percent in range(101) if best(curve, step, percent / 100).k), None)
 
 
 def thread_counts(cores: int) -> list[int]:
-    """The thread counts worth comparing on so many physical cores: one, and quarters of all."""
+    """The thread counts to compare on this number of physical cores: one, and each quarter of all."""
     return sorted({1, *(math.ceil(cores * quarter / 4) for quarter in range(1, 5))})
 
 
 def cache_lengths(context: int) -> list[int]:
-    """The cache lengths worth measuring in a session of `context` tokens, its full length with them."""
+    """The cache lengths to measure in a session of `context` tokens, with the full length."""
     full = context - WIDEST
     lengths = [length for length in CONTEXTS if length <= full]
     return [*lengths, full] if full >= 2 * max([BASE, *lengths]) else lengths
@@ -105,10 +107,13 @@ def cache_lengths(context: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured with one thread count.
+    """Measurements with one thread count.
 
-    `rows` holds seconds for 1, 2, ... tokens by tokens in the cache, `between` the widths of a row that were not timed
-    (see `Curve`); `step` the seconds of a draft model's step.
+    Args:
+        threads: the number of threads.
+        rows: seconds of a pass over 1, 2, ... tokens, by the number of tokens in the cache.
+        step: seconds per token of the draft model; None without one.
+        between: the widths of each row that were interpolated, not measured (see `Curve`).
     """
 
     threads: int
@@ -117,50 +122,50 @@ class Measured:
     between: Mapping[int, Collection[int]] = field(default_factory=dict)
 
     def with_row(self, context: int, row: Curve) -> Measured:
-        """This, and what was measured with `context` tokens in the cache."""
+        """These measurements with those for `context` tokens in the cache."""
         rows, between = {**self.rows, context: tuple(row)}, {**self.between, context: row.between}
         return replace(self, rows=rows, between=between)
 
     @property
     def curve(self) -> Sequence[float]:
-        """At the shortest cache."""
+        """Seconds of a pass over 1, 2, ... tokens at the shortest cache length."""
         return self.rows[min(self.rows)]
 
     @property
     def drafting(self) -> float:
-        """Seconds that drafting a token takes; nothing where there are only look-ups."""
+        """Seconds per drafted token; 0 if there are only look-ups."""
         return self.step or 0.0
 
     @property
     def speed(self) -> float:
-        """Tokens per second at the typical acceptance and the draft length that is best there."""
+        """Tokens per second at the typical acceptance rate with the best draft length."""
         return best(self.curve, self.drafting, TYPICAL).speedup / self.curve[0]
 
 
 def fastest(measured: Sequence[Measured]) -> Measured:
-    """The one with the most tokens per second; of those within 2% of it, the one with the fewest threads."""
+    """The one with the fewest threads among those within 2% of the greatest speed."""
     top = max(each.speed for each in measured)
     return min((each for each in measured if each.speed >= 0.98 * top), key=lambda each: each.threads)
 
 
 def opener(target: Path, draft: Path | None, device: Device, interrupt: Interrupt) -> Opener:
-    """Opens these files on `device`, with other thread counts."""
+    """An `Opener` for these files on `device`."""
 
     @contextmanager
     def opened(threads: int) -> Iterator[tuple[Session, Session | None]]:
-        asked = replace(device, threads=threads, exact=0)
-        with closing(open_model(target, asked, interrupt)) as model:
-            context = context_length(asked, model)
+        requested = replace(device, threads=threads, exact=0)
+        with closing(open_model(target, requested, interrupt)) as model:
+            context = context_length(requested, model)
             with closing(model.session(context)) as session:
                 if session.reach is not None:
                     raise ModelError(
-                        f"{model.description} keeps a recurrent state that cannot go back, so no draft can be taken "
-                        "back and there is nothing to tune; take a model with attention in every layer"
+                        f"{model.description} keeps a recurrent state that cannot be rolled back, so it cannot be used "
+                        "with speculation and needs no tuning; take a model with attention in every layer"
                     )
                 if draft is None:
                     yield session, None
                     return
-                with closing(open_model(draft, asked.of_draft(), interrupt)) as second:
+                with closing(open_model(draft, requested.of_draft(), interrupt)) as second:
                     require_same_tokens(model.vocabulary, second.vocabulary)
                     with closing(second.session(context)) as drafting:
                         yield session, drafting
@@ -176,16 +181,16 @@ def tune(
     on_progress: OnProgress = lambda _what, _share: None,
     clock: Clock = time.perf_counter,
 ) -> Iterator[Measured]:
-    """Measure prices: with every thread count briefly, then with the best one at longer caches.
+    """Measure prices: briefly with every thread count, then with the best one at longer cache lengths.
 
-    Yields what is known of a thread count, again when more is. All of it is kept for the next load already, but for
-    what a busy machine spoilt: leaving at any time loses nothing.
+    Yields the measurements of a thread count, and again when there are more. They are already stored for the next load,
+    unless the machine was busy, so nothing is lost if the caller stops.
 
     Args:
-        budget: seconds it may take, about; loading and the least that must be measured are not counted.
+        budget: the approximate time in seconds, without loading and the minimum of measurements.
 
     Raises:
-        OptionError: a budget that is none.
+        OptionError: `budget` is out of range.
         and as `open_model` and `require_same_tokens`.
     """
     if not 1 <= budget <= 86400:
@@ -194,7 +199,7 @@ def tune(
 
 
 class _Job:
-    """A share of all there is to do: its time, and whom to tell how far it is."""
+    """A part of the work: its time, and the span of the progress that it covers."""
 
     def __init__(self, budget: float, clock: Clock, on_progress: OnProgress, span: tuple[float, float]) -> None:
         self.budget = budget
@@ -203,13 +208,13 @@ class _Job:
         self._first, self._last = span
 
     def part(self, first: float, last: float) -> _Job:
-        """The part from the share `first` to the share `last` of this."""
+        """The part of this from the share `first` to the share `last`."""
         width = self._last - self._first
         span = (self._first + first * width, self._first + last * width)
         return _Job((last - first) * self.budget, self.clock, self._on_progress, span)
 
-    def teller(self, what: str) -> Callable[[float], None]:
-        """Says what is being done, and which share of it is done."""
+    def reporter(self, what: str) -> Callable[[float], None]:
+        """A function that reports the share done of this part."""
         return lambda done: self._on_progress(what, self._first + done * (self._last - self._first))
 
 
@@ -226,34 +231,36 @@ def _tune(opened: Opener, threads: Sequence[int], job: _Job) -> Iterator[Measure
 
 
 def _measure_short(session: Session, drafting: Session | None, threads: int, job: _Job) -> Measured:
-    """The price curve at the cache length of every load, and the draft's step."""
+    """The price curve at the cache length of loading, and the step of the draft model."""
     what = f"measuring with {threads} thread{'s' * (threads > 1)}"
     first = job.part(0, 0.9 if drafting is not None else 1)
     with OtherPrograms() as others:
-        curve = measure(session, first.teller(what), widest=WIDEST, budget=first.budget, clock=job.clock)
+        curve = measure(session, first.reporter(what), widest=WIDEST, budget=first.budget, clock=job.clock)
     _keep(session, Prices(curve.timed), others)
     step = None
     if drafting is not None:
         rest = job.part(0.9, 1)
         with OtherPrograms() as others:
-            stepping = Prices(measure(drafting, rest.teller(what), budget=rest.budget, clock=job.clock).timed)
+            stepping = Prices(measure(drafting, rest.reporter(what), budget=rest.budget, clock=job.clock).timed)
         _keep(drafting, stepping, others)
         step = stepping.plain()
     return Measured(threads, {}, step).with_row(BASE, curve)
 
 
 def _measure_long(session: Session, known: Measured, job: _Job) -> Iterator[Measured]:
-    """The same at longer caches, from short to long, as far as they can be filled in time."""
+    """Price curves at longer cache lengths, from short to long, as far as the time suffices."""
     until = job.clock() + job.budget
     contexts = cache_lengths(session.context)
     for i, context in enumerate(contexts):
-        tell = job.part(i / len(contexts), (i + 1) / len(contexts)).teller(f"measuring with {context} tokens before")
-        tell(0.0)
+        report = job.part(i / len(contexts), (i + 1) / len(contexts)).reporter(
+            f"measuring with {context} tokens before"
+        )
+        report(0.0)
         if not _fill(session, filler(session, context), job.clock, until):
             return
         budget = (until - job.clock()) / (len(contexts) - i)
         with OtherPrograms() as others:
-            curve = measure_here(session, tell, widest=WIDEST, budget=_MEASURING * budget, clock=job.clock)
+            curve = measure_here(session, report, widest=WIDEST, budget=_MEASURING * budget, clock=job.clock)
         known = known.with_row(context, curve)
         _keep(session, Prices.of({context: curve}), others)
         yield known
@@ -265,7 +272,7 @@ def _keep(session: Session, prices: Prices, others: OtherPrograms) -> None:
 
 
 def _fill(session: Session, tokens: Sequence[int], clock: Clock, until: float) -> bool:
-    """Whether the cache holds `tokens` now; given up where that would last too long."""
+    """Fill the cache with `tokens`; False if this would take longer than `until`."""
     while len(session.tokens) < len(tokens):
         held, before = len(session.tokens), clock()
         session.prefill(tokens[held : held + _CHUNK])

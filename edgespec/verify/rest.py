@@ -41,5 +41,5 @@ def drawn_from(draft: Draft, node: int) -> Distribution:
 
 def chance(token: int, p: Distribution, q: Distribution, kept: float = 1.0) -> float:
     """min(kept * p / q, 1) of `token`, the probability that it is accepted; `kept` is that of its ancestors."""
-    wanted, had = kept * p.of(token), q.of(token)
-    return wanted / had if wanted < had else float(wanted > 0)
+    target, drafted = kept * p.of(token), q.of(token)
+    return target / drafted if target < drafted else float(target > 0)
