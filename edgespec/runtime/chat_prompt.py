@@ -29,8 +29,8 @@ def fitted_prompt(
 ) -> tuple[list[int], int]:
     """The tokens of `messages` without the oldest turns that exceed `room`, and the number of messages dropped.
 
-    A turn is a user's message with all that follows it up to the next one: templates require that the user speaks
-    first, and the result of a tool call needs the call. A leading system message and the last turn are never dropped,
+    A turn is a user's message with all that follows it up to the next one: templates require a user's message first,
+    and the result of a tool call needs the call. A leading system message and the last turn are never dropped,
     so the prompt may still be longer than `room`. Turns are dropped in blocks: as long as the same ones are dropped,
     the next prompt begins with the same tokens, and the KV cache is reused.
 

@@ -33,9 +33,9 @@ class Runtime:
     """A loaded target with its drafters. It computes one answer at a time; `cancel` and `close` may be called from any
     thread. `another` opens a further runtime over the same weights.
 
-    A runtime belongs to the process that loaded it. In a forked process all methods but `close` raise ClosedError. If
-    ONNX Runtime is loaded, a forked process must end by `os._exit`, as those of multiprocessing do: ONNX Runtime waits
-    at the shutdown of the interpreter for threads that a fork does not have.
+    A runtime belongs to the process that loaded it. In a forked process answers raise ClosedError, and `cancel` and
+    `close` do nothing. If ONNX Runtime is loaded, a forked process must end by `os._exit`, as those of multiprocessing
+    do: ONNX Runtime waits at the shutdown of the interpreter for threads that a fork does not have.
     """
 
     def __init__(self, pair: LoadedPair, speculation: Speculation) -> None:
