@@ -22,7 +22,7 @@ from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter
 from edgespec.engine import Engine, Finished, Request, Text
 from edgespec.errors import OptionError
-from edgespec.prices import Prices
+from edgespec.prices import Prices, RunningPrice
 from edgespec.sampling import SHARED, Sampling, distribution, uniform
 from edgespec.types import Distribution, Draft, Floats, Guess, Round
 from edgespec.verify import verifier
@@ -137,7 +137,7 @@ def test_trees_are_bought_where_they_can_be_verified_and_no_draw_is_judged() -> 
     assert sorted(zip(draft.tokens, draft.parents, strict=True)) == [(1, -1), (2, -1), (3, 0), (4, 1)]
     for trees, rule, surcharge in ((False, "match", 0.01), (True, "rejection", 0.01), (True, "match", 5.0)):
         controller = Adaptive([two], Prices(FREE), trees=trees)
-        controller.surcharge = surcharge
+        controller.surcharge = RunningPrice(surcharge)
         draft = controller.choose(round_context(rule=rule), 15)
         assert draft
         assert draft.is_chain
@@ -399,17 +399,17 @@ def test_exploring_costs_a_percent_where_prices_are_right() -> None:
 def test_the_surcharge_of_a_tree_is_followed() -> None:
     """By passes over trees alone; a tree that took no longer than a chain makes it fall."""
     controller = Adaptive([], Prices([1.0] * 16))
-    assert controller.surcharge == pytest.approx(0.01)
+    assert controller.surcharge.seconds == pytest.approx(0.01)
     tree, chain = Draft((1, 2), (-1, -1), ("a", "a")), Draft.chain((1, 2), "a")
     for _ in range(100):
         controller.observe(bought(tree, (0,), 1, 9, seconds=1.5))
         controller.observe(bought(chain, (0,), 1, 9, seconds=7.5))
-    assert controller.surcharge == pytest.approx(0.5, rel=0.02)
+    assert controller.surcharge.seconds == pytest.approx(0.5, rel=0.02)
     controller.observe(bought(tree, (0,), 1, 9, seconds=60.0))
-    assert controller.surcharge < 0.56, "one slow pass is no price"
+    assert controller.surcharge.seconds < 0.56, "one slow pass is no price"
     for _ in range(60):
         controller.observe(bought(tree, (0,), 1, 9, seconds=0.9))
-    assert 0 < controller.surcharge < 0.01
+    assert 0 < controller.surcharge.seconds < 0.01
 
 
 def test_the_rate_is_what_rounds_earn_of_late_and_at_least_the_plain_one() -> None:

@@ -22,6 +22,7 @@ from .helpers import Saying, by_book, never, round_context, trusting
 #: Wide passes for next to nothing.
 CHEAP = (0.0, *[0.01] * 15)
 RULES = ("match", "rejection")
+LOOK = 0.03  # seconds of the free drafters at one place
 
 
 def growing(
@@ -32,13 +33,14 @@ def growing(
     is_eog: Callable[[int], bool] = never,
     calibration: Calibration | None = None,
     par: float = 16.0,
+    look: float = LOOK,
 ) -> Expansion:
     """A second is worth a token. At a par of 16 no draft yields more than the average, so gains decide."""
     place = round_context(rule=rule, is_eog=is_eog)
     for drafter in free:
         drafter.begin(place)
     curve = [par + tokens for tokens in cost]
-    return Expansion(DraftTree(calibration or believing()), place, free, curve, 1.0, trees)
+    return Expansion(DraftTree(calibration or believing()), place, free, look, curve, 1.0, trees)
 
 
 def believing() -> Calibration:
@@ -120,7 +122,7 @@ def test_no_step_is_paid_that_cannot_pay(rule: str) -> None:
     drafter = saying(*[0.9] * 9, q=rule == "rejection")
     assert growing(rule=rule).draft(drafter, 0.95, expecting(0.9, 0.1), ask=False) == 0, "dearer than it is worth"
     assert growing(rule=rule, cost=[float(n) for n in range(16)]).draft(drafter, 0.0, expecting(0.9), ask=False) == 0
-    assert growing(rule=rule).draft(drafter, 0.0, expecting(0.01), ask=False) == 0, "nobody believes in it"
+    assert growing(rule=rule).draft(drafter, 0.0, expecting(0.005), ask=False) == 0, "hardly ever right"
     assert drafter.asked == []
     assert growing(rule=rule).draft(drafter, 0.95, expecting(0.97, 0.1), ask=False) == 1, "just cheap enough"
 
@@ -287,7 +289,35 @@ def test_looking_around_ends_with_enough_candidates_and_with_faint_hopes() -> No
     unasked = [chance for node, chance in enumerate(reach) if tuple(expansion.tree.path(node)) not in lookup.asked]
     assert len(expansion.tree) < 64
     assert asked
-    assert min(asked) > 0.03 >= max(unasked)
+    assert min(asked) > LOOK >= max(unasked)
+
+
+@pytest.mark.parametrize("par", [16.0, 1.0])
+@pytest.mark.parametrize("seed", range(40))
+def test_no_chain_that_pays_is_missed_because_a_look_up_was_not_asked_further(seed: int, par: float) -> None:
+    """At any staircase of prices the chain bought is the one that asking to the last place would have bought."""
+    random = np.random.default_rng(seed)
+    sure = [float(c) for c in random.uniform(0.1, 0.99, 15)]
+    cost = (0.0, *np.cumsum(random.choice([0.0, 0.05, 0.4, 0.9], 15)))
+    book = {tuple(range(n)): [Guess(n, sure[n])] for n in range(15)}
+    expansion = growing(by_book("lookup", book), cost=cost, look=0.0, par=par)
+    expansion.ask_free()
+    everything = growing(by_book("lookup", book), cost=cost, look=-1.0, par=par)
+    everything.ask_free()
+    assert len(everything.tree) == 15
+    assert expansion.bought() == everything.bought()
+
+
+def test_a_slow_look_up_is_asked_less() -> None:
+    """Where it takes as long as a token is worth it is asked once."""
+    asked = []
+    for look in (0.0, 0.7, 1.0):
+        lookup = by_book("lookup", {tuple(range(n)): [Guess(n, 0.9)] for n in range(15)})
+        growing(lookup, look=look).ask_free()
+        asked.append(len(lookup.asked))
+    assert asked[0] > 10
+    assert 1 < asked[1] < asked[0]
+    assert asked[2] == 1
 
 
 def test_nobody_is_asked_to_go_on_from_what_was_never_right() -> None:

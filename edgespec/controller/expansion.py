@@ -13,7 +13,6 @@ from .calibration import Ahead
 from .draft_tree import DraftTree, Selection, select_chain, select_tree
 
 _NODES = 64  # candidates of a round
-_FAINT = 0.03  # chance of acceptance below which nobody is asked to go on from a guess
 _BRANCHES = 2  # guesses a drafter may make at one place, where trees can be verified
 # Tokens that a tree must bring beyond a chain: it leaves the cache out of order, and that moves the last bits of what
 # comes after it.
@@ -33,7 +32,8 @@ class Expansion:
     """The candidates of one round.
 
     Args:
-        free: drafters that cost nothing; each was told of the round.
+        free: drafters without a price of their own; each has begun this round.
+        look: seconds that they take at one place.
         curve: seconds of a pass by width, as far as drafts may go: 1, 2, ...
         rate: what a second is worth, in tokens.
         trees: what a pass over a tree takes beyond one over a chain, in seconds; None where only chains can be
@@ -45,6 +45,7 @@ class Expansion:
         tree: DraftTree,
         round_context: RoundContext,
         free: Sequence[Drafter],
+        look: float,
         curve: Sequence[float],
         rate: float,
         trees: float | None,
@@ -58,6 +59,8 @@ class Expansion:
         self._trees = trees if round_context.verifier.trims else None
         self._most = 1 if self._trees is None else _BRANCHES
         self._looked: set[int] = set()
+        self._look_price = rate * look
+        self._least: dict[int, float] = {}
         #: The deepest token that was drawn and may not be left out; see `Verifier.trims`.
         self._drawn = -1
 
@@ -65,6 +68,11 @@ class Expansion:
     def settled(self) -> bool:
         """Whether tokens were drawn that must be bought: then nobody else may draw."""
         return self._drawn >= 0
+
+    @property
+    def looks(self) -> int:
+        """Places at which the free drafters were asked."""
+        return len(self._looked)
 
     def gain(self) -> float:
         """Expected tokens of the best purchase beyond a plain step's, less what its time is worth."""
@@ -83,12 +91,12 @@ class Expansion:
         tree = self.tree
         self._look(-1, ())
         reach = tree.reach()
-        frontier = [(-chance, node) for node, chance in enumerate(reach) if chance > _FAINT]
+        pays = self._pays
+        frontier = [(-chance, node) for node, chance in enumerate(reach) if pays(1, chance)]
         heapq.heapify(frontier)
-        deepest = len(self.cost) - 2
         while frontier and len(tree) < _NODES:
             negative, node = heapq.heappop(frontier)
-            if tree.depths[node] > deepest - 1 or node in self._looked:
+            if node in self._looked:
                 continue
             path = tree.path(node)
             if self._round_context.is_eog(path[-1]):
@@ -96,7 +104,7 @@ class Expansion:
             self._look(node, path)
             for child in tree.children(node).values():
                 chance = -negative * tree.cells[child].value
-                if chance > _FAINT:
+                if pays(len(path) + 1, chance):
                     heapq.heappush(frontier, (-chance, child))
 
     def prospect(self, step: float, ahead: Ahead) -> float:
@@ -182,6 +190,18 @@ class Expansion:
             if guesses and (self._round_context.verifier.trims or guesses[0].q is None):
                 self.tree.add(node, drafter.name, guesses)
 
+    def _pays(self, length: int, chance: float) -> bool:
+        """Whether it may pay to look further from a draft of `length` tokens, all accepted with this chance.
+
+        No further token is likelier than that, so there must be a longer draft whose further tokens cost less each.
+        """
+        least = self._least.get(length)
+        if least is None:
+            here = self.cost[length] if length < len(self.cost) else 0.0
+            further = (cost - here for cost in self.cost[length + 1 :])
+            least = self._least[length] = min((c / n for n, c in enumerate(further, 1)), default=math.inf)
+        return chance > least + self._look_price
+
     def _best(self) -> Selection:
         chain = select_chain(self.tree, self.cost, self._par)
         if self._trees is None:
@@ -196,8 +216,6 @@ class Expansion:
         best, spent, chance = -math.inf, 0.0, next_
         for cost in self.cost[n + 1 :]:
             reach *= chance
-            if reach < _FAINT:
-                break
             total += reach
             spent += paid
             best = max(best, total - cost - spent)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..drafters import Drafter
+from ..prices import RunningPrice
 from .calibration import Ahead
 from .draft_tree import Trial
 
@@ -17,17 +18,22 @@ _PATIENCE = (4, 64)  # rounds between probes that miss: at first, and at most
 class PricedDrafter:
     """The record of a drafter with a price.
 
-    `step` is the seconds that one guess takes, `ahead` what is expected of its guesses.
+    `ahead` is what is expected of its guesses.
     """
 
     def __init__(self, drafter: Drafter, ahead: Ahead) -> None:
         self.drafter = drafter
         self.ahead = ahead
-        self.step = drafter.step_price
+        self._step = RunningPrice(drafter.step_price)
         self._left_alone = 0
         self._patience = 1
         self._brought = 0.0
         self._times = _DOUBT
+
+    @property
+    def step(self) -> float:
+        """Seconds that one guess takes."""
+        return self._step.seconds
 
     @property
     def worth(self) -> float:
@@ -46,8 +52,7 @@ class PricedDrafter:
         self._brought = _LATELY * self._brought + brought
         self._times = _LATELY * self._times + 1
         self._left_alone = -1
-        # A catch-up over a long prompt is no price of a step: surprises count up to half as much again.
-        self.step += 0.1 * (min(seconds / steps, 1.5 * self.step) - self.step)
+        self._step.observe(seconds / steps)
 
     def observe(self, trials: Sequence[Trial]) -> None:
         """A round is over; `trials` are its likeliest guesses, as far as they were tried."""
