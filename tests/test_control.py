@@ -172,7 +172,7 @@ def test_a_drafter_not_yet_known_is_bought_from_where_it_may_pay_and_probed_else
     clock = Clock()
     cheap = book((1, 0.9), (2, 0.9), name="model", step_price=0.05)
     assert Adaptive([cheap], Prices(FREE), clock=clock.perf_counter).choose(round_context(), 15).tokens == (1, 2)
-    dear = book((1, 0.9), name="model", step_price=0.9)
+    dear = Saying(lambda _context, path: [] if path else [Guess(1, 0.9)], "model", step_price=0.9, clock=clock)
     controller = Adaptive([dear], Prices(DEAR), clock=clock.perf_counter)
     for _ in range(70):
         draft = controller.choose(round_context(), 15)
@@ -409,7 +409,7 @@ def test_the_surcharge_of_a_tree_is_followed() -> None:
     assert controller.surcharge.seconds < 0.56, "one slow pass is no price"
     for _ in range(60):
         controller.observe(bought(tree, (0,), 1, 9, seconds=0.9))
-    assert 0 < controller.surcharge.seconds < 0.01
+    assert controller.surcharge.seconds == 0
 
 
 def test_the_rate_is_what_rounds_earn_of_late_and_at_least_the_plain_one() -> None:

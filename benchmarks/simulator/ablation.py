@@ -95,8 +95,7 @@ HEURISTICS: Mapping[str, Off] = {
     "asking by what it brought": lambda: patch.object(priced_drafter.PricedDrafter, "worth", 0.0),
     "probes of silent drafters": lambda: patch.object(priced_drafter.PricedDrafter, "due", lambda _self, _plain: False),
     "patience": _constant(priced_drafter, _PATIENCE=(1, 1)),
-    "a drafter's price relearned": lambda: patch.object(priced_drafter.PricedDrafter, "step", property(_priced)),
-    "a look-up's price": lambda: patch.object(RunningPrice, "observe", _ignore),
+    "prices of drafters relearned": lambda: patch.object(RunningPrice, "observe", _ignore),
     "what a guess opens the way to": _constant(expansion, _FURTHER=1),
     "budget of losses": lambda: patch.object(budget.Budget, "is_left", True),
     "explorer": lambda: patch.object(exploration.Explorer, "due", False),
@@ -121,10 +120,6 @@ decoding on the same machine with each part off in turn, its mean (and the chang
 of them, and the share of what a clairvoyant reaches. The same figures every time.
 
 """
-
-
-def _priced(self: priced_drafter.PricedDrafter) -> float:
-    return self.drafter.step_price
 
 
 class Run(NamedTuple):

@@ -69,7 +69,7 @@ class Adaptive:
         self._trees = trees
         self._clock = clock
         self._free = [drafter for drafter in drafters if not drafter.step_price]
-        self._priced = [PricedDrafter(d, self.calibration.ahead(d.name)) for d in drafters if d.step_price]
+        self._priced = [PricedDrafter(d, self.calibration.ahead(d.name), clock) for d in drafters if d.step_price]
         self._tokens = 0.0
         self._steps = 0.0  # the time they took, in plain steps of that time: a machine may change its pace
         self._budget = Budget()
@@ -117,7 +117,7 @@ class Adaptive:
             tried = {trial.node: trial.hit for trial in trials}
             self.calibration.learn((tree.cells[node], hit) for node, hit in tried.items())
             for priced in self._priced:
-                priced.observe([t for t in trials if t.drafter == priced.drafter.name and t.rank == 0])
+                priced.observe([t for t in trials if t.drafter == priced.name and t.rank == 0])
 
     def _steps_of(self, round: Round) -> float:  # noqa: A002
         """What a round took, in plain steps of that time."""
@@ -153,17 +153,16 @@ class Adaptive:
 
     def _ask(self, priced: PricedDrafter, expansion: Expansion, round_context: RoundContext) -> None:
         """Let a drafter with a price go on from what is there, if it is worth asking or due for a probe."""
-        ask = self._trims and (priced.worth > 0 or priced.due(1 / expansion.rate))
-        if not ask and expansion.prospect(priced.step, priced.ahead) <= 0:
-            if not self._trims and priced.due(1 / expansion.rate):
-                priced.drafter.begin(round_context)
-                self._timed(priced, expansion, lambda: expansion.straight(priced.drafter, 1))
+        due = priced.due(1 / expansion.rate)
+        ask = self._trims and (priced.worth > 0 or due)
+        before = expansion.gain()
+        if ask or expansion.prospect(priced) > 0:
+            priced.begin(round_context)
+            expansion.draft(priced, ask=ask)
+        elif due and not self._trims:
+            priced.begin(round_context)
+            expansion.probe(priced)
+        else:
             return
-        priced.drafter.begin(round_context)
-        self._timed(priced, expansion, lambda: expansion.draft(priced.drafter, priced.step, priced.ahead, ask=ask))
-
-    def _timed(self, priced: PricedDrafter, expansion: Expansion, work: Callable[[], int]) -> None:
-        before, started = expansion.gain(), self._clock()
-        if steps := work():
-            seconds = self._clock() - started
-            priced.asked(steps, seconds, expansion.gain() - before - expansion.rate * seconds)
+        if priced.guesses:
+            priced.asked(expansion.gain() - before - expansion.rate * priced.seconds)

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from ..drafters import Drafter
 from ..verify import RoundContext
-from .calibration import Ahead
 from .draft_tree import DraftTree, Selection, select_chain, select_tree
+from .priced_drafter import PricedDrafter
 
 _NODES = 64  # candidates of a round
 _BRANCHES = 2  # guesses a drafter may make at one place, where trees can be verified
@@ -107,62 +107,52 @@ class Expansion:
                 if pays(len(path) + 1, chance):
                     heapq.heappush(frontier, (-chance, child))
 
-    def prospect(self, step: float, ahead: Ahead) -> float:
+    def prospect(self, priced: PricedDrafter) -> float:
         """Expected tokens over a plain step, less the worth of the time, of the best chain of a drafter's guesses."""
-        return self._horizon(ahead.first.value, ahead.later.value, Reached(0, 1.0, 0.0), self.rate * step)
+        return self._horizon(priced, Reached(0, 1.0, 0.0), asked=False)
 
-    def draft(self, drafter: Drafter, step: float, ahead: Ahead, *, ask: bool) -> int:
-        """Let `drafter` go on from the likeliest path for as long as that pays; how many guesses were paid for.
+    def draft(self, priced: PricedDrafter, *, ask: bool) -> None:
+        """Let a drafter go on from the likeliest path for as long as that pays.
 
         Args:
-            step: seconds that a guess takes.
-            ahead: what is expected of its guesses.
-            ask: whether the first is paid for whatever is expected: how sure it is will tell whether to go on.
+            ask: whether the first guess is paid for whatever is expected: how sure it is will tell whether to go on.
         """
-        paid = self.rate * step
-        next_, later = ahead.first.value, ahead.later.value
+        first, later = priced.ahead.first.value, priced.ahead.later.value
         further = (1 - later**_FURTHER) / (1 - later)
         hand = self.gain()
         tree, node, path = self.tree, -1, list[int]()
-        reach, total, steps = 1.0, 0.0, 0
+        reach, total, asked = 1.0, 0.0, False
         while len(path) < len(self.cost) - 1 and not (path and self._round_context.is_eog(path[-1])):
             self._look(node, path)
             child = tree.likeliest(node)
             chance = tree.cells[child].value if child is not None else 0.0
-            if child is None or (next_ - chance) * further > paid:
+            paid = self.rate * (priced.later if asked else priced.first).seconds
+            if child is None or ((later if path else first) - chance) * further > paid:
                 hand = max(hand, total - self.cost[len(path)])
-                asked = ask and not steps
-                if not asked and self._horizon(next_, later, Reached(len(path), reach, total), paid) <= hand:
+                if (asked or not ask) and self._horizon(priced, Reached(len(path), reach, total), asked=asked) <= hand:
                     break
-                guesses = drafter.guess(path, self._most)
-                steps += 1
+                guesses = priced.guess(path, self._most)
+                asked = True
                 if not guesses:
                     break
-                nodes = tree.add(node, drafter.name, guesses)
+                nodes = tree.add(node, priced.name, guesses)
                 child = tree.likeliest(node)
                 if not self._round_context.verifier.trims:
                     child = self._drawn = nodes[0]
                     hand = -math.inf  # it must be bought now, so no other draft is to be had
             if child is None:
                 break
-            node, next_ = child, later
+            node = child
             path.append(tree.tokens[node])
             reach *= tree.cells[node].value
             total += reach
-        return steps
 
-    def straight(self, drafter: Drafter, n: int) -> int:
-        """Let `drafter` guess `n` tokens whatever they are worth; how many guesses were paid for."""
-        node, path = -1, list[int]()
-        while len(path) < n and not (path and self._round_context.is_eog(path[-1])):
-            guesses = drafter.guess(path, 1)
-            if not guesses:
-                return len(path) + 1
-            node = self.tree.add(node, drafter.name, guesses)[0]
-            path.append(guesses[0].token)
+    def probe(self, priced: PricedDrafter) -> None:
+        """Let a drafter guess one token, whatever that is worth."""
+        if guesses := priced.guess((), 1):
+            node = self.tree.add(-1, priced.name, guesses)[0]
             if not self._round_context.verifier.trims:
                 self._drawn = node
-        return len(path)
 
     def _with_all_drawn(self) -> list[int]:
         """The chain to the deepest drawn token, and what free drafters add to it as far as that pays."""
@@ -210,14 +200,17 @@ class Expansion:
         tree = select_tree(self.tree, [cost + surcharge for cost in self.cost], self._par)
         return tree if tree.nodes and tree.beats(chain) else chain
 
-    def _horizon(self, next_: float, later: float, here: Reached, paid: float) -> float:
-        """The best gain over all chains that go on from `here` by guesses at `paid` tokens each."""
+    def _horizon(self, priced: PricedDrafter, here: Reached, *, asked: bool) -> float:
+        """The best gain over all chains that go on from `here` by a drafter's guesses; whether it was `asked` in this
+        round decides what the first of them costs."""
         n, reach, total = here
-        best, spent, chance = -math.inf, 0.0, next_
+        later = self.rate * priced.later.seconds
+        spent = 0.0 if asked else self.rate * priced.first.seconds - later
+        best, chance = -math.inf, (priced.ahead.later if n else priced.ahead.first).value
         for cost in self.cost[n + 1 :]:
             reach *= chance
             total += reach
-            spent += paid
+            spent += later
             best = max(best, total - cost - spent)
-            chance = later
+            chance = priced.ahead.later.value
         return best

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-_GAIN = 0.1  # share of a surprise that is taken over
-_HICCUP = 1.5  # times the price, for which what something took counts at most
+import statistics
+from collections import deque
+
+_LATEST = 5
 
 
 class RunningPrice:
-    """A moving average of seconds, in which a hiccup counts little. What is not yet known costs nothing."""
+    """The lower median of the latest times, in which a hiccup does not count.
 
-    __slots__ = ("seconds",)
+    Args:
+        seconds: a price measured before, which counts as one time; None where nothing is known, which costs nothing.
+    """
 
-    def __init__(self, seconds: float = 0.0) -> None:
-        self.seconds = seconds
+    __slots__ = ("_latest", "seconds")
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self.seconds = seconds or 0.0
+        self._latest = deque(() if seconds is None else (seconds,), maxlen=_LATEST)
 
     def observe(self, seconds: float) -> None:
         """It took so many seconds once more."""
-        if self.seconds:
-            self.seconds += _GAIN * (min(seconds, _HICCUP * self.seconds) - self.seconds)
-        else:
-            self.seconds = seconds
+        self._latest.append(seconds)
+        self.seconds = statistics.median_low(self._latest)
