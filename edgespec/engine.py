@@ -256,14 +256,16 @@ class Engine:
 
     def _observe(self, round: Round, evaluated: Evaluated) -> float:  # noqa: A002
         """Update prices, drafters and controller; returns the seconds that plain decoding would not have spent."""
-        if self._prices is not None and round.draft.is_chain:
-            self._prices.observe(round.width, round.held, round.verify_seconds)
         started = time.perf_counter()
         self._notify(evaluated)
         self._controller.observe(round)
         for drafter in self._controller.drafters:
             drafter.observe(round)
-        return self._speculating(started)
+        speculating = self._speculating(started)
+        # Last: the controller weighs the round at the prices at which it was chosen.
+        if self._prices is not None and round.draft.is_chain:
+            self._prices.observe(round.width, round.held, round.verify_seconds)
+        return speculating
 
     def _speculating(self, started: float) -> float:
         """Seconds since `started` if there are drafters; without any, plain decoding would have spent them, too."""

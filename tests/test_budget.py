@@ -21,13 +21,13 @@ def run(budget: Budget, rounds: int, tokens: int, steps: float) -> tuple[int, fl
     return speculated, lost
 
 
-@pytest.mark.parametrize("steps", [1.01, 1.05, 2.0, 6.0])
+@pytest.mark.parametrize("steps", [1.004, 1.05, 2.0, 6.0])
 def test_no_more_is_lost_than_a_share_of_the_time(steps: float) -> None:
     speculated, lost = run(Budget(), 5000, 1, steps)
     time = 5000 + lost
-    assert lost <= 0.02 * time + 16 + steps
-    assert speculated > 16, "it is tried again and again"
-    assert (speculated == 5000) == (steps - 1 <= 0.02)
+    assert lost <= 0.01 * time + 4 + steps
+    assert speculated >= 9, "it is tried again and again"
+    assert (speculated == 5000) == (steps - 1 <= 0.01)
 
 
 def test_what_gains_is_never_stopped() -> None:
@@ -37,7 +37,7 @@ def test_what_gains_is_never_stopped() -> None:
 def test_gains_of_long_ago_pay_for_no_losses_now() -> None:
     budget = Budget()
     run(budget, 1000, 3, 2.0)
-    assert run(budget, 30, 1, 2.0)[0] <= 17
+    assert run(budget, 100, 1, 2.0)[0] <= 50
 
 
 def test_gains_that_vary_are_not_stopped_by_bad_luck() -> None:

@@ -11,7 +11,7 @@ from edgespec.controller.calibration import ALONE, Rate
 from edgespec.controller.fixed import Fixed
 from edgespec.drafters.model import ModelDrafter
 from edgespec.errors import OptionError
-from edgespec.prices import Prices
+from edgespec.prices import Prices, RunningPrice
 from edgespec.types import Draft, Guess
 
 from .control_runs import DEAR, FREE, Q8_0, RULES, TARGET, VOCAB, book, bought, introduced
@@ -95,7 +95,7 @@ def test_trees_are_bought_where_they_can_be_verified_and_no_draw_is_judged() -> 
     assert sorted(zip(draft.tokens, draft.parents, strict=True)) == [(1, -1), (2, -1), (3, 0), (4, 1)]
     for trees, rule, surcharge in ((False, "match", 0.01), (True, "rejection", 0.01), (True, "match", 5.0)):
         controller = Adaptive([two], Prices(FREE), trees=trees)
-        controller.surcharge = surcharge
+        controller.surcharge = RunningPrice(surcharge)
         draft = controller.choose(round_context(rule=rule), 15)
         assert draft
         assert draft.is_chain
@@ -130,7 +130,7 @@ def test_a_drafter_not_yet_known_is_bought_from_where_it_may_pay_and_probed_else
     clock = Clock()
     cheap = book((1, 0.9), (2, 0.9), name="model", step_price=0.05)
     assert Adaptive([cheap], Prices(FREE), clock=clock.perf_counter).choose(round_context(), 15).tokens == (1, 2)
-    dear = book((1, 0.9), name="model", step_price=0.9)
+    dear = FunctionDrafter(lambda _context, path: [] if path else [Guess(1, 0.9)], "model", step_price=0.9, clock=clock)
     controller = Adaptive([dear], Prices(DEAR), clock=clock.perf_counter)
     for _ in range(70):
         draft = controller.choose(round_context(), 15)

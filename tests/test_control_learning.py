@@ -166,17 +166,17 @@ def test_exploring_costs_a_percent_where_prices_are_right() -> None:
 def test_the_surcharge_of_a_tree_is_followed() -> None:
     """By passes over trees alone; a tree that took no longer than a chain makes it fall."""
     controller = Adaptive([], Prices([1.0] * 16))
-    assert controller.surcharge == pytest.approx(0.01)
+    assert controller.surcharge.seconds == pytest.approx(0.01)
     tree, chain = Draft((1, 2), (-1, -1), ("a", "a")), Draft.chain((1, 2), "a")
     for _ in range(100):
         controller.observe(bought(tree, (0,), 1, 9, seconds=1.5))
         controller.observe(bought(chain, (0,), 1, 9, seconds=7.5))
-    assert controller.surcharge == pytest.approx(0.5, rel=0.02)
+    assert controller.surcharge.seconds == pytest.approx(0.5, rel=0.02)
     controller.observe(bought(tree, (0,), 1, 9, seconds=60.0))
-    assert controller.surcharge < 0.56, "one slow pass is no price"
+    assert controller.surcharge.seconds < 0.56, "one slow pass is no price"
     for _ in range(60):
         controller.observe(bought(tree, (0,), 1, 9, seconds=0.9))
-    assert 0 < controller.surcharge < 0.01
+    assert controller.surcharge.seconds == 0
 
 
 def test_the_rate_is_what_rounds_earn_of_late_and_at_least_the_plain_one() -> None:

@@ -14,14 +14,17 @@ import pytest
 from edgespec.controller.calibration import Ahead, Calibration, Rate
 from edgespec.controller.draft_tree import DraftTree
 from edgespec.controller.expansion import Expansion
+from edgespec.controller.priced_drafter import PricedDrafter
 from edgespec.drafters import Drafter
-from edgespec.types import Distribution, Guess
+from edgespec.types import Distribution, Guess, Round
+from edgespec.verify import RoundContext
 
 from .helpers import FunctionDrafter, never, round_context, table_drafter, trusting
 
 #: Wide passes for next to nothing.
 CHEAP = (0.0, *[0.01] * 15)
 RULES = ("match", "rejection")
+LOOK = 0.03  # seconds of the free drafters at one place
 
 
 def growing(
@@ -32,13 +35,44 @@ def growing(
     is_eog: Callable[[int], bool] = never,
     calibration: Calibration | None = None,
     par: float = 16.0,
+    look: float = LOOK,
 ) -> Expansion:
     """A second is worth a token. At a par of 16 no draft yields more than the average, so gains decide."""
     place = round_context(rule=rule, is_eog=is_eog)
     for drafter in free:
         drafter.begin(place)
     curve = [par + tokens for tokens in cost]
-    return Expansion(DraftTree(calibration or believing()), place, free, curve, 1.0, trees)
+    return Expansion(DraftTree(calibration or believing()), place, free, look, curve, 1.0, trees)
+
+
+def priced(drafter: Drafter, step: float, ahead: Ahead | None = None) -> PricedDrafter:
+    """A drafter whose guesses take `step` seconds each."""
+    now = [0.0]
+
+    class Slow:
+        name, step_price = drafter.name, step
+
+        def begin(self, round_context: RoundContext) -> None:
+            drafter.begin(round_context)
+
+        def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
+            now[0] += step
+            return drafter.guess(path, most)
+
+        def observe(self, round: Round) -> None:  # noqa: A002
+            drafter.observe(round)
+
+        def close(self) -> None:
+            drafter.close()
+
+    return PricedDrafter(Slow(), ahead or Ahead(), lambda: now[0])
+
+
+def drafted(expansion: Expansion, drafter: Drafter, step: float, ahead: Ahead, *, ask: bool = False) -> int:
+    """How many guesses were paid for."""
+    asked = priced(drafter, step, ahead)
+    expansion.draft(asked, ask=ask)
+    return asked.guesses
 
 
 def believing() -> Calibration:
@@ -71,7 +105,7 @@ def test_a_draft_that_pays_at_width_4_only_is_drafted_through_the_dear_widths(ru
     """Looking one token ahead stops at width 2, which alone does not pay."""
     expansion = growing(cost=(0.0, 1.5, 1.5, 0.1, *[8.0] * 12), rule=rule)
     drafter = saying(*[0.85] * 9, q=rule == "rejection")
-    assert expansion.draft(drafter, 0.05, expecting(0.8), ask=False) == 3
+    assert drafted(expansion, drafter, 0.05, expecting(0.8)) == 3
     assert expansion.bought() == [0, 1, 2]
     assert drafter.asked == [(), (10,), (10, 11)]
 
@@ -108,7 +142,7 @@ def test_drafting_goes_on_just_as_long_as_some_longer_draft_can_pay(rule: str) -
         values = [calibration.cell("model", 0, 0, confidence).value for confidence in sure]
         drafter = saying(*sure, q=rule == "rejection")
         expansion = growing(cost=cost, rule=rule, calibration=calibration)
-        steps = expansion.draft(drafter, paid, ahead, ask=False)
+        steps = drafted(expansion, drafter, paid, ahead)
         assert steps == len(drafter.asked) == steps_by_hand(values, ahead, cost, paid, trims=rule == "match")
         counts[steps] += 1
     assert counts[0] > 20
@@ -118,11 +152,11 @@ def test_drafting_goes_on_just_as_long_as_some_longer_draft_can_pay(rule: str) -
 @pytest.mark.parametrize("rule", RULES)
 def test_no_step_is_paid_that_cannot_pay(rule: str) -> None:
     drafter = saying(*[0.9] * 9, q=rule == "rejection")
-    assert growing(rule=rule).draft(drafter, 0.95, expecting(0.9, 0.1), ask=False) == 0, "dearer than it is worth"
-    assert growing(rule=rule, cost=[float(n) for n in range(16)]).draft(drafter, 0.0, expecting(0.9), ask=False) == 0
-    assert growing(rule=rule).draft(drafter, 0.0, expecting(0.01), ask=False) == 0, "nobody believes in it"
+    assert drafted(growing(rule=rule), drafter, 0.95, expecting(0.9, 0.1)) == 0, "dearer than it is worth"
+    assert drafted(growing(rule=rule, cost=[float(n) for n in range(16)]), drafter, 0.0, expecting(0.9)) == 0
+    assert drafted(growing(rule=rule), drafter, 0.0, expecting(0.005)) == 0, "hardly ever right"
     assert drafter.asked == []
-    assert growing(rule=rule).draft(drafter, 0.95, expecting(0.97, 0.1), ask=False) == 1, "just cheap enough"
+    assert drafted(growing(rule=rule), drafter, 0.95, expecting(0.97, 0.1)) == 1, "just cheap enough"
 
 
 @pytest.mark.parametrize(("sure", "steps"), [(0.99, 4), (0.05, 1)])
@@ -132,9 +166,9 @@ def test_a_drafter_that_is_asked_whatever_is_expected_says_how_sure_it_is_and_th
     """The first step alone is for nothing."""
     drafter = saying(*[sure] * 4)
     little = expecting(0.3, 0.9)
-    assert growing(cost=[0.3 * n for n in range(5)]).draft(drafter, 0.05, little, ask=False) == 0
+    assert drafted(growing(cost=[0.3 * n for n in range(5)]), drafter, 0.05, little) == 0
     expansion = growing(cost=[0.3 * n for n in range(5)])
-    assert expansion.draft(drafter, 0.05, little, ask=True) == steps
+    assert drafted(expansion, drafter, 0.05, little, ask=True) == steps
     assert len(expansion.bought()) == (4 if steps == 4 else 0)
 
 
@@ -143,7 +177,7 @@ def test_nobody_is_asked_over_a_look_up_that_leaves_nothing_to_gain() -> None:
     model = saying(0.99)
     expansion = growing(lookup, cost=(0.0, 0.1))
     expansion.ask_free()
-    assert expansion.draft(model, 0.05, expecting(0.9), ask=True) == 0
+    assert drafted(expansion, model, 0.05, expecting(0.9), ask=True) == 0
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -155,28 +189,28 @@ def test_a_prospect_is_what_the_first_step_is_weighed_by(rule: str) -> None:
         cost = [0.0, *np.maximum(random.normal(0.4, 0.5, 6).cumsum(), 0.01).tolist()]
         ahead, paid = expecting(*random.uniform(0.3, 0.98, 2).tolist()), float(random.uniform(0, 0.5))
         expansion = growing(cost=cost, rule=rule)
-        prospect = expansion.prospect(paid, ahead)
-        assert (prospect > 0) == (expansion.draft(saying(0.9, q=rule == "rejection"), paid, ahead, ask=False) > 0)
+        prospect = expansion.prospect(priced(saying(0.9), paid, ahead))
+        assert (prospect > 0) == (drafted(expansion, saying(0.9, q=rule == "rejection"), paid, ahead) > 0)
         signs.add(prospect > 0)
     assert signs == {True, False}
 
 
 def test_doubt_stops_a_draft_and_confidence_does_not() -> None:
     cost = [0.3 * n for n in range(16)]
-    assert growing(cost=cost).draft(saying(*[0.99] * 20), 0.05, expecting(0.9), ask=False) == 15
-    assert growing(cost=cost).draft(saying(0.99, 0.99, 0.05, *[0.99] * 9), 0.05, expecting(0.9), ask=False) == 3
+    assert drafted(growing(cost=cost), saying(*[0.99] * 20), 0.05, expecting(0.9)) == 15
+    assert drafted(growing(cost=cost), saying(0.99, 0.99, 0.05, *[0.99] * 9), 0.05, expecting(0.9)) == 3
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_nothing_is_drafted_beyond_the_prices_nor_the_end_of_the_text(rule: str) -> None:
     for cost, n in (((0.0,), 0), ((0.0, 0.01), 1), (CHEAP[:5], 4)):
         expansion = growing(cost=cost, rule=rule)
-        assert expansion.draft(saying(*[0.99] * 20, q=rule == "rejection"), 0.0, expecting(0.9), ask=False) == n
+        assert drafted(expansion, saying(*[0.99] * 20, q=rule == "rejection"), 0.0, expecting(0.9)) == n
         assert len(expansion.bought()) == n
     expansion = growing(rule=rule, is_eog=lambda token: token == 12)
-    assert expansion.draft(saying(*[0.99] * 20, q=rule == "rejection"), 0.0, expecting(0.9), ask=False) == 3
+    assert drafted(expansion, saying(*[0.99] * 20, q=rule == "rejection"), 0.0, expecting(0.9)) == 3
     expansion = growing(rule=rule)
-    assert expansion.draft(saying(0.99, 0.99), 0.0, expecting(0.9), ask=False) == 3, (
+    assert drafted(expansion, saying(0.99, 0.99), 0.0, expecting(0.9)) == 3, (
         "that it has nothing to say costs a step too"
     )
     assert expansion.bought() == [0, 1]
@@ -191,7 +225,7 @@ def test_a_free_drafter_that_is_sure_saves_the_steps() -> None:
     model = saying(*[0.95] * 4)
     expansion = growing(lookup, cost=[0.2 * n for n in range(5)])
     expansion.ask_free()
-    assert expansion.draft(model, 0.1, expecting(0.9), ask=False) == 2
+    assert drafted(expansion, model, 0.1, expecting(0.9)) == 2
     assert model.asked == [(10, 11), (10, 11, 12)]
     draft = expansion.tree.draft(expansion.bought())
     assert draft.tokens == (10, 11, 12, 13)
@@ -203,7 +237,7 @@ def test_a_model_goes_on_from_a_look_up_and_not_over_its_words() -> None:
     model = table_drafter("model", {(5, 6): [Guess(7, 0.95)], (5, 6, 7): [Guess(8, 0.95)], (): [Guess(1, 0.95)]}, 0.1)
     expansion = growing(lookup)
     expansion.ask_free()
-    expansion.draft(model, 0.05, expecting(0.9), ask=False)
+    drafted(expansion, model, 0.05, expecting(0.9))
     draft = expansion.tree.draft(expansion.bought())
     assert draft.tokens == (5, 6, 7, 8)
     assert draft.drafters == ("lookup", "lookup", "model", "model")
@@ -218,7 +252,7 @@ def test_a_look_up_goes_on_from_a_model(rule: str) -> None:
     expansion = growing(lookup, rule=rule)
     expansion.ask_free()
     assert expansion.tree.tokens == []
-    expansion.draft(model, 0.05, expecting(0.9), ask=False)
+    drafted(expansion, model, 0.05, expecting(0.9))
     draft = expansion.tree.draft(expansion.bought())
     assert draft.tokens == (10, 5, 6, 7)
     assert draft.drafters == ("model", "lookup", "lookup", "lookup")
@@ -233,7 +267,7 @@ def test_a_doubtful_word_is_checked_for_what_it_opens_the_way_to() -> None:
         lookup = table_drafter("lookup", {(): [Guess(5, 0.75)]})
         expansion = growing(lookup, cost=[0.1 * n for n in range(9)])
         expansion.ask_free()
-        expansion.draft(model, 0.2, expecting(0.9, later), ask=False)
+        drafted(expansion, model, 0.2, expecting(0.9, later))
         assert model.asked[:1] == asked
 
 
@@ -243,7 +277,7 @@ def test_what_is_in_hand_must_be_beaten() -> None:
     model = saying(*[0.9] * 5)
     expansion = growing(lookup, cost=(0.0, 0.1, 0.2, 0.3, *[9.0] * 12))
     expansion.ask_free()
-    assert expansion.draft(model, 0.05, expecting(0.95), ask=False) == 0
+    assert drafted(expansion, model, 0.05, expecting(0.95)) == 0
     assert expansion.bought() == [0, 1, 2]
 
 
@@ -287,7 +321,35 @@ def test_looking_around_ends_with_enough_candidates_and_with_faint_hopes() -> No
     unasked = [chance for node, chance in enumerate(reach) if tuple(expansion.tree.path(node)) not in lookup.asked]
     assert len(expansion.tree) < 64
     assert asked
-    assert min(asked) > 0.03 >= max(unasked)
+    assert min(asked) > LOOK >= max(unasked)
+
+
+@pytest.mark.parametrize("par", [16.0, 1.0])
+@pytest.mark.parametrize("seed", range(40))
+def test_no_chain_that_pays_is_missed_because_a_look_up_was_not_asked_further(seed: int, par: float) -> None:
+    """At any staircase of prices the chain bought is the one that asking to the last place would have bought."""
+    random = np.random.default_rng(seed)
+    sure = [float(c) for c in random.uniform(0.1, 0.99, 15)]
+    cost = (0.0, *np.cumsum(random.choice([0.0, 0.05, 0.4, 0.9], 15)))
+    book = {tuple(range(n)): [Guess(n, sure[n])] for n in range(15)}
+    expansion = growing(table_drafter("lookup", book), cost=cost, look=0.0, par=par)
+    expansion.ask_free()
+    everything = growing(table_drafter("lookup", book), cost=cost, look=-1.0, par=par)
+    everything.ask_free()
+    assert len(everything.tree) == 15
+    assert expansion.bought() == everything.bought()
+
+
+def test_a_slow_look_up_is_asked_less() -> None:
+    """Where it takes as long as a token is worth it is asked once."""
+    asked = []
+    for look in (0.0, 0.7, 1.0):
+        lookup = table_drafter("lookup", {tuple(range(n)): [Guess(n, 0.9)] for n in range(15)})
+        growing(lookup, look=look).ask_free()
+        asked.append(len(lookup.asked))
+    assert asked[0] > 10
+    assert 1 < asked[1] < asked[0]
+    assert asked[2] == 1
 
 
 def test_nobody_is_asked_to_go_on_from_what_was_never_right() -> None:
@@ -319,7 +381,7 @@ def test_alternatives_are_asked_for_where_trees_can_be_bought(rule: str, trees: 
     expansion.ask_free()
     assert len(expansion.tree.children(-1)) == most
     expansion = growing(rule=rule, trees=trees)
-    expansion.draft(model, 0.0, expecting(0.9), ask=False)
+    drafted(expansion, model, 0.0, expecting(0.9))
     assert len(expansion.tree.children(-1)) == most
 
 
@@ -343,10 +405,10 @@ def test_all_that_was_drawn_is_bought_whatever_it_is() -> None:
     """Leaving out a drawn token because of what it is, or of what follows it, would bias the text."""
     cost = (0.0, 0.3, 0.6, 0.9, 1.2)
     expansion = growing(cost=cost, rule="rejection")
-    assert expansion.draft(saying(0.99, 0.05, q=True), 0.0, expecting(0.9), ask=False) == 2
+    assert drafted(expansion, saying(0.99, 0.05, q=True), 0.0, expecting(0.9)) == 2
     assert expansion.bought() == [0, 1], "the second alone does not pay"
     expansion = growing(cost=cost)
-    assert expansion.draft(saying(0.99, 0.05), 0.0, expecting(0.9), ask=False) == 2
+    assert drafted(expansion, saying(0.99, 0.05), 0.0, expecting(0.9)) == 2
     assert expansion.bought() == [0], "match may leave it, and does"
 
 
@@ -359,7 +421,7 @@ def test_the_stop_does_not_depend_on_the_token_drawn() -> None:
             words = random.integers(0, 50, len(sure)).tolist()
             book = {tuple(words[:n]): [drawn(words[n], confidence)] for n, confidence in enumerate(sure)}
             expansion = growing(cost=[0.25 * n for n in range(9)], rule="rejection")
-            steps = expansion.draft(table_drafter("model", book, 0.1), 0.05, expecting(0.8), ask=False)
+            steps = drafted(expansion, table_drafter("model", book, 0.1), 0.05, expecting(0.8))
             assert expansion.tree.draft(expansion.bought()).tokens == tuple(words[: len(expansion.bought())])
             lengths.add((steps, len(expansion.bought())))
         assert len(lengths) == 1
@@ -371,7 +433,7 @@ def test_a_drawn_token_is_gone_on_from_though_another_is_likelier() -> None:
     model = saying(0.3, 0.9, q=True)
     expansion = growing(lookup, rule="rejection")
     expansion.ask_free()
-    expansion.draft(model, 0.0, expecting(0.9), ask=False)
+    drafted(expansion, model, 0.0, expecting(0.9))
     draft = expansion.tree.draft(expansion.bought())
     assert draft.tokens[:2] == (10, 11)
     assert draft.is_chain
@@ -385,7 +447,7 @@ def test_once_drawn_a_draft_is_weighed_by_itself() -> None:
     expansion = growing(lookup, cost=(0.0, 0.1, 0.2, 0.3), rule="rejection")
     expansion.ask_free()
     assert expansion.gain() > 1
-    assert expansion.draft(model, 0.01, expecting(0.9), ask=False) == 3
+    assert drafted(expansion, model, 0.01, expecting(0.9)) == 3
     assert expansion.bought() == expansion.tree.line(4)
 
 
@@ -399,7 +461,7 @@ def test_look_ups_lengthen_what_was_drawn_as_far_as_that_pays() -> None:
         ((0.0, 1.0, 9.0, 9.0, 9.0), 1),
     ):
         expansion = growing(table_drafter("lookup", book), cost=cost, rule="rejection")
-        expansion.straight(saying(0.9, q=True), 1)
+        expansion.probe(priced(saying(0.9, q=True), 0.0))
         expansion.ask_free()
         assert len(expansion.bought()) == length, cost
 
@@ -416,13 +478,14 @@ def test_nothing_drawn_by_a_free_drafter_is_weighed() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_straight_on_costs_what_was_asked(rule: str) -> None:
+def test_a_probe_is_one_guess(rule: str) -> None:
     q = rule == "rejection"
-    for n in (1, 3):
-        expansion = growing(rule=rule, cost=[9.0 * n for n in range(9)])
-        assert expansion.straight(saying(*[0.1] * 9, q=q), n) == n
-        assert len(expansion.tree) == n
-        assert len(expansion.bought()) == (n if q else 0), "what was drawn is bought even if it was only a probe"
-    assert growing(rule=rule).straight(saying(0.9, q=q), 3) == 2, "one guess, and one question without an answer"
-    assert growing(rule=rule).straight(saying(), 3) == 1
-    assert growing(rule=rule, is_eog=lambda token: token == 11).straight(saying(*[0.9] * 9, q=q), 5) == 2
+    expansion = growing(rule=rule, cost=[9.0 * n for n in range(9)])
+    probed = priced(saying(*[0.1] * 9, q=q), 0.0)
+    expansion.probe(probed)
+    assert (probed.guesses, len(expansion.tree)) == (1, 1)
+    assert len(expansion.bought()) == q, "what was drawn is bought even if it was only a probe"
+    silent = priced(saying(), 0.0)
+    expansion = growing(rule=rule)
+    expansion.probe(silent)
+    assert (silent.guesses, expansion.bought()) == (1, [])

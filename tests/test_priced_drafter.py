@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from edgespec.controller.calibration import Ahead
 from edgespec.controller.draft_tree import Trial
 from edgespec.controller.priced_drafter import PricedDrafter
 
-from .helpers import table_drafter
+from .helpers import round_context, table_drafter
 
 HIT, MISS = Trial("model", 0, 0, 0, hit=True), Trial("model", 0, 0, 0, hit=False)
 
 
-def priced_drafter(step: float = 0.1) -> PricedDrafter:
-    return PricedDrafter(table_drafter("model", {}, step), Ahead())
+def priced_drafter(step: float = 0.1, clock: Callable[[], float] = lambda: 0.0) -> PricedDrafter:
+    return PricedDrafter(table_drafter("model", {}, step), Ahead(), clock)
 
 
 def rounds_until_due(priced: PricedDrafter, plain: float = 1.0) -> int:
@@ -29,13 +31,13 @@ def test_the_worth_is_what_asking_brought_of_late() -> None:
     """A drafter not yet known must bring something a few times before it is believed to."""
     priced = priced_drafter()
     assert priced.worth == 0
-    priced.asked(1, 0.1, 1.0)
+    priced.asked(1.0)
     assert 0 < priced.worth < 0.3
     for _ in range(100):
-        priced.asked(1, 0.1, 1.0)
+        priced.asked(1.0)
     assert priced.worth == pytest.approx(1.0, abs=0.01)
     for _ in range(30):
-        priced.asked(1, 0.1, -0.2)
+        priced.asked(-0.2)
     assert priced.worth < 0
 
 
@@ -43,14 +45,14 @@ def test_patience_doubles_with_every_miss_to_a_limit_and_ends_with_a_hit() -> No
     priced = priced_drafter()
     waits = []
     for _ in range(8):
-        priced.asked(1, 0.1, 0.0)
+        priced.asked(0.0)
         priced.observe([MISS])
         waits.append(rounds_until_due(priced))
     assert waits == [4, 8, 16, 32, 64, 64, 64, 64]
-    priced.asked(1, 0.1, 0.0)
+    priced.asked(0.0)
     priced.observe([HIT])
     assert rounds_until_due(priced) <= 4
-    priced.asked(1, 0.1, 0.0)
+    priced.asked(0.0)
     priced.observe([])  # it was asked, but the text ended before its word was tried
     assert rounds_until_due(priced) <= 4
 
@@ -59,28 +61,34 @@ def test_probes_take_three_per_cent_of_the_time_at_most() -> None:
     """Even of a drafter that is right each time it is probed and still does not pay."""
     for step, plain in ((0.1, 1.0), (0.9, 1.0), (0.1, 0.05)):
         priced = priced_drafter(step)
-        priced.asked(1, step, 0.0)
+        priced.asked(0.0)
         priced.observe([HIT])
         wait = rounds_until_due(priced, plain)
         assert step / ((wait + 1) * plain) <= 0.03
         assert step / (wait * plain) > 0.02
 
 
-def test_the_price_of_a_step_is_followed() -> None:
-    priced = priced_drafter(0.1)
-    for _ in range(60):
-        priced.asked(4, 0.8, 0.0)
-    assert priced.step == pytest.approx(0.2, rel=0.02)
-    for _ in range(60):
-        priced.asked(3, 0.15, 0.0)
-    assert priced.step == pytest.approx(0.05, rel=0.02)
+def test_the_first_guess_of_a_round_and_those_after_it_have_prices_of_their_own() -> None:
+    """The first finds cold caches, and reads what was committed since the drafter was asked last."""
+    times = iter([t for n in range(3) for t in (n, n + 0.1, n + 0.2, n + 0.6, n + 0.7, n + 0.8)])
+    priced = priced_drafter(0.2, lambda: next(times))
+    for _ in range(3):
+        priced.begin(round_context())
+        for path in ((), (1,)):
+            priced.guess(path, 1)
+        assert priced.guesses == 2
+        assert priced.seconds == pytest.approx(0.6)
+    assert priced.first.seconds == pytest.approx(0.5)
+    assert priced.later.seconds == pytest.approx(0.1)
 
 
-def test_a_catch_up_is_no_price_of_a_step() -> None:
+def test_one_catch_up_is_no_price_of_a_guess() -> None:
     """The first question after a long prompt takes as long as reading it."""
-    priced = priced_drafter(0.1)
-    priced.asked(1, 60.0, 0.0)
-    assert priced.step <= 0.106
+    times = iter([0.0, 0.0, 0.0, 60.0])
+    priced = priced_drafter(0.1, lambda: next(times))
+    priced.begin(round_context())
+    priced.guess((), 1)
+    assert priced.first.seconds == priced.later.seconds == 0.1
 
 
 def test_the_first_guess_of_a_round_is_expected_apart_from_those_that_follow() -> None:

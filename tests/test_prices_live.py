@@ -312,6 +312,35 @@ def test_what_is_no_evidence_is_ignored() -> None:
     assert prices.changed
 
 
+def test_slow_first_plain_steps_are_timed_again_once_wider_passes_are_not_slow() -> None:
+    """The first passes of an answer find cold caches. Plain steps taken for dear make every draft look worth it."""
+    prices = Prices(Q8_0)
+    for seconds in (2.2, 2.0, 1.5):
+        prices.observe(1, 100, seconds)
+    assert prices.plain() == pytest.approx(2.0)
+    assert not prices.unsure(1)
+    for _ in range(2):
+        prices.observe(2, 100, Q8_0[1])
+    assert prices.unsure(1)
+    for _ in range(2):
+        prices.observe(1, 100, 1.0)
+    assert prices.plain() == pytest.approx(1.0)
+    assert not prices.unsure(1)
+
+
+def test_slow_plain_steps_that_are_slow_again_stay_dear() -> None:
+    prices = Prices(Q8_0)
+    for _ in range(3):
+        prices.observe(1, 100, 1.4)
+    for _ in range(2):
+        prices.observe(2, 100, Q8_0[1])
+    assert prices.unsure(1)
+    for _ in range(2):
+        prices.observe(1, 100, 1.4)
+    assert prices.plain() == pytest.approx(1.4)
+    assert not prices.unsure(1)
+
+
 def test_prices_say_what_they_do_not_know() -> None:
     prices = Prices(Q8_0)
     assert not any(prices.unsure(n) for n in range(1, WIDTHS + 1))

@@ -23,7 +23,7 @@ from edgespec.controller import adaptive, budget, calibration, expansion, explor
 from edgespec.controller.adaptive import Adaptive
 from edgespec.controller.fixed import Fixed
 from edgespec.drafters import Drafter
-from edgespec.prices import pace, prices
+from edgespec.prices import RunningPrice, pace, prices
 
 from ..report import table
 from .clairvoyant import clairvoyant
@@ -95,11 +95,8 @@ HEURISTICS: Mapping[str, Off] = {
     "asking by what it brought": lambda: patch.object(priced_drafter.PricedDrafter, "worth", 0.0),
     "probes of silent drafters": lambda: patch.object(priced_drafter.PricedDrafter, "due", lambda _self, _plain: False),
     "patience": _constant(priced_drafter, _PATIENCE=(1, 1)),
-    "a drafter's price relearned": lambda: patch.object(
-        priced_drafter.PricedDrafter, "step", property(_priced, _ignore), create=True
-    ),
+    "prices of drafters relearned": lambda: patch.object(RunningPrice, "observe", _ignore),
     "what a guess opens the way to": _constant(expansion, _FURTHER=1),
-    "pruning of faint paths": _constant(expansion, _FAINT=0.0),
     "budget of losses": lambda: patch.object(budget.Budget, "is_left", True),
     "explorer": lambda: patch.object(exploration.Explorer, "due", False),
     "plain step every 64 rounds": _constant(adaptive, _PLAIN_EVERY=10**9),
@@ -123,10 +120,6 @@ decoding on the same machine with each part off in turn, its mean (and the chang
 of them, and the share of what a clairvoyant reaches. The same figures every time.
 
 """
-
-
-def _priced(self: priced_drafter.PricedDrafter) -> float:
-    return self.drafter.step_price
 
 
 class Run(NamedTuple):

@@ -208,9 +208,9 @@ class World:
                 said = text[len(context) : len(context) + len(path) + 1]
                 round_ = Round(draft, path, said, took, drafting, len(context) - 1)
                 context.extend(said)
+                controller.observe(round_)
                 if draft.is_chain:
                     self.prices.observe(round_.width, round_.held, took)
-                controller.observe(round_)
                 outcome.tokens += len(said)
                 outcome.passes[round_.width, not draft.is_chain] += 1
                 outcome.accepted += len(path)

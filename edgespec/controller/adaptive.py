@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from ..drafters import Drafter
-from ..prices import Prices
+from ..prices import Prices, RunningPrice
 from ..types import Draft, Round
 from ..verify import RoundContext
 from .budget import Budget
@@ -63,11 +63,13 @@ class Adaptive:
         self.prices = prices
         self.calibration = calibration or Calibration()
         #: Seconds that a pass over a tree takes beyond one over a chain as wide.
-        self.surcharge = _SURCHARGE * prices.plain()
+        self.surcharge = RunningPrice(_SURCHARGE * prices.plain())
+        #: Seconds that the free drafters take at one place.
+        self._look = RunningPrice()
         self._trees = trees
         self._clock = clock
         self._free = [drafter for drafter in drafters if not drafter.step_price]
-        self._priced = [PricedDrafter(d, self.calibration.ahead(d.name)) for d in drafters if d.step_price]
+        self._priced = [PricedDrafter(d, self.calibration.ahead(d.name), clock) for d in drafters if d.step_price]
         self._tokens = 0.0
         self._steps = 0.0  # the time they took, in plain steps of that time: a machine may change its pace
         self._budget = Budget()
@@ -90,9 +92,7 @@ class Adaptive:
             return Draft()
         self._expansion = expansion = self._begin_expansion(round_context, limit)
         self._trims = round_context.verifier.trims
-        for drafter in self._free:
-            drafter.begin(round_context)
-        expansion.ask_free()
+        self._ask_free(expansion, round_context)
         for priced in self._priced:
             if not expansion.settled:
                 self._ask(priced, expansion, round_context)
@@ -110,14 +110,14 @@ class Adaptive:
         self._explorer.observe()
         if not round.draft.is_chain:
             extra = max(0.0, round.verify_seconds - self.prices.price(round.width, round.held))
-            self.surcharge += 0.1 * (min(extra, 2 * self.surcharge) - self.surcharge)
+            self.surcharge.observe(extra)
         if self._expansion is not None:
             tree = self._expansion.tree
             trials = tree.trials(round.tokens, self._nodes, len(round.path))
             tried = {trial.node: trial.hit for trial in trials}
             self.calibration.learn((tree.cells[node], hit) for node, hit in tried.items())
             for priced in self._priced:
-                priced.observe([t for t in trials if t.drafter == priced.drafter.name and t.rank == 0])
+                priced.observe([t for t in trials if t.drafter == priced.name and t.rank == 0])
 
     def _steps_of(self, round: Round) -> float:  # noqa: A002
         """What a round took, in plain steps of that time."""
@@ -131,31 +131,38 @@ class Adaptive:
         """An empty tree, and what it may cost to grow."""
         held = len(round_context.tokens) - 1
         curve = self.prices.curve(held)[: limit + 1]
-        tree, trees = DraftTree(self.calibration), self.surcharge if self._trees and self._flat(held) else None
+        tree, trees = DraftTree(self.calibration), self.surcharge.seconds if self._trees and self._flat(held) else None
         rate = self.rate(curve[0])
         if self._explorer.due:
             self._exploring, self._believed, trees = True, curve, None
             curve = self._explorer.doubted(curve)
-        return Expansion(tree, round_context, self._free, curve, rate, trees)
+        return Expansion(tree, round_context, self._free, self._look.seconds, curve, rate, trees)
 
     def _flat(self, held: int) -> bool:
         """Whether wide passes cost so little that second guesses are worth asking for."""
         curve = self.prices.curve(held)
         return curve[min(_BUSHY, len(curve)) - 1] <= _FLAT * curve[0]
 
+    def _ask_free(self, expansion: Expansion, round_context: RoundContext) -> None:
+        for drafter in self._free:
+            drafter.begin(round_context)
+        started = self._clock()
+        expansion.ask_free()
+        if expansion.looks:
+            self._look.observe((self._clock() - started) / expansion.looks)
+
     def _ask(self, priced: PricedDrafter, expansion: Expansion, round_context: RoundContext) -> None:
         """Let a drafter with a price go on from what is there, if it is worth asking or due for a probe."""
-        ask = self._trims and (priced.worth > 0 or priced.due(1 / expansion.rate))
-        if not ask and expansion.prospect(priced.step, priced.ahead) <= 0:
-            if not self._trims and priced.due(1 / expansion.rate):
-                priced.drafter.begin(round_context)
-                self._timed(priced, expansion, lambda: expansion.straight(priced.drafter, 1))
+        due = priced.due(1 / expansion.rate)
+        ask = self._trims and (priced.worth > 0 or due)
+        before = expansion.gain()
+        if ask or expansion.prospect(priced) > 0:
+            priced.begin(round_context)
+            expansion.draft(priced, ask=ask)
+        elif due and not self._trims:
+            priced.begin(round_context)
+            expansion.probe(priced)
+        else:
             return
-        priced.drafter.begin(round_context)
-        self._timed(priced, expansion, lambda: expansion.draft(priced.drafter, priced.step, priced.ahead, ask=ask))
-
-    def _timed(self, priced: PricedDrafter, expansion: Expansion, work: Callable[[], int]) -> None:
-        before, started = expansion.gain(), self._clock()
-        if steps := work():
-            seconds = self._clock() - started
-            priced.asked(steps, seconds, expansion.gain() - before - expansion.rate * seconds)
+        if priced.guesses:
+            priced.asked(expansion.gain() - before - expansion.rate * priced.seconds)

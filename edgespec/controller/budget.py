@@ -8,8 +8,8 @@ time and the credit.
 
 from __future__ import annotations
 
-_SHARE = 0.02  # of the time, that may be lost
-_CREDIT = 16.0  # plain steps that may be lost at once, after gains
+_SHARE = 0.01  # of the time, that may be lost
+_CREDIT = 48.0  # plain steps that may be lost at once, after gains
 _BEGINNING = 4.0  # and before any: an answer may be short
 
 

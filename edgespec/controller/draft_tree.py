@@ -12,6 +12,10 @@ from typing import NamedTuple
 from ..types import Distribution, Draft, Guess
 from .calibration import AGAINST, AGREED, ALONE, Calibration, Cell, Guesses
 
+# Tokens that a draft must be expected to gain. The chances of what is chosen are too high on the average, for they were
+# chosen for being high: 94 drafts expected to bring 55 tokens brought 30 (simulated, the text where nothing pays).
+_MARGIN = 0.05
+
 _UNKNOWN = Guesses(ALONE).cells[0]  # until it is judged
 
 
@@ -201,7 +205,7 @@ def select_chain(tree: DraftTree, cost: Sequence[float], par: float) -> Selectio
     reach = tree.reach()
     totals: list[float] = []
     gainful = yielding = -1
-    gain, yields = 0.0, 1.0
+    gain, yields = _MARGIN, 1.0 + _MARGIN
     deepest = len(cost) - 1
     for node, parent in enumerate(tree.parents):
         total = reach[node] + (totals[parent] if parent >= 0 else 0.0)
@@ -226,7 +230,7 @@ def select_tree(tree: DraftTree, cost: Sequence[float], par: float) -> Selection
     order = sorted(range(len(reach)), key=reach.__getitem__, reverse=True)
     totals = [0.0]
     gainful = yielding = 0
-    gain, yields = 0.0, 1.0
+    gain, yields = _MARGIN, 1.0 + _MARGIN
     for n, node in enumerate(order[: len(cost) - 1], 1):
         total = totals[-1] + reach[node]
         totals.append(total)

@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 from ..drafters import Drafter
 from ..verify import RoundContext
-from .calibration import Ahead
 from .draft_tree import DraftTree, Selection, select_chain, select_tree
+from .priced_drafter import PricedDrafter
 
 _NODES = 64  # candidates of a round
-_FAINT = 0.03  # chance of acceptance below which nobody is asked to go on from a guess
 _BRANCHES = 2  # guesses a drafter may make at one place, where trees can be verified
 # Tokens that a tree must bring beyond a chain: it leaves the cache out of order, and that moves the last bits of what
 # comes after it.
@@ -33,7 +32,8 @@ class Expansion:
     """The candidates of one round.
 
     Args:
-        free: drafters that cost nothing; each was told of the round.
+        free: drafters without a price of their own; each has begun this round.
+        look: seconds that they take at one place.
         curve: seconds of a pass by width, as far as drafts may go: 1, 2, ...
         rate: what a second is worth, in tokens.
         trees: what a pass over a tree takes beyond one over a chain, in seconds; None where only chains can be
@@ -45,6 +45,7 @@ class Expansion:
         tree: DraftTree,
         round_context: RoundContext,
         free: Sequence[Drafter],
+        look: float,
         curve: Sequence[float],
         rate: float,
         trees: float | None,
@@ -58,6 +59,8 @@ class Expansion:
         self._trees = trees if round_context.verifier.trims else None
         self._most = 1 if self._trees is None else _BRANCHES
         self._looked: set[int] = set()
+        self._look_price = rate * look
+        self._least: dict[int, float] = {}
         #: The deepest token that was drawn and may not be left out; see `Verifier.trims`.
         self._drawn = -1
 
@@ -65,6 +68,11 @@ class Expansion:
     def settled(self) -> bool:
         """Whether tokens were drawn that must be bought: then nobody else may draw."""
         return self._drawn >= 0
+
+    @property
+    def looks(self) -> int:
+        """Places at which the free drafters were asked."""
+        return len(self._looked)
 
     def gain(self) -> float:
         """Expected tokens of the best purchase beyond a plain step's, less what its time is worth."""
@@ -83,12 +91,12 @@ class Expansion:
         tree = self.tree
         self._look(-1, ())
         reach = tree.reach()
-        frontier = [(-chance, node) for node, chance in enumerate(reach) if chance > _FAINT]
+        pays = self._pays
+        frontier = [(-chance, node) for node, chance in enumerate(reach) if pays(1, chance)]
         heapq.heapify(frontier)
-        deepest = len(self.cost) - 2
         while frontier and len(tree) < _NODES:
             negative, node = heapq.heappop(frontier)
-            if tree.depths[node] > deepest - 1 or node in self._looked:
+            if node in self._looked:
                 continue
             path = tree.path(node)
             if self._round_context.is_eog(path[-1]):
@@ -96,65 +104,55 @@ class Expansion:
             self._look(node, path)
             for child in tree.children(node).values():
                 chance = -negative * tree.cells[child].value
-                if chance > _FAINT:
+                if pays(len(path) + 1, chance):
                     heapq.heappush(frontier, (-chance, child))
 
-    def prospect(self, step: float, ahead: Ahead) -> float:
+    def prospect(self, priced: PricedDrafter) -> float:
         """Expected tokens over a plain step, less the worth of the time, of the best chain of a drafter's guesses."""
-        return self._horizon(ahead.first.value, ahead.later.value, Reached(0, 1.0, 0.0), self.rate * step)
+        return self._horizon(priced, Reached(0, 1.0, 0.0), asked=False)
 
-    def draft(self, drafter: Drafter, step: float, ahead: Ahead, *, ask: bool) -> int:
-        """Let `drafter` go on from the likeliest path for as long as that pays; how many guesses were paid for.
+    def draft(self, priced: PricedDrafter, *, ask: bool) -> None:
+        """Let a drafter go on from the likeliest path for as long as that pays.
 
         Args:
-            step: seconds that a guess takes.
-            ahead: what is expected of its guesses.
-            ask: whether the first is paid for whatever is expected: how sure it is will tell whether to go on.
+            ask: whether the first guess is paid for whatever is expected: how sure it is will tell whether to go on.
         """
-        paid = self.rate * step
-        next_, later = ahead.first.value, ahead.later.value
+        first, later = priced.ahead.first.value, priced.ahead.later.value
         further = (1 - later**_FURTHER) / (1 - later)
         hand = self.gain()
         tree, node, path = self.tree, -1, list[int]()
-        reach, total, steps = 1.0, 0.0, 0
+        reach, total, asked = 1.0, 0.0, False
         while len(path) < len(self.cost) - 1 and not (path and self._round_context.is_eog(path[-1])):
             self._look(node, path)
             child = tree.likeliest(node)
             chance = tree.cells[child].value if child is not None else 0.0
-            if child is None or (next_ - chance) * further > paid:
+            paid = self.rate * (priced.later if asked else priced.first).seconds
+            if child is None or ((later if path else first) - chance) * further > paid:
                 hand = max(hand, total - self.cost[len(path)])
-                asked = ask and not steps
-                if not asked and self._horizon(next_, later, Reached(len(path), reach, total), paid) <= hand:
+                if (asked or not ask) and self._horizon(priced, Reached(len(path), reach, total), asked=asked) <= hand:
                     break
-                guesses = drafter.guess(path, self._most)
-                steps += 1
+                guesses = priced.guess(path, self._most)
+                asked = True
                 if not guesses:
                     break
-                nodes = tree.add(node, drafter.name, guesses)
+                nodes = tree.add(node, priced.name, guesses)
                 child = tree.likeliest(node)
                 if not self._round_context.verifier.trims:
                     child = self._drawn = nodes[0]
                     hand = -math.inf  # it must be bought now, so no other draft is to be had
             if child is None:
                 break
-            node, next_ = child, later
+            node = child
             path.append(tree.tokens[node])
             reach *= tree.cells[node].value
             total += reach
-        return steps
 
-    def straight(self, drafter: Drafter, n: int) -> int:
-        """Let `drafter` guess `n` tokens whatever they are worth; how many guesses were paid for."""
-        node, path = -1, list[int]()
-        while len(path) < n and not (path and self._round_context.is_eog(path[-1])):
-            guesses = drafter.guess(path, 1)
-            if not guesses:
-                return len(path) + 1
-            node = self.tree.add(node, drafter.name, guesses)[0]
-            path.append(guesses[0].token)
+    def probe(self, priced: PricedDrafter) -> None:
+        """Let a drafter guess one token, whatever that is worth."""
+        if guesses := priced.guess((), 1):
+            node = self.tree.add(-1, priced.name, guesses)[0]
             if not self._round_context.verifier.trims:
                 self._drawn = node
-        return len(path)
 
     def _with_all_drawn(self) -> list[int]:
         """The chain to the deepest drawn token, and what free drafters add to it as far as that pays."""
@@ -182,6 +180,18 @@ class Expansion:
             if guesses and (self._round_context.verifier.trims or guesses[0].q is None):
                 self.tree.add(node, drafter.name, guesses)
 
+    def _pays(self, length: int, chance: float) -> bool:
+        """Whether it may pay to look further from a draft of `length` tokens, all accepted with this chance.
+
+        No further token is likelier than that, so there must be a longer draft whose further tokens cost less each.
+        """
+        least = self._least.get(length)
+        if least is None:
+            here = self.cost[length] if length < len(self.cost) else 0.0
+            further = (cost - here for cost in self.cost[length + 1 :])
+            least = self._least[length] = min((c / n for n, c in enumerate(further, 1)), default=math.inf)
+        return chance > least + self._look_price
+
     def _best(self) -> Selection:
         chain = select_chain(self.tree, self.cost, self._par)
         if self._trees is None:
@@ -190,16 +200,17 @@ class Expansion:
         tree = select_tree(self.tree, [cost + surcharge for cost in self.cost], self._par)
         return tree if tree.nodes and tree.beats(chain) else chain
 
-    def _horizon(self, next_: float, later: float, here: Reached, paid: float) -> float:
-        """The best gain over all chains that go on from `here` by guesses at `paid` tokens each."""
+    def _horizon(self, priced: PricedDrafter, here: Reached, *, asked: bool) -> float:
+        """The best gain over all chains that go on from `here` by a drafter's guesses; whether it was `asked` in this
+        round decides what the first of them costs."""
         n, reach, total = here
-        best, spent, chance = -math.inf, 0.0, next_
+        later = self.rate * priced.later.seconds
+        spent = 0.0 if asked else self.rate * priced.first.seconds - later
+        best, chance = -math.inf, (priced.ahead.later if n else priced.ahead.first).value
         for cost in self.cost[n + 1 :]:
             reach *= chance
-            if reach < _FAINT:
-                break
             total += reach
-            spent += paid
+            spent += later
             best = max(best, total - cost - spent)
-            chance = later
+            chance = priced.ahead.later.value
         return best

@@ -6,6 +6,7 @@ kernels take rows in groups of 4 or 8), so nothing is assumed of their shape.
 
 from .measuring import WIDTHS, Clock, Curve, calmed, filler, measure, measure_here, refresh, restless
 from .prices import BASE, Prices
+from .running import RunningPrice
 from .store import keep, recall
 from .table import Table
 
@@ -15,6 +16,7 @@ __all__ = [
     "Clock",
     "Curve",
     "Prices",
+    "RunningPrice",
     "Table",
     "calmed",
     "filler",

@@ -28,6 +28,8 @@ class Pace:
         self.log = 0.0
         #: The round in which the present pace began.
         self.since = 0
+        #: Whether the latest pass proved wrong what was assumed.
+        self.refuted = False
         self._latest = deque[tuple[int, float]](maxlen=passes)
         #: What is assumed since the other kind changed its pace; None where passes have confirmed it.
         self._assumed: float | None = None
@@ -44,6 +46,7 @@ class Pace:
         """
         self._latest.append((round_, surprise))
         surprises = [each for _, each in self._latest]
+        self.refuted = False
         if self._assumed is not None:
             self._settle(surprises)
             return 0.0
@@ -74,9 +77,11 @@ class Pace:
     def _settle(self, surprises: Sequence[float]) -> None:
         """The lower median of what was assumed and the passes since: a cheaper pass is believed at once, for no hiccup
         makes a pass cheap, a dearer one when a second confirms it."""
-        self.log = _calmed(statistics.median_low([self._assumed or 0.0, *surprises]))
+        assumed = self._assumed or 0.0
+        self.log = _calmed(statistics.median_low([assumed, *surprises]))
         if len(surprises) >= _CERTAIN:
             self._assumed = None
+            self.refuted = abs(self.log - assumed) > CHANGE
 
     def _change(self, log: float) -> float:
         before, self.log = self.log, _calmed(log)

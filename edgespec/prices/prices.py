@@ -80,6 +80,7 @@ class Prices:
         self._last: dict[int, int] = {}
         self._context = table.shortest
         self._curve: list[float] | None = None
+        self._row: list[float] = []  # of the table, for the same cache length
 
     def curve(self, context: int | None = None) -> Sequence[float]:
         """Seconds for widths 1 to `widest` with `context` tokens in the cache; None: as many as at the last pass."""
@@ -87,7 +88,8 @@ class Prices:
             self._context, self._curve = context, None
         if self._curve is None:
             wide = math.exp(self._wide.log)
-            curve = [wide * seconds for seconds in self._table.at(self._context)]
+            self._row = self._table.at(self._context)
+            curve = [wide * seconds for seconds in self._row]
             curve[0] *= math.exp(self._plain.log) / wide
             for n, cell in self._cells.get(self._table.nearest(self._context), {}).items():
                 curve[n - 1] *= math.exp(self._own(n, cell))
@@ -165,6 +167,9 @@ class Prices:
             self._changed(self._pace(n), by)
         elif not self._pace(n).log:
             self._learn(row, n, cell, surprise)
+        if n > 1 and self._wide.refuted:
+            # Plain steps alone were slow, as first passes are: they may have been the exception.
+            self._plain.assume(self._plain.log, self._rounds + 1)
         self._believe_faster()
 
     def rows(self) -> dict[int, tuple[float | None, ...]]:
@@ -179,7 +184,8 @@ class Prices:
         return self._plain if n == 1 else self._wide
 
     def _surprise(self, n: int, context: int, seconds: float) -> float:
-        return math.log(seconds / self._table.at(context)[n - 1])
+        is_known = context == self._context and self._curve is not None
+        return math.log(seconds / (self._row if is_known else self._table.at(context))[n - 1])
 
     def _own(self, n: int, cell: _Cell) -> float:
         """The log of how much dearer passes of this width and cache length are than their kind; 0 within noise."""
@@ -210,6 +216,7 @@ class Prices:
             if (row, width) in self._known and width not in self._last:
                 self._table.move(row, width, surprise)
         self._table.refit()
+        self._curve = None
 
     def _teach(self, row: int, n: int, cell: _Cell) -> None:
         """Move a price that was not measured to the lower median of its passes, and of what was assumed while they are
