@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from edgespec.terminal.asking import Asking, asking
-from edgespec.terminal.benching import Benching, benching
+from edgespec.terminal.bench_options import Benching, benching
 from edgespec.terminal.options import PATH, Choosing, Loading, Machine, Pairing, choosing, loading, machine, pairing
 from edgespec.terminal.progress import columns, has_colour, progress
+from edgespec.terminal.prompt_options import Asking, asking
 
 if TYPE_CHECKING:
     from edgespec.runtime.runtime import Runtime
@@ -117,7 +117,7 @@ def check(loading: Loading, choosing: Choosing, file: Path | None) -> None:
     rounding decides between two tokens. With --exact, only the first will do.
     """
     from edgespec.terminal import background  # noqa: PLC0415
-    from edgespec.terminal.report import Report, read_prompts  # noqa: PLC0415
+    from edgespec.terminal.check_report import Report, read_prompts  # noqa: PLC0415
     from edgespec.tools.check import check as compare  # noqa: PLC0415
 
     with loading.open() as runtime:
@@ -151,14 +151,14 @@ def convert(source: Path | None, fmt: str, quant: str | None, output: Path, forc
     if (source is None) == (pairing.pair is None):
         raise click.UsageError("give one checkpoint, or two with --pair TARGET DRAFT")
     if source is None:
-        from edgespec.terminal.pairing import make  # noqa: PLC0415
+        from edgespec.terminal.convert_pair import make  # noqa: PLC0415
 
         sys.exit(0 if make(pairing, output, fmt, quant, force=force) else FAILED)
     if pairing.asked:
         raise click.UsageError(f"{pairing.asked} is for --pair TARGET DRAFT")
     from edgespec import converters  # noqa: PLC0415
     from edgespec.library import checkpoint, run, size  # noqa: PLC0415
-    from edgespec.terminal.watching import watched  # noqa: PLC0415
+    from edgespec.terminal.terminal_job import watched  # noqa: PLC0415
 
     quant = converters.chosen_quantization(fmt, quant)  # before anything is fetched
     with watched(yes=pairing.yes) as job:
@@ -242,7 +242,7 @@ def pull(name: str, quant: str, revision: str) -> None:
     What is here already is not fetched again; a pull that was interrupted goes on where it ended.
     """
     from edgespec.library import pull as fetched  # noqa: PLC0415
-    from edgespec.terminal.watching import watched  # noqa: PLC0415
+    from edgespec.terminal.terminal_job import watched  # noqa: PLC0415
 
     with watched() as job:
         pulled = fetched(name, job, quant, revision)

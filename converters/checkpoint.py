@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from edgespec.converters import experts
-from edgespec.converters.stored import Stored
+from edgespec.converters.stored_tensor import Stored
 from edgespec.errors import ConversionError
 from edgespec.storage.files import contents, regular, text
 

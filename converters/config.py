@@ -7,10 +7,10 @@ from math import log, sqrt
 from typing import Any
 
 from edgespec.converters.checkpoint import Checkpoint, Json
-from edgespec.converters.elsewhere import hint
 from edgespec.converters.experts import Experts
 from edgespec.converters.families import FAMILIES, Family
 from edgespec.converters.rope import Rope, Scaling
+from edgespec.converters.unsupported import hint
 from edgespec.errors import ConversionError
 
 #: Keys of config.json that change what is computed, and the value that leaves the graph plain (or absent, or null).

@@ -16,7 +16,7 @@ from edgespec.converters.config import SHORTEST, Config
 from edgespec.converters.experts import Experts
 from edgespec.converters.families import Family
 from edgespec.converters.rope import Rope
-from edgespec.converters.stored import DTYPES, Stored
+from edgespec.converters.stored_tensor import DTYPES, Stored
 from edgespec.errors import ConversionError
 
 _SHAPES = {  # role: rows and columns, in the order of the computation

@@ -18,11 +18,11 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
-from edgespec.converters import Note, Progress, card, decoder, gguf_graph, native, proof, quantize, vocabulary
+from edgespec.converters import Note, Progress, card, decoder, gguf_graph, native, quantize, tokenizer_check, vocabulary
+from edgespec.converters.atomic_file import check_file, scratch, whole
 from edgespec.converters.checkpoint import Checkpoint
-from edgespec.converters.pool import Pool
+from edgespec.converters.thread_pool import Pool
 from edgespec.converters.vocabulary import Vocabulary
-from edgespec.converters.whole import check_file, scratch, whole
 from edgespec.errors import ConversionError
 
 DEFAULT = "q8_0"  # quantization
@@ -51,7 +51,7 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
     total = graph.parameters()
     yield Progress("the tokenizer", 0, total)
     claim = vocabulary.read(checkpoint, graph.vocabulary)
-    words = _with_ends(proof.proven(claim, opened, "llama.cpp"), claim.ends)
+    words = _with_ends(tokenizer_check.proven(claim, opened, "llama.cpp"), claim.ends)
     for note in (*graph.notes, *claim.notes):
         yield Note(note)
     yield Progress("the plan", 0, total)

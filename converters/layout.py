@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edgespec.converters.packing import Packing, Part
-from edgespec.converters.pool import Pool
-from edgespec.converters.stored import Stored
+from edgespec.converters.stored_tensor import Stored
+from edgespec.converters.thread_pool import Pool
 from edgespec.errors import ConversionError
 
 _Arrays = tuple[npt.NDArray[Any], ...]

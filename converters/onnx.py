@@ -13,12 +13,12 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from edgespec.backends.machine import physical_cores
-from edgespec.converters import Note, Progress, card, companions, decoder
+from edgespec.converters import Note, Progress, auxiliary_files, card, decoder
+from edgespec.converters.atomic_folder import check_folder, whole_folder
 from edgespec.converters.checkpoint import Checkpoint
-from edgespec.converters.folder import check_folder, whole_folder
 from edgespec.converters.onnx_graph import DATA, Graph, Scheme
 from edgespec.converters.packing import FLOAT, HALF, Blockwise, Plain, Turned, number
-from edgespec.converters.pool import Pool
+from edgespec.converters.thread_pool import Pool
 from edgespec.errors import ConversionError, OptionError
 from edgespec.storage.checksum import digest
 
@@ -73,7 +73,7 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
     total = graph.parameters()
     _check_graph(checkpoint, graph)
     yield Progress("the tokenizer", 0, total)
-    files = companions.read(checkpoint, graph.vocabulary)
+    files = auxiliary_files.read(checkpoint, graph.vocabulary)
     for note in (*graph.notes, *([_SATURATES] if quantization == "r8" else [])):
         yield Note(note)
     yield Progress("the plan", 0, total)
@@ -98,7 +98,7 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
 
 def _foreign(folder: Path) -> str:
     """What in `folder` no conversion put there; empty if nothing is."""
-    known = {MODEL, DATA, *companions.NAMES}
+    known = {MODEL, DATA, *auxiliary_files.NAMES}
     others = sorted(path.name for path in folder.iterdir() if path.name not in known)
     if others:
         return others[0]

@@ -9,8 +9,8 @@ from itertools import chain
 from pathlib import Path
 
 from edgespec.converters import Note, Progress, convert
-from edgespec.converters.again import Again
-from edgespec.converters.whole import check_parent
+from edgespec.converters.atomic_file import check_parent
+from edgespec.converters.conversion_cache import Again
 from edgespec.errors import ConversionError
 from edgespec.storage import pair_file as pairfile
 

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from edgespec.converters import native
-from edgespec.converters.pool import Pool
-from edgespec.converters.stored import Stored
-from edgespec.converters.whole import scratch
+from edgespec.converters.atomic_file import scratch
+from edgespec.converters.stored_tensor import Stored
+from edgespec.converters.thread_pool import Pool
 from edgespec.errors import ConversionError, OptionError
 
 #: Our names for llama.cpp's file types (enum llama_ftype in llama.h).

@@ -2,7 +2,7 @@
 
 Two kinds are known: byte-level BPE (bytelevel.py) and SentencePiece-style BPE (spm.py). Either reads what is
 certain and lists the candidates for what is not: which of llama.cpp's pre-tokenizers it is, whether a space
-is prefixed. proof.py picks the candidate that tokenizes as the original does.
+is prefixed. tokenizer_check.py picks the candidate that tokenizes as the original does.
 """
 
 from __future__ import annotations

@@ -32,10 +32,10 @@ from edgespec.backends.gguf_header import Header, parsed
 from edgespec.errors import HubError
 from edgespec.storage.leftovers import sweep
 
-from . import stated
-from .faults import told
-from .growing import Coming, Growing, Silent
+from . import hub_metadata
+from .hub_errors import told
 from .listing import Choose, Listing, Remote, is_model
+from .partial_file import Coming, Growing, Silent
 from .sizes import amount
 
 _HEAD = 64 << 20  # bytes of a file asked for to read its head, which has 15 million where the vocabulary is largest
@@ -75,13 +75,13 @@ class Hub:
             HubError: no network, no such repository, no right to see it, or a hub out of order.
         """
         with told(self.endpoint, repo):
-            if not stated.is_path(revision):
+            if not hub_metadata.is_path(revision):
                 raise HFValidationError(f"{revision!r} is no branch, tag or commit")
             info = self._info(repo, revision)
-            if not stated.is_commit(info.sha):
+            if not hub_metadata.is_commit(info.sha):
                 raise ValueError(f"the commit {str(info.sha)[:80]!r}")
             # What cannot be the name of a file here is not there.
-            files = [_remote(each) for each in info.siblings or () if stated.is_path(each.rfilename)]
+            files = [_remote(each) for each in info.siblings or () if hub_metadata.is_path(each.rfilename)]
             return Listing(repo, str(info.sha), tuple(files))
 
     def _info(self, repo: str, revision: str) -> ModelInfo:
@@ -300,14 +300,14 @@ class Hub:
 def _remote(sibling: RepoSibling) -> Remote:
     """A file as the hub states it; ValueError unless its size is one."""
     size = sibling.size or 0
-    if not stated.is_size(size):
+    if not hub_metadata.is_size(size):
         raise ValueError(f"{sibling.rfilename} of {str(size)[:80]!r} bytes")
     return Remote(sibling.rfilename, size, sibling.lfs.sha256 if sibling.lfs else sibling.blob_id or "")
 
 
 def _require_digests(listing: Listing, wanted: Iterable[Remote]) -> None:
     for file in wanted:
-        if not stated.is_digest(file.digest):
+        if not hub_metadata.is_digest(file.digest):
             raise HubError(
                 f"{file.name} of {listing.repo} has the checksum {str(file.digest)[:80]!r} by what the hub states, "
                 "which is neither SHA-256 nor git's; check HF_ENDPOINT, or distrust the hub"

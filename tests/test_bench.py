@@ -20,14 +20,14 @@ import pytest
 
 from edgespec.backends import Device, Model
 from edgespec.backends.toy import ToySession
-from edgespec.bench import own, report, rounds
+from edgespec.bench import edgespec_contender, report, rounds
 from edgespec.bench.contender import Ask, ContenderFailed, Done, Said
-from edgespec.bench.folder import prepared
 from edgespec.bench.journal import Journal, holds_run
 from edgespec.bench.meter import Meter, peak_memory
+from edgespec.bench.output_folder import prepared
 from edgespec.bench.records import Answer, Burst, Depth, Problem, Run, Stretch
 from edgespec.bench.replay import Lent, Replayed
-from edgespec.bench.running import Course, Terms, order
+from edgespec.bench.runner import Course, Terms, order
 from edgespec.bench.suites import Question, Suite
 from edgespec.errors import EdgespecError, OptionError
 from edgespec.sampling import Sampling
@@ -295,8 +295,8 @@ def test_a_lent_model_stays_open(demo_target: Model) -> None:
 
 
 def test_names_of_our_own() -> None:
-    assert all(map(own.is_name, ("plain", "edgespec", "lookup", "model", "k=1", "k=16")))
-    assert not any(map(own.is_name, ("", "k=0", "k=", "k=x", "wrong", "K=3")))
+    assert all(map(edgespec_contender.is_name, ("plain", "edgespec", "lookup", "model", "k=1", "k=16")))
+    assert not any(map(edgespec_contender.is_name, ("", "k=0", "k=", "k=x", "wrong", "K=3")))
 
 
 # What is kept

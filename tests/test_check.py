@@ -14,7 +14,7 @@ from edgespec.backends.toy import Bytes, Rule, ToyModel, ToySession, blend, ngra
 from edgespec.errors import Interrupted
 from edgespec.prices import Prices
 from edgespec.sampling import pick
-from edgespec.terminal.report import Report
+from edgespec.terminal.check_report import Report
 from edgespec.tools.check import Divergence, Verdict, _diverge, _several_ways, check
 from edgespec.types import Floats
 from edgespec.verify import match

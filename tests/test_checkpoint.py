@@ -13,7 +13,7 @@ import pytest
 
 from edgespec.converters import convert
 from edgespec.converters.checkpoint import Checkpoint, header
-from edgespec.converters.stored import float32
+from edgespec.converters.stored_tensor import float32
 from edgespec.errors import ConversionError
 
 from . import checkpoints

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from edgespec.converters import Progress, convert, formats, quantizations
-from edgespec.converters.stored import Stored
+from edgespec.converters.stored_tensor import Stored
 from edgespec.errors import OptionError
 
 from . import checkpoints

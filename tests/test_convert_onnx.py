@@ -16,7 +16,7 @@ from edgespec.converters import Note, Progress, chosen_quantization, convert, qu
 from edgespec.converters import onnx as onnx_writer
 from edgespec.converters.onnx_graph import Scheme
 from edgespec.converters.packing import FLOAT, HALF, Blockwise, Packing, Plain, Turned
-from edgespec.converters.stored import Stored
+from edgespec.converters.stored_tensor import Stored
 from edgespec.errors import ConversionError, OptionError
 
 from . import checkpoints

@@ -21,7 +21,7 @@ import pytest
 import sentencepiece
 from tokenizers import Tokenizer
 
-from edgespec.converters import Note, convert, native, proof, vocabulary
+from edgespec.converters import Note, convert, native, tokenizer_check, vocabulary
 from edgespec.converters import gguf as gguf_writer
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.errors import ConversionError
@@ -171,7 +171,7 @@ def test_real_tokenizers() -> None:
         tokens = {*entries["model"]["vocab"].values(), *(entry["id"] for entry in entries["added_tokens"])}
         checkpoint = Checkpoint(path.parent, {"eos_token_id": 2}, {}, {})
         claim = vocabulary.read(checkpoint, max(tokens) + 1)
-        assert proof.proven(claim, gguf_writer.opened, "llama.cpp").tokens, path
+        assert tokenizer_check.proven(claim, gguf_writer.opened, "llama.cpp").tokens, path
 
 
 @pytest.mark.parametrize("kind", checkpoints.SENTENCEPIECE)

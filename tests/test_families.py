@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from edgespec.converters import Note, convert, quantize
-from edgespec.converters.elsewhere import hint
 from edgespec.converters.families import FAMILIES
-from edgespec.converters.stored import Stored
+from edgespec.converters.stored_tensor import Stored
+from edgespec.converters.unsupported import hint
 from edgespec.errors import ConversionError
 
 from . import family_checkpoints, llamacpp_converter

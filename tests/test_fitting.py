@@ -15,16 +15,16 @@ from edgespec.controller.calibration import Share
 from edgespec.errors import OptionError
 from edgespec.library import Job, Wanted, fetching, fitted
 from edgespec.models import fit
-from edgespec.models.facts import of_path
-from edgespec.models.finding import Source
 from edgespec.models.hub import Pulled
 from edgespec.models.memory import Gpu, Memory
+from edgespec.models.model_source import Source
+from edgespec.models.model_summary import of_path
 from edgespec.models.sizes import sizes
 from edgespec.prices import Prices
 from edgespec.runtime.loading import Files, load
-from edgespec.terminal.gains import promised
+from edgespec.terminal.expected_speedup import promised
 from edgespec.terminal.models import planned
-from edgespec.terminal.watching import watched
+from edgespec.terminal.terminal_job import watched
 
 MB = 1 << 20
 

@@ -21,9 +21,9 @@ import numpy as np
 import pytest
 
 from edgespec.errors import HubError
-from edgespec.models.growing import Growing
 from edgespec.models.hub import Hub
 from edgespec.models.listing import checkpoint, gguf, named, split_name
+from edgespec.models.partial_file import Growing
 
 from .hubserver import COMMIT, Fault, StandIn, etag, serving
 

@@ -14,7 +14,7 @@ import pytest
 
 from edgespec import models
 from edgespec.errors import OptionError
-from edgespec.models import finding, listing, registry
+from edgespec.models import listing, model_source, registry
 
 from . import checkpoints
 from .hubserver import COMMIT, Fault, StandIn, etag, serving
@@ -141,55 +141,59 @@ def test_what_exists_or_looks_like_a_path_is_one(tmp_path: Path, monkeypatch: py
     (tmp_path / "qwen3-8b").mkdir()
     (tmp_path / "org").mkdir()
     for text in ("qwen3-8b", "missing.gguf", "org/name", "/a/b", "./a", "", "x" * 5000):
-        assert finding.named(text) is None, text
+        assert model_source.named(text) is None, text
     (tmp_path / "qwen3-8b").rmdir()
-    found = finding.named("qwen3-8b")
+    found = model_source.named("qwen3-8b")
     assert found is not None
     assert found.entry == registry.entries()["qwen3-8b"]
-    assert finding.named("some/repo:q8_0") == finding.Named(finding.Source("some/repo", quantization="q8_0"))
+    assert model_source.named("some/repo:q8_0") == model_source.Named(
+        model_source.Source("some/repo", quantization="q8_0")
+    )
     with pytest.raises(OptionError, match="no model at qwen9, and none of that name is known"):
-        finding.named("qwen9")
+        model_source.named("qwen9")
 
 
 def test_a_slip_of_a_name_is_told_what_was_meant() -> None:
     for slip, meant in (("Qwen3-8B", "qwen3-8b"), ("qwen38b", "qwen3-8b"), ("gemma3-4b", "gemma-3-4b")):
         with pytest.raises(OptionError, match=rf"\(did you mean {meant}"):
-            finding.named(slip)
+            model_source.named(slip)
     with pytest.raises(OptionError, match="is known: "):
-        finding.named("zzz")
+        model_source.named("zzz")
 
 
 @pytest.mark.parametrize("start", ["https://huggingface.co/", "http:/127.0.0.1:8000/"])
 def test_the_address_of_a_page_names_its_repository_or_file(start: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:8000")
     for end in ("", "/", "/tree/main", "?tab=files", "#readme"):
-        assert finding.named(f"{start}some/repo-1.5{end}") == finding.Named(finding.Source("some/repo-1.5"))
+        assert model_source.named(f"{start}some/repo-1.5{end}") == model_source.Named(
+            model_source.Source("some/repo-1.5")
+        )
     for kind in ("blob", "resolve"):
-        found = finding.named(f"{start}some/repo/{kind}/main/part%201/x-q8_0.gguf?download=true")
-        assert found == finding.Named(finding.Source("some/repo", "part 1/x-q8_0.gguf"))
+        found = model_source.named(f"{start}some/repo/{kind}/main/part%201/x-q8_0.gguf?download=true")
+        assert found == model_source.Named(model_source.Source("some/repo", "part 1/x-q8_0.gguf"))
     for text in (f"{start}some/repo:q8_0", "hf.co/some/repo:q8_0", "huggingface.co/some/repo:q8_0"):
-        assert finding.named(text) == finding.Named(finding.Source("some/repo", quantization="q8_0"))
+        assert model_source.named(text) == model_source.Named(model_source.Source("some/repo", quantization="q8_0"))
     for text in ("hf.co/some/repo", "127.0.0.1:8000/some/repo/", "huggingface.co/some/repo/tree/main"):
-        assert finding.named(text) == finding.Named(finding.Source("some/repo"))
-    found = finding.named("hf.co/some/repo/blob/main/x-q8_0.gguf")
-    assert found == finding.Named(finding.Source("some/repo", "x-q8_0.gguf"))
+        assert model_source.named(text) == model_source.Named(model_source.Source("some/repo"))
+    found = model_source.named("hf.co/some/repo/blob/main/x-q8_0.gguf")
+    assert found == model_source.Named(model_source.Source("some/repo", "x-q8_0.gguf"))
     for path in ("models/some/repo", "git.example/some/repo", "hf.co/some"):
-        assert finding.named(path) in (None, finding.Named(finding.Source("hf.co/some"))), path
+        assert model_source.named(path) in (None, model_source.Named(model_source.Source("hf.co/some"))), path
     entry = registry.entries()["qwen3-14b"]
-    assert getattr(finding.named(start + entry.target.repo), "entry", None) == entry
+    assert getattr(model_source.named(start + entry.target.repo), "entry", None) == entry
     with pytest.raises(OptionError, match="of the revision v2; `edgespec models pull some/repo --revision v2` has it"):
-        finding.named(f"{start}some/repo/tree/v2")
-    assert finding.named(f"{start}only-one") is None
+        model_source.named(f"{start}some/repo/tree/v2")
+    assert model_source.named(f"{start}only-one") is None
     with pytest.raises(OptionError, match=r"git\.example is not the hub, which is 127\.0\.0\.1:8000 or hf\.co"):
-        finding.named("https://git.example/some/repo")
+        model_source.named("https://git.example/some/repo")
 
 
 def test_a_repository_of_the_registry_brings_its_draft() -> None:
     entry = registry.entries()["qwen3-14b"]
-    found = finding.named(entry.target.repo)
+    found = model_source.named(entry.target.repo)
     assert found is not None
     assert found.entry == entry
-    again = finding.named(f"{entry.target.repo}:q8_0")
+    again = model_source.named(f"{entry.target.repo}:q8_0")
     assert again is not None
     assert again.draft is None
 
@@ -202,14 +206,14 @@ def test_a_draft_is_found_by_its_vocabulary_and_size(tmp_path: Path, monkeypatch
     small.write_bytes((DEMO.draft or DEMO.target).read_bytes())
     (tmp_path / "text.gguf").write_text("no model")
     (tmp_path / "mmproj-x.gguf").write_bytes(small.read_bytes() + b"x")
-    assert finding.local_draft(target) is None, "more than a tenth"
+    assert model_source.local_draft(target) is None, "more than a tenth"
     with target.open("ab") as file:
         file.truncate(12 * small.stat().st_size)
-    assert finding.local_draft(target) == small
+    assert model_source.local_draft(target) == small
     smaller = tmp_path / "smaller.gguf"
     smaller.write_bytes(small.read_bytes()[:-1000])
-    assert finding.local_draft(target) == small, "the largest of them"
-    assert finding.local_draft(tmp_path / "missing.gguf") is None
+    assert model_source.local_draft(target) == small, "the largest of them"
+    assert model_source.local_draft(tmp_path / "missing.gguf") is None
 
 
 # --- commands

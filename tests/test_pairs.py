@@ -19,18 +19,18 @@ import pytest
 import edgespec
 from edgespec import Device, Sampling, Speculation, models
 from edgespec.backends.toy import Bytes, ToyModel, blend, ngram_rule
-from edgespec.converters import again, convert, pair, quantize
+from edgespec.converters import conversion_cache, convert, pair, quantize
 from edgespec.converters.checkpoint import Checkpoint
-from edgespec.converters.likeness import Likeness
+from edgespec.converters.compatibility import Likeness
 from edgespec.errors import ConversionError, Interrupted, ModelFileError, OptionError
 from edgespec.library import Job, resolve
 from edgespec.models.sizes import amount
 from edgespec.runtime.loading import Files
 from edgespec.storage import pair_file as pairfile
-from edgespec.terminal import pairing
-from edgespec.terminal.findings import Findings, Made
+from edgespec.terminal import convert_pair
+from edgespec.terminal.check_report import Report
 from edgespec.terminal.options import Pairing
-from edgespec.terminal.report import Report
+from edgespec.terminal.pair_report import Findings, Made
 from edgespec.tools.check import Divergence, Verdict
 from edgespec.tools.draft_value import Worth, weigh
 
@@ -303,7 +303,7 @@ def make(source: Path, tmp_path: Path, prompts: Path) -> Callable[..., bool]:
         *, target: Path = source, draft: Path = source, fmt: str = "gguf", force: bool = False, **given: Any
     ) -> bool:
         asked = Pairing((target, draft), given.get("draft_quant"), given.get("prompts", prompts), 12, True, False)
-        return pairing.make(asked, given.get("out", tmp_path / "pair"), fmt, given.get("quant"), force=force)
+        return convert_pair.make(asked, given.get("out", tmp_path / "pair"), fmt, given.get("quant"), force=force)
 
     return made
 
@@ -396,7 +396,7 @@ def test_interrupted_while_it_measures_it_goes_on_there(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(pairing, "_checked", interrupted)
+        patch.setattr(convert_pair, "_checked", interrupted)
         with pytest.raises(KeyboardInterrupt):
             make()
     assert names(tmp_path / "pair") == ["draft.gguf", "target.gguf"]
@@ -660,5 +660,5 @@ def lines_without_memory(found: Findings) -> list[str]:
 def test_a_source_that_cannot_be_listed(tmp_path: Path) -> None:
     """A link to itself, say."""
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    found = again.Again.of(tmp_path, tmp_path / "x.gguf", "gguf", "q8_0")
+    found = conversion_cache.Again.of(tmp_path, tmp_path / "x.gguf", "gguf", "q8_0")
     assert not found.is_there

@@ -50,7 +50,7 @@ def converted(path: Path, job: Job) -> Path:
 def _of_checkpoint(folder: Path, job: Job) -> Path:
     """The GGUF file of a checkpoint, in the cache: converted now unless it was before, of the same files."""
     from edgespec.converters import chosen_quantization, convert  # noqa: PLC0415
-    from edgespec.converters.again import Again  # noqa: PLC0415
+    from edgespec.converters.conversion_cache import Again  # noqa: PLC0415
 
     name = folder.resolve()
     digest = hashlib.sha256(str(name).encode("utf-8", "replace")).hexdigest()

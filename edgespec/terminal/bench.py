@@ -13,21 +13,21 @@ import click
 
 from ..backends import Device, Interrupt
 from ..backends.machine import physical_cores
-from ..bench import about, folder, journal, own, peers, records, report, suites
+from ..bench import edgespec_contender, environment, journal, output_folder, peers, records, report, suites
 from ..bench.contender import Contender, ContenderFailed
 from ..bench.report.wording import headline
-from ..bench.running import Course, Terms
+from ..bench.runner import Course, Terms
 from ..errors import Interrupted, OptionError
 from ..extras import require
 from ..runtime.runtime import Runtime
 from ..sampling import Sampling
 from ..text.template import Message
 from . import background
-from .benching import Benching
+from .bench_options import Benching
+from .check_report import raw_prompt
 from .options import Choosing, Machine
 from .progress import Tell, progress
-from .report import raw_prompt
-from .watching import watched
+from .terminal_job import watched
 
 R = TypeVar("R")
 _MAX_TOKENS = 128
@@ -93,12 +93,12 @@ class Bench:
     def _answered(self) -> Path:
         """Where answers are kept; those of an earlier run took their time, and are not lost by a word left out."""
         out = self.benching.out
-        path = folder.prepared(out, resume=self.benching.resume, force=self.benching.force)
+        path = output_folder.prepared(out, resume=self.benching.resume, force=self.benching.force)
         if self.benching.resume and not journal.holds_run(path):
             click.echo(f"{out} holds no run to go on with: this is a new one", err=True)
         return path
 
-    def _workshop(self, tell: Tell) -> own.Workshop:
+    def _workshop(self, tell: Tell) -> edgespec_contender.Workshop:
         with watched(yes=self.machine.yes) as job:
             files, device = self.machine.settled(job)
         device = replace(device, threads=device.threads or physical_cores())
@@ -106,9 +106,13 @@ class Bench:
         def told(what: str, share: float) -> None:
             tell(f"measuring passes of the {what}", share, 1.0)
 
-        return self._call(lambda: own.Workshop(own.Files(files.target, files.draft), device, self._interrupt, told))
+        return self._call(
+            lambda: edgespec_contender.Workshop(
+                edgespec_contender.Files(files.target, files.draft), device, self._interrupt, told
+            )
+        )
 
-    def _gather(self, names: Sequence[str], workshop: own.Workshop) -> Runtime:
+    def _gather(self, names: Sequence[str], workshop: edgespec_contender.Workshop) -> Runtime:
         """Make the contenders ready; what cannot be had is left out, for a reason. Returns plain decoding."""
         plain = self._call(lambda: workshop.contender(records.PLAIN))
         self._contenders.append(plain)
@@ -125,7 +129,7 @@ class Bench:
                 click.echo(f"Left out: {name}: {str(error).removeprefix(f'{name}: ')}", err=True)
         return plain.runtime
 
-    def _setup(self, workshop: own.Workshop, context: int) -> peers.Setup:
+    def _setup(self, workshop: edgespec_contender.Workshop, context: int) -> peers.Setup:
         benching, device = self.benching, workshop.device
         return peers.Setup(
             target=workshop.files.target,
@@ -144,16 +148,16 @@ class Bench:
     def _asked(self, plain: Runtime) -> Terms:
         return Terms(self.sampling, self.most, plain.context, _prompter(plain), plain.vocabulary.tokenize, plain.text)
 
-    def _about(self, workshop: own.Workshop, context: int) -> dict[str, str]:
+    def _about(self, workshop: edgespec_contender.Workshop, context: int) -> dict[str, str]:
         paths, draft = workshop.files, workshop.draft
         return {
-            "date": about.date(),
-            "machine": about.machine(),
-            "versions": about.versions(),
-            "target": about.model(paths.target, workshop.target.description),
-            "draft": about.model(paths.draft, draft.description) if paths.draft and draft else "none",
+            "date": environment.date(),
+            "machine": environment.machine(),
+            "versions": environment.versions(),
+            "target": environment.model(paths.target, workshop.target.description),
+            "draft": environment.model(paths.draft, draft.description) if paths.draft and draft else "none",
             "settings": settings(workshop.device, context, self.most, self.sampling),
-            "command": about.command(sys.argv[1:]),
+            "command": environment.command(sys.argv[1:]),
         }
 
     def _answers(self, course: Course, kept: journal.Journal, tell: Tell) -> list[records.Answer]:
@@ -177,7 +181,7 @@ class Bench:
         """End what answers, from another thread than the one that waits for it."""
         self.interrupted = True
         for contender in self._contenders:
-            if isinstance(contender, own.Own):
+            if isinstance(contender, edgespec_contender.Own):
                 contender.runtime.cancel()
             else:
                 contender.close()
@@ -201,13 +205,15 @@ class Bench:
             contender.close()
 
     def _finished(self, suite: suites.Suite, said: dict[str, str], answers: Sequence[records.Answer]) -> records.Run:
-        ours = [each for each in self._contenders if isinstance(each, own.Own) and each.name == records.OURS]
+        ours = [
+            each for each in self._contenders if isinstance(each, edgespec_contender.Own) and each.name == records.OURS
+        ]
         return records.Run(
             about=said,
             suite=suite.name,
             questions=suite.categories,
             contenders=[*map(_taking, self._contenders), *self._absent],
-            prices=own.priced(ours[0].runtime) if ours else None,
+            prices=edgespec_contender.priced(ours[0].runtime) if ours else None,
             answers=answers,
             problems=self._problems,
             interrupted=self.interrupted,
@@ -219,8 +225,8 @@ def _names(compare: str) -> list[str]:
     asked = [name.strip() for name in compare.split(",") if name.strip()]
     every = [each for name in asked for each in (peers.PEERS if name == "peers" else (name,))]
     for name in every:
-        if name not in peers.PEERS and not own.is_name(name):
-            known = ", ".join((*own.NAMES, "peers", *peers.PEERS))
+        if name not in peers.PEERS and not edgespec_contender.is_name(name):
+            known = ", ".join((*edgespec_contender.NAMES, "peers", *peers.PEERS))
             raise OptionError(f"--compare has {name!r}; there are {known}")
     return list(dict.fromkeys((records.PLAIN, records.OURS, *every)))
 
@@ -244,7 +250,7 @@ def _terms(said: dict[str, str], suite: suites.Suite) -> dict[str, str]:
 
 
 def _taking(contender: Contender) -> records.Taking:
-    peer = not isinstance(contender, own.Own)
+    peer = not isinstance(contender, edgespec_contender.Own)
     return records.Taking(contender.name, contender.title, peer, memory=contender.memory())
 
 

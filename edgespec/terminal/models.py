@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edgespec import models
-from edgespec.models import facts, finding, fit, registry
-from edgespec.models.facts import Facts
-from edgespec.models.finding import TENTH
+from edgespec.models import fit, model_source, model_summary, registry
 from edgespec.models.hub import Hub
 from edgespec.models.memory import memory
+from edgespec.models.model_source import TENTH
+from edgespec.models.model_summary import Facts
 from edgespec.models.sizes import amount, size_of
 from edgespec.storage import pair_file as pairfile
 
 from ..backends import Device, require_same_tokens
 from ..errors import HubError, OptionError, VocabularyMismatch
 from ..library import converted
-from .gains import gains
-from .watching import watched
+from .expected_speedup import gains
+from .terminal_job import watched
 
 
 def listed() -> Iterator[str]:
@@ -27,7 +27,7 @@ def listed() -> Iterator[str]:
     width = max(map(len, known))
     yield f"{'name':{width}}  {'size':>8}  here     licence     needs"
     for name, entry in known.items():
-        sources = [finding.Source.of(file) for file in (entry.target, entry.draft) if file is not None]
+        sources = [model_source.Source.of(file) for file in (entry.target, entry.draft) if file is not None]
         here = [source.here() is not None for source in sources]
         state = "yes" if all(here) else "in part" if any(here) else "-"
         yield f"{name:{width}}  {amount(entry.size):>8}  {state:7}  {entry.licence:10}  {entry.needs}"
@@ -140,9 +140,9 @@ def paired(name: str, draft_name: str | None) -> Iterator[str]:
         yield "speedup: told once both are here and a chat, or `edgespec tune`, has measured them"
 
 
-def _meant(text: str) -> tuple[str, finding.Named | None]:
+def _meant(text: str) -> tuple[str, model_source.Named | None]:
     """What a word of the command line stands for; a checkpoint's folder for the model that is made of it, once."""
-    known = finding.named(text)
+    known = model_source.named(text)
     if known is not None:
         return text, known
     _require(Path(text))
@@ -150,38 +150,40 @@ def _meant(text: str) -> tuple[str, finding.Named | None]:
         return str(converted(Path(text), job)), None
 
 
-def _target(text: str, known: finding.Named | None) -> Facts:
+def _target(text: str, known: model_source.Named | None) -> Facts:
     if known is not None:
-        return facts.of_source(known.target)
-    return facts.of_path(models.with_draft(Path(text)).target)
+        return model_summary.of_source(known.target)
+    return model_summary.of_path(models.with_draft(Path(text)).target)
 
 
-def _own_draft(name: str, target: Facts, known: finding.Named | None) -> Facts | None:
+def _own_draft(name: str, target: Facts, known: model_source.Named | None) -> Facts | None:
     """The draft that goes with a target without asking anybody: the registry's, one beside it, one that is here."""
     if known is not None and known.draft is not None:
-        return facts.of_source(known.draft)
+        return model_summary.of_source(known.draft)
     path = None
     if target.path is not None:
-        path = models.with_draft(Path(name) if known is None else target.path).draft or finding.local_draft(target.path)
+        path = models.with_draft(Path(name) if known is None else target.path).draft or model_source.local_draft(
+            target.path
+        )
     elif target.tokens is not None:
-        path = finding.draft_here(target.tokens, target.size // TENTH)
-    return facts.of_path(path) if path is not None else None
+        path = model_source.draft_here(target.tokens, target.size // TENTH)
+    return model_summary.of_path(path) if path is not None else None
 
 
-def _hub_draft(target: Facts, known: finding.Named | None) -> tuple[Facts | None, str]:
+def _hub_draft(target: Facts, known: model_source.Named | None) -> tuple[Facts | None, str]:
     """The one that the hub has for a target, and why."""
-    from edgespec.models import scouting  # noqa: PLC0415
+    from edgespec.models import hub_search  # noqa: PLC0415
 
     name = known.target.repo if known is not None else Path(target.name).name
     if target.tokens is None:
         return None, ""
     try:
-        match = scouting.draft_for(name, target.tokens, target.size)
+        match = hub_search.draft_for(name, target.tokens, target.size)
     except HubError as error:
         raise OptionError(
             f"no draft model for {name} is known or found here, and none can be looked for: {error}"
         ) from error
-    return (facts.of_source(match.source), match.why) if match is not None else (None, "")
+    return (model_summary.of_source(match.source), match.why) if match is not None else (None, "")
 
 
 def _require(path: Path) -> None:

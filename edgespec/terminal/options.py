@@ -45,7 +45,7 @@ class Loading:
         from ..runtime.outside import require_known  # noqa: PLC0415
         from ..runtime.pair import Speculation  # noqa: PLC0415
         from . import background  # noqa: PLC0415
-        from .watching import watched  # noqa: PLC0415
+        from .terminal_job import watched  # noqa: PLC0415
 
         names = tuple(name.strip() for name in self.drafter.split(",")) if self.drafter is not None else None
         require_known(names or (), ())  # before anything is fetched

@@ -28,7 +28,7 @@ from ..tools.tuning import (
 from . import background
 from .options import Machine
 from .progress import progress
-from .watching import watched
+from .terminal_job import watched
 
 _ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)
 _LENGTHS = (1, 2, 3, 4, 5, 7, 11, 15)

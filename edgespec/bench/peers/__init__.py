@@ -4,7 +4,7 @@ setup          what all are given
 llama_server   llama.cpp's server
 llama_cpp, transformers, genai   Python packages, each in a process of its own:
 child          what speaks with it
-inside/        what runs there
+worker/        what runs there
 process        a process that cannot outlive us
 """
 

@@ -1,6 +1,6 @@
 """An engine in a process of its own: neither its crash nor its threads nor its memory are ours, nor need its Python be.
 
-`inside/wire.py` says what is spoken.
+`worker/protocol.py` says what is spoken.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..contender import Ask, ContenderFailed, Done, Said
 from .process import Process
 from .setup import Absent, Setup
 
-_INSIDE = Path(__file__).parent / "inside"
+_WORKER = Path(__file__).parent / "worker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Child:
         self._engine = engine
         self._patience = setup.patience
         self._context = setup.context
-        command = [engine.python, str(_INSIDE / "wire.py"), str(_INSIDE / f"{engine.script}.py")]
+        command = [engine.python, str(_WORKER / "protocol.py"), str(_WORKER / f"{engine.script}.py")]
         environment = {"OMP_NUM_THREADS": str(setup.threads), "HF_HUB_OFFLINE": "1", "PYTHONIOENCODING": "utf-8"}
         self._process = Process(command, engine.name, environment)
         self._heard: queue.SimpleQueue[bytes] = queue.SimpleQueue()

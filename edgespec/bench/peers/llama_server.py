@@ -38,7 +38,7 @@ _CONFIGURATIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "llama-server:ngram-mod": ("llama.cpp server, ngram-mod", ("--spec-type", "ngram-mod")),
 }
 TITLES: Mapping[str, str] = {name: title for name, (title, _) in _CONFIGURATIONS.items()}
-_KEEPER = Path(__file__).parent / "inside" / "keeper.py"
+_WATCHDOG = Path(__file__).parent / "worker" / "watchdog.py"
 _HOST = "127.0.0.1"
 _GLANCE = 5.0  # seconds to say how it is; it is asked again
 _POLL = 0.05  # seconds between two looks at whether it is ready
@@ -88,7 +88,7 @@ class LlamaServer:
         self.name = name
         self._patience = patience
         self._port = _free_port()
-        kept = [sys.executable, "-I", str(_KEEPER), *command, "--host", _HOST, "--port", str(self._port)]
+        kept = [sys.executable, "-I", str(_WATCHDOG), *command, "--host", _HOST, "--port", str(self._port)]
         self._process = Process(kept, name)
         try:
             with contextlib.suppress(ValueError):  # nothing was said where it could not be run

@@ -18,7 +18,7 @@ import psutil
 
 from .setup import Absent
 
-_GRACE = 5.0  # seconds to end by itself; the keeper's own is shorter
+_GRACE = 5.0  # seconds to end by itself; the watchdog's own is shorter
 _QUOTED = 3  # lines of its log that tell a reason
 _ERROR = re.compile(r"[\d.]+ E ")  # how llama.cpp marks those
 #: Options of llama.cpp may come from the environment: those would be one contender's, and not the others'.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...records import OURS, PLAIN, Run
 from ...speedups import hindsight
 from ..tables import taking_part
-from .ink import BLUE, GREEN, INK, ORANGE, PURPLE, PX, RED, SKY, svg
+from .svg_figure import BLUE, GREEN, INK, ORANGE, PURPLE, PX, RED, SKY, svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,7 +12,7 @@ from ...records import Run
 from ...scopes import Scope, categories
 from ..tables import LENGTHS
 from .chart import Chart, Words, drawn, legend, legend_height
-from .ink import BLUE, GREEN
+from .svg_figure import BLUE, GREEN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

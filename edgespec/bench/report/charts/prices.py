@@ -15,7 +15,7 @@ from ...records import OURS, Run
 from ...scopes import FREE, REPLAYED
 from ..wording import three
 from .chart import Chart, Words, drawn, legend
-from .ink import BLUE, INK, ORANGE, PAGE
+from .svg_figure import BLUE, INK, ORANGE, PAGE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,7 +13,7 @@ from ...speedups import FEWEST_QUESTIONS, Estimate, speedup
 from ..tables import SPEEDUP, taking_part
 from ..wording import ratio, with_bounds
 from .chart import Chart, Look, Words, drawn, leading, legend, legend_height
-from .ink import INK, PAGE, RULE
+from .svg_figure import INK, PAGE, RULE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,8 +2,8 @@
 
 SentencePiece merges the pair whose result has the best score; the `tokenizers` package merges in the order of a
 list. So the list is all pairs that make a token, best result first. Where two pairs make the same token, shorter
-and earlier halves come first, as transformers orders them (convert_slow_tokenizer.py); proof.py sees whether that
-was right.
+and earlier halves come first, as transformers orders them (convert_slow_tokenizer.py); tokenizer_check.py
+tests whether that was right.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def opened(words: Vocabulary) -> Iterator[FastTokenizer]:
 
 
 class FastTokenizer:
-    """A tokenizer.json at work, for proof.py."""
+    """A tokenizer.json at work, for tokenizer_check.py."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer

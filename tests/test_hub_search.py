@@ -14,13 +14,13 @@ import pytest
 from edgespec import models
 from edgespec.backends.gguf_header import Header, header, parsed
 from edgespec.errors import HubError, ModelFileError
-from edgespec.models import facts, finding, registry, scouting
-from edgespec.models.finding import Source
-from edgespec.models.growing import Coming
+from edgespec.models import hub_search, model_source, model_summary, registry
 from edgespec.models.hub import Hub
-from edgespec.models.kin import Kin, kin
 from edgespec.models.listing import Listing, Remote, gguf
 from edgespec.models.memory import Memory
+from edgespec.models.model_name import Kin, kin
+from edgespec.models.model_source import Source
+from edgespec.models.partial_file import Coming
 from edgespec.models.sizes import size_of
 
 from .hubserver import Fault, StandIn, serving
@@ -41,7 +41,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandI
         url = hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", url)
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-        monkeypatch.setattr(scouting, "entries", dict)
+        monkeypatch.setattr(hub_search, "entries", dict)
         monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda _seconds: None)
         yield hub
 
@@ -62,8 +62,8 @@ def target() -> Header:
     return header(DEMO.target)
 
 
-def drafted(name: str = REPO, size: int = len(BIG)) -> scouting.Match | None:
-    return scouting.draft_for(name, target().vocabulary, size)
+def drafted(name: str = REPO, size: int = len(BIG)) -> hub_search.Match | None:
+    return hub_search.draft_for(name, target().vocabulary, size)
 
 
 # --- names
@@ -167,30 +167,30 @@ def test_without_the_usual_the_largest_sensible_one_and_none_too_large() -> None
 
 def test_what_is_seen_fits_into_memory(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in.repos[REPO] = {"t-Q8_0.gguf": BIG * 2, "t-Q4_K_M.gguf": BIG, "t-Q3_K_M.gguf": TARGET}
-    seen = scouting.seen(Source(REPO))
+    seen = hub_search.seen(Source(REPO))
     assert (seen.source, seen.instead_of) == (Source(REPO, "t-Q4_K_M.gguf", "", len(BIG)), "")
     assert seen.head == target()
     assert seen.sizes.weights == len(BIG)
     assert seen.sizes.cache == 4 * 1024
     beside = (200 << 20) + len(BIG) // 10 + 2048 * 4 * 1024 + seen.sizes.computing(2048)
-    monkeypatch.setattr(scouting, "memory", lambda: Memory(beside + len(BIG)))
-    assert scouting.seen(Source(REPO)).source.file == "t-Q4_K_M.gguf"
-    monkeypatch.setattr(scouting, "memory", lambda: Memory(beside + len(BIG) - 1))
-    tight = scouting.seen(Source(REPO))
+    monkeypatch.setattr(hub_search, "memory", lambda: Memory(beside + len(BIG)))
+    assert hub_search.seen(Source(REPO)).source.file == "t-Q4_K_M.gguf"
+    monkeypatch.setattr(hub_search, "memory", lambda: Memory(beside + len(BIG) - 1))
+    tight = hub_search.seen(Source(REPO))
     assert (tight.source.file, tight.instead_of) == ("t-Q3_K_M.gguf", "t-Q4_K_M.gguf")
     assert tight.source.size == len(TARGET)
-    assert scouting.seen(Source(REPO, quantization="q8_0")).source.file == "t-Q8_0.gguf"
-    assert scouting.seen(Source(REPO, "t-Q4_K_M.gguf")).source.file == "t-Q4_K_M.gguf"
+    assert hub_search.seen(Source(REPO, quantization="q8_0")).source.file == "t-Q8_0.gguf"
+    assert hub_search.seen(Source(REPO, "t-Q4_K_M.gguf")).source.file == "t-Q4_K_M.gguf"
     with pytest.raises(HubError, match=r"nothing of .* fits"):
-        scouting.seen(Source(REPO), 1 << 24)
-    monkeypatch.setattr(scouting, "memory", lambda: Memory(0))
+        hub_search.seen(Source(REPO), 1 << 24)
+    monkeypatch.setattr(hub_search, "memory", lambda: Memory(0))
     with pytest.raises(HubError, match=r"nothing of .* fits into 0"):
-        scouting.seen(Source(REPO))
+        hub_search.seen(Source(REPO))
 
 
 def test_a_file_whose_head_is_refused_is_known_by_its_size(stand_in: StandIn) -> None:
     stand_in.on_file.status = 403
-    seen = scouting.seen(Source(REPO))
+    seen = hub_search.seen(Source(REPO))
     assert (seen.head, seen.sizes.weights, seen.sizes.cache) == (None, len(BIG), None)
 
 
@@ -238,7 +238,7 @@ def test_the_registrys_drafts_come_first(stand_in: StandIn, monkeypatch: pytest.
         "three": entry("walk", registry.File("a/none", "a.gguf", 1)),
         "four": entry("talk", registry.File("org/Talk-2B-Instruct", "a.gguf", len(BIG) // 10 + 1)),
     }
-    monkeypatch.setattr(scouting, "entries", lambda: known)
+    monkeypatch.setattr(hub_search, "entries", lambda: known)
     found = drafted()
     assert found is not None
     assert found.source == Source("a/Talk-0.6B-GGUF", "a.gguf", "", len(DRAFT))
@@ -272,14 +272,14 @@ def test_a_search_that_fails_is_told(stand_in: StandIn) -> None:
 def test_a_draft_in_the_cache_is_found_before_the_hub_is_asked(stand_in: StandIn, tmp_path: Path) -> None:
     stand_in.repos[KIN] = {"d-Q4_K_M.gguf": DRAFT}
     tokens = target().vocabulary
-    assert finding.draft_here(tokens, len(DRAFT)) is None
+    assert model_source.draft_here(tokens, len(DRAFT)) is None
     pulled = Source(KIN).pull().paths[0]
-    assert finding.draft_here(tokens, len(DRAFT)) == pulled
-    assert finding.draft_here(tokens, len(DRAFT) - 1) is None
+    assert model_source.draft_here(tokens, len(DRAFT)) == pulled
+    assert model_source.draft_here(tokens, len(DRAFT) - 1) is None
     assert list(Hub().models()) == [(KIN, pulled)]
     local = tmp_path / "big.gguf"
     local.write_bytes(BIG)
-    assert finding.local_draft(local) == pulled
+    assert model_source.local_draft(local) == pulled
 
 
 def test_half_a_file_is_no_model(stand_in: StandIn) -> None:
@@ -294,25 +294,25 @@ def test_half_a_file_is_no_model(stand_in: StandIn) -> None:
     assert [path.name for path in Hub().cache.rglob("*.edgespec-part")]
     assert Source(REPO).here() is None
     assert list(Hub().models()) == []
-    assert finding.draft_here(target().vocabulary, 10**12) is None
-    assert facts.of_source(Source(REPO)).path is None
+    assert model_source.draft_here(target().vocabulary, 10**12) is None
+    assert model_summary.of_source(Source(REPO)).path is None
 
 
 # --- facts
 
 
 def test_facts_are_the_same_here_and_there(stand_in: StandIn) -> None:
-    there = facts.of_source(Source(REPO))
+    there = model_summary.of_source(Source(REPO))
     assert (there.path, there.size, there.name) == (None, len(BIG), f"{REPO} t-Q4_K_M.gguf")
     pulled = Source(REPO).pull().paths[0]
-    here = facts.of_source(Source(REPO))
+    here = model_summary.of_source(Source(REPO))
     assert (here.path, here.size) == (pulled, len(BIG))
     assert (here.sizes, here.tokens, here.template) == (there.sizes, there.tokens, there.template)
     assert here.template
-    known = facts.of_source(Source("org/registered", "x.gguf", "", 123))
+    known = model_summary.of_source(Source("org/registered", "x.gguf", "", 123))
     assert (known.size, known.sizes.weights, known.sizes.cache, known.tokens) == (123, 123, None, None)
     with pytest.raises(HubError, match="is not at"):
-        facts.of_source(Source("org/unknown"))
+        model_summary.of_source(Source("org/unknown"))
 
 
 def test_a_draft_of_an_onnx_model_is_a_folder_beside_it(
@@ -322,9 +322,9 @@ def test_a_draft_of_an_onnx_model_is_a_folder_beside_it(
     shutil.copytree(onnx_folders("fp32"), big)
     shutil.copytree(onnx_folders("int4"), small)
     (tmp_path / "empty").mkdir()
-    assert finding.local_draft(big) is None, "more than a tenth"
+    assert model_source.local_draft(big) is None, "more than a tenth"
     with (big / "README.md").open("wb") as file:
         file.truncate(10 * size_of(small))
-    assert finding.local_draft(big) == small
-    assert facts.of_path(big).path == big
-    assert facts.of_path(big).tokens is not None
+    assert model_source.local_draft(big) == small
+    assert model_summary.of_path(big).path == big
+    assert model_summary.of_path(big).tokens is not None

@@ -15,11 +15,11 @@ from edgespec.backends.gguf_header import Header
 from edgespec.errors import HubError, ModelError, VocabularyMismatch
 
 from . import fit
-from .finding import TENTH, Source
 from .hub import Hub
-from .kin import kin
 from .listing import gguf, total
 from .memory import memory
+from .model_name import kin
+from .model_source import TENTH, Source
 from .registry import entries
 from .sizes import Sizes, of_header
 

@@ -1,6 +1,6 @@
 """Run a program for as long as standard input stays open: it cannot outlive whoever started this, however that ends.
 
-    python keeper.py PROGRAM [ARGUMENT ...]
+    python watchdog.py PROGRAM [ARGUMENT ...]
 
 The program's process id is the only line on standard output; what it prints goes to standard error.
 """

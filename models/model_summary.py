@@ -9,7 +9,7 @@ from edgespec.backends import Labels
 from edgespec.backends.gguf_header import header
 from edgespec.errors import HubError
 
-from .finding import Source, vocabulary
+from .model_source import Source, vocabulary
 from .sizes import Sizes, is_onnx, of_header, size_of, sizes
 
 
@@ -50,10 +50,10 @@ def of_source(source: Source) -> Facts:
     """
     if (path := source.here()) is not None:
         return of_path(path)
-    from . import scouting  # noqa: PLC0415
+    from . import hub_search  # noqa: PLC0415
 
     try:
-        seen = scouting.seen(source)
+        seen = hub_search.seen(source)
     except HubError:
         if not source.size:
             raise

@@ -1,6 +1,6 @@
 """Answer what comes on standard input, a line of JSON each, by an engine that is a file beside this one.
 
-    python wire.py ENGINE.py
+    python protocol.py ENGINE.py
 
 The first line is what the engine is given; {"ready": VERSION} answers it. Each further line asks; {"tokens", "text"}
 tell what was said as it comes, {"done": SECONDS OF THE PROMPT} ends the answer, {"failed": REASON} says why not. When

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from edgespec.converters import card, fast, proof, vocabulary
+from edgespec.converters import card, tokenizer_check, tokenizer_json, vocabulary
 from edgespec.converters.checkpoint import Checkpoint, read_bytes
 from edgespec.converters.vocabulary import Claim, Vocabulary
 
@@ -32,8 +32,8 @@ def read(checkpoint: Checkpoint, size: int) -> dict[str, bytes]:
     found = {name: data for name, data in present.items() if data is not None}
     words = claim.candidates[0]
     if _TOKENIZER not in found:
-        words = proof.proven(claim, fast.opened, "the tokenizers package")
-        found[_TOKENIZER] = fast.tokenizer_json(words).encode()
+        words = tokenizer_check.proven(claim, tokenizer_json.opened, "the tokenizers package")
+        found[_TOKENIZER] = tokenizer_json.tokenizer_json(words).encode()
     found[_SETTINGS] = _json(_settings(checkpoint, words))
     found[_GENERATION] = _json(_generation(checkpoint, claim))
     for name, template in card.templates(checkpoint).items():

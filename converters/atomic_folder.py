@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from edgespec.converters.whole import beside, check_parent, check_room, reason, sweep, sync_folder
+from edgespec.converters.atomic_file import beside, check_parent, check_room, reason, sweep, sync_folder
 from edgespec.errors import ConversionError
 
 

@@ -9,14 +9,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from edgespec.converters.likeness import Likeness
+from edgespec.converters.compatibility import Likeness
 from edgespec.models import fit
 from edgespec.models.sizes import amount
 
 from ..library import size
 from ..tools.draft_value import ENOUGH, Worth
 from ..tools.tuning import plausible
-from .report import Report
+from .check_report import Report
 from .tune import DEAR, WORTH
 
 _TENTH = 0.1  # of the target's parameters, for a draft that costs little

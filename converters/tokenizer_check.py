@@ -14,7 +14,7 @@ from itertools import compress
 from operator import not_
 from typing import Protocol
 
-from edgespec.converters import probes
+from edgespec.converters import tokenizer_texts
 from edgespec.converters.vocabulary import USER_DEFINED, Claim, Vocabulary
 from edgespec.errors import ConversionError
 
@@ -40,7 +40,7 @@ def proven(claim: Claim, opened: Callable[[Vocabulary], AbstractContextManager[T
     """
     tokens = [token for token, _ in claim.specials]
     specials = [claim.reference.normalize(text) for _, text in claim.specials]
-    plain = (text for text in (*probes.TEXTS, *_in_context(claim.pieces)) if not claim.beyond(text))
+    plain = (text for text in (*tokenizer_texts.TEXTS, *_in_context(claim.pieces)) if not claim.beyond(text))
     texts = [claim.reference.normalize(text) for text in plain]
     expected = claim.reference.encode(texts)
     spelt = claim.reference.encode(specials)

@@ -11,9 +11,9 @@ import click
 
 from edgespec import converters
 from edgespec.converters import pair
+from edgespec.converters.atomic_file import whole
 from edgespec.converters.checkpoint import Checkpoint
-from edgespec.converters.likeness import Likeness
-from edgespec.converters.whole import whole
+from edgespec.converters.compatibility import Likeness
 from edgespec.models import fit
 from edgespec.storage import pair_file as pairfile
 
@@ -27,11 +27,11 @@ from ..sampling import Sampling
 from ..tools.check import check
 from ..tools.draft_value import DEPTH, Worth, weigh
 from . import background
-from .findings import Findings, Made
+from .check_report import Report, parsed, read_prompts
 from .options import Choosing, Pairing
+from .pair_report import Findings, Made
 from .progress import progress
-from .report import Report, parsed, read_prompts
-from .watching import watched
+from .terminal_job import watched
 
 _TOKENS = 64  # of each answer
 _CHECKED = 4  # prompts that are decoded plainly, too
