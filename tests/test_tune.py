@@ -37,8 +37,9 @@ from edgespec.tools.tuning import (
 from edgespec.types import Floats
 
 from . import checkpoints
+from .commandline import refused, run, unix
 from .helpers import Clock, Priced
-from .test_cli import refused, run, spawn, unix
+from .terminals import spawn
 
 pexpect = pytest.importorskip("pexpect", reason="pseudo-terminals need a Unix")
 RULE = ngram_rule(8)
