@@ -161,6 +161,7 @@ def convert(source: Path | None, fmt: str, quant: str | None, output: Path, forc
     from edgespec.terminal.terminal_job import watched  # noqa: PLC0415
 
     quant = converters.chosen_quantization(fmt, quant)  # before anything is fetched
+    converters.check_output(output, fmt, force=force)
     with watched(yes=pairing.yes) as job:
         source = checkpoint(source, job)
         run(converters.convert(source, output, fmt=fmt, quantization=quant, force=force), job)

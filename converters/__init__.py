@@ -84,6 +84,20 @@ def chosen_quantization(fmt: str, name: str | None) -> str:
     return quantization
 
 
+def check_output(output: Path, fmt: str, *, force: bool) -> None:
+    """Raise what `convert` would raise for this output: before a checkpoint is fetched, say.
+
+    Raises:
+        OptionError: the format is unknown.
+        MissingPackage: the package that writes the format is not installed.
+        ConversionError: the output cannot be written, or exists and may not be replaced.
+    """
+    try:
+        _writer(fmt).check_output(output, force)
+    except OSError as error:  # a name too long, say, or a folder that may not be searched
+        raise ConversionError(f"the output {output} cannot be written: {error.strerror}; choose another") from error
+
+
 def convert(
     source: Path, output: Path, *, fmt: str = "gguf", quantization: str = "", force: bool = False
 ) -> Iterator[Progress | Note]:
@@ -96,7 +110,7 @@ def convert(
     source, output = Path(source), Path(output)
     writer = _writer(fmt)
     quantization = chosen_quantization(fmt, quantization)
-    _check_output(writer, output, force)
+    check_output(output, fmt, force=force)
     checkpoint = import_module("edgespec.converters.checkpoint").Checkpoint.open(source)
     steps: Iterator[Progress | Note] = writer.write(checkpoint, output, quantization, force)
     return steps
@@ -107,10 +121,3 @@ def _writer(fmt: str) -> Any:
         raise OptionError(f"unknown format {fmt!r}; known: {', '.join(_FORMATS)}")
     require(fmt, f"converting to {fmt}")
     return import_module(f"edgespec.converters.{fmt}")
-
-
-def _check_output(writer: Any, output: Path, force: bool) -> None:
-    try:
-        writer.check_output(output, force)
-    except OSError as error:  # a name too long, say, or a folder that may not be searched
-        raise ConversionError(f"the output {output} cannot be written: {error.strerror}; choose another") from error

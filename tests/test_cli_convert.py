@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+
+import pytest
 
 from . import checkpoints
 from .commandline import refused, run, unix
+from .hubserver import serving
 
 
 def test_convert_to_a_folder(tmp_path: Path) -> None:
@@ -27,6 +31,32 @@ def test_convert_refuses_in_one_line(tmp_path: Path) -> None:
     assert refused(run("convert", tmp_path / "nowhere", "--out", out))
     assert not out.exists()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("out", "options", "says"),
+    [
+        ("existing.gguf", (), "existing.gguf exists; choose another name, or --force"),
+        ("model.bin", (), "must end in .gguf"),
+        ("missing/model.gguf", (), "the output folder .*missing does not exist"),
+        ("folder.gguf", ("--force",), "folder.gguf is a folder or a device"),
+        ("folder.gguf", ("--to", "onnx"), "folder.gguf exists"),
+        ("folder.gguf", ("--to", "onnx", "--force"), "folder.gguf holds notes"),
+        ("x" * 300 + ".gguf", (), "cannot be written"),
+    ],
+)
+def test_an_output_that_cannot_be_is_refused_before_anything_is_fetched(
+    out: str, options: tuple[str, ...], says: str, small_llama: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "existing.gguf").touch()
+    (tmp_path / "folder.gguf").mkdir()
+    (tmp_path / "folder.gguf" / "notes").touch()
+    files = {path.name: path.read_bytes() for path in small_llama.iterdir()}
+    with serving({"org/model": files}) as hub:
+        env = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "0"}
+        done = run("convert", "org/model", "--out", tmp_path / out, *options, env=env)
+    assert re.search(says, refused(done))
+    assert hub.asked == []
 
 
 def test_a_checkpoint_is_converted_once(tmp_path: Path) -> None:
