@@ -48,7 +48,7 @@ _FORMATS = ("gguf", "onnx")
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ConversionProgress:
     """`what` is the tensor or stage being worked on; `done` and `total` count parameters."""
 
     what: str
@@ -100,7 +100,7 @@ def check_output(output: Path, fmt: str, *, force: bool) -> None:
 
 def convert(
     source: Path, output: Path, *, fmt: str = "gguf", quantization: str = "", force: bool = False
-) -> Iterator[Progress | Note]:
+) -> Iterator[ConversionProgress | Note]:
     """Convert the checkpoint folder `source` into `output`: one file for gguf, a folder for onnx.
 
     The call itself checks options and paths and reads the checkpoint's headers: OptionError, MissingPackage or
@@ -112,7 +112,7 @@ def convert(
     quantization = chosen_quantization(fmt, quantization)
     check_output(output, fmt, force=force)
     checkpoint = import_module("edgespec.converters.checkpoint").Checkpoint.open(source)
-    steps: Iterator[Progress | Note] = writer.write(checkpoint, output, quantization, force)
+    steps: Iterator[ConversionProgress | Note] = writer.write(checkpoint, output, quantization, force)
     return steps
 
 

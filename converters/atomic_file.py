@@ -1,4 +1,4 @@
-"""A file that is there whole or not at all."""
+"""Files that appear under their name when they are complete, or not at all."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from typing import BinaryIO
 from edgespec.errors import ConversionError
 from edgespec.storage import leftovers
 
-_OURS = re.compile(r"\.([0-9a-f]{1,8}-)?[0-9a-f]{8}\.(part|old)")  # after the output's name
+_OURS = re.compile(r"\.([0-9a-f]{1,8}-)?[0-9a-f]{8}\.(part|old)")  # the suffix of a temporary name
 _SCRATCH = "edgespec-scratch"
 
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder for small files on the way, gone afterwards. ConversionError if it cannot be written."""
+    """A temporary folder. ConversionError if it cannot be written."""
     try:
         leftovers.sweep(Path(tempfile.gettempdir()).glob(f"{_SCRATCH}.*-????????.part"))
         with tempfile.TemporaryDirectory(prefix=f"{_SCRATCH}{leftovers.marked()}", suffix=".part") as folder:
@@ -35,7 +35,7 @@ def scratch() -> Iterator[Path]:
 
 
 def check_parent(output: Path) -> None:
-    """ConversionError unless something can be made in the folder of `output`."""
+    """ConversionError unless the folder of `output` exists and can be written."""
     if not output.parent.is_dir():
         raise ConversionError(f"the output folder {output.parent} does not exist; create it first")
     if not os.access(output.parent, os.W_OK):
@@ -47,19 +47,25 @@ def check_file(output: Path, suffix: str, force: bool) -> None:
     if output.exists() and not output.is_file():
         raise ConversionError(f"the output {output} is a folder or a device; give the name of a file")
     if output.suffix.lower() != suffix:
-        raise ConversionError(f"the output {output} must end in {suffix}, by which engines know it")
+        raise ConversionError(f"the output {output} must end in {suffix}, by which engines recognize it")
     if output.exists() and not force:
         raise ConversionError(f"the output {output} exists; choose another name, or --force to overwrite it")
     check_parent(output)
 
 
 @contextmanager
-def whole(output: Path, size: int, force: bool) -> Iterator[BinaryIO]:
-    """A binary file to write that becomes `output` when the block ends well and vanishes otherwise.
+def atomic_file(output: Path, size: int, force: bool) -> Iterator[BinaryIO]:
+    """A binary file to write, which becomes `output` at the end of the block, and is deleted if the block raises.
 
-    It lives in the output's folder, under a name that ends in `.part`, so that the last step is one rename.
-    `size` is the number of bytes to come: without room for them nothing is started. Failures to create,
-    write or rename raise ConversionError.
+    It is in the output's folder under a name that ends in `.part`, so that the last step is a rename.
+
+    Args:
+        output: the path of the finished file.
+        size: its bytes, for which there must be space on the disk.
+        force: overwrite an existing file.
+
+    Raises:
+        ConversionError: there is not enough space, or the file cannot be created, written or renamed.
     """
     part = beside(output, "part")
     try:
@@ -78,15 +84,14 @@ def whole(output: Path, size: int, force: bool) -> Iterator[BinaryIO]:
 
 
 def beside(output: Path, suffix: str) -> Path:
-    """A name of its own in the folder of `output`, so that several may write at once, and the last step is a rename."""
+    """A unique temporary name in the folder of `output`, so that several processes can write at once."""
     return leftovers.temporary(output, suffix)
 
 
 def sweep(output: Path) -> None:
-    """Delete what killed conversions to `output` left.
+    """Delete the temporary files of killed conversions to `output`.
 
-    What was there before a conversion stays while there is no new one: a process may have been killed between the two
-    renames.
+    The previous output is kept unless there is a new one: a process may have been killed between its two renames.
     """
     found = output.parent.glob(f"{glob.escape(output.name)}.*")
     ours = [path for path in found if _OURS.fullmatch(path.name.removeprefix(output.name))]
@@ -94,12 +99,12 @@ def sweep(output: Path) -> None:
 
 
 def check_room(output: Path, size: int) -> None:
-    """ConversionError unless the disk has room for `size` bytes where `output` is to be."""
+    """ConversionError unless the disk of `output` has `size` bytes free."""
     free = shutil.disk_usage(output.parent).free
     if size > free:
         raise ConversionError(
-            f"no room for {output}: it takes {size:,} bytes and {output.parent} has {free:,} free; "
-            "free some or choose another folder"
+            f"not enough space for {output}: it takes {size:,} bytes and {output.parent} has {free:,} free; "
+            "free space or choose another folder"
         )
 
 
@@ -109,7 +114,7 @@ def _settle(part: Path, output: Path, force: bool) -> None:
     elif os.name == "nt":
         part.rename(output)  # on Windows this refuses an existing name
     else:
-        # A rename would overwrite what came into being meanwhile; a link refuses. Some filesystems have none.
+        # A rename would overwrite a file that was created meanwhile; a link fails. Some filesystems lack links.
         try:
             os.link(part, output)
         except FileExistsError:
@@ -122,7 +127,7 @@ def _settle(part: Path, output: Path, force: bool) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the new name survive a power cut, where the system lets a folder be synced."""
+    """Sync the folder, so that the new name survives a power failure; not supported by all systems."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -132,11 +137,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def reason(error: OSError, output: Path, size: int) -> str:
-    """What a failure to write `output` is told as."""
+    """The error message for a failure to write `output`."""
     if isinstance(error, FileExistsError):
-        return f"the output {output} came into being meanwhile; choose another name or force overwriting"
+        return f"the output {output} was created by another process meanwhile; choose another name, or --force"
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return f"no room for {output}: the disk or quota is full ({size:,} bytes are needed); free some"
+        return f"not enough space for {output}: the disk or quota is full ({size:,} bytes are needed); free space"
     if error.errno == errno.EFBIG:
         return f"{output} would be larger than this system or folder allows ({size:,} bytes); choose another"
     if isinstance(error, PermissionError):

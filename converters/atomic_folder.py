@@ -1,4 +1,4 @@
-"""A folder of files that is there whole or not at all."""
+"""Folders that appear under their name when they are complete, or not at all."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from edgespec.errors import ConversionError
 
 
 def check_folder(output: Path, foreign: Callable[[Path], str], force: bool) -> None:
-    """ConversionError unless `output` can become a folder.
+    """ConversionError unless `output` can be created or replaced as a folder.
 
-    An empty folder gives way. One that is not empty is replaced only with `force`, and only if `foreign` finds
-    nothing in it: it names what is no work of ours.
+    An empty folder is replaced. One with files is replaced only with `force`, and only if `foreign`, which names a file
+    that no conversion made, returns an empty string.
     """
     if output.is_symlink() or (output.exists() and not output.is_dir()):
         raise ConversionError(f"the output {output} is a file or a link; give the name of a folder")
@@ -32,12 +32,18 @@ def check_folder(output: Path, foreign: Callable[[Path], str], force: bool) -> N
 
 
 @contextmanager
-def whole_folder(output: Path, size: int, replace: bool) -> Iterator[Path]:
-    """A folder to fill that becomes `output` when the block ends well and vanishes otherwise.
+def atomic_folder(output: Path, size: int, replace: bool) -> Iterator[Path]:
+    """A folder to fill, which becomes `output` at the end of the block, and is deleted if the block raises.
 
-    It lives beside the output, under a name that ends in `.part`. `size` is the number of bytes to come: without
-    room for them nothing is started. An empty folder of that name gives way, and with `replace` a full one.
-    Failures to create, write or rename raise ConversionError.
+    It is beside the output under a name that ends in `.part`.
+
+    Args:
+        output: the path of the finished folder; an empty folder there is replaced.
+        size: its bytes, for which there must be space on the disk.
+        replace: replace a folder with files as well.
+
+    Raises:
+        ConversionError: there is not enough space, or a file cannot be created, written or renamed.
     """
     part = beside(output, "part")
     try:
@@ -56,14 +62,14 @@ def whole_folder(output: Path, size: int, replace: bool) -> Iterator[Path]:
 
 
 def _settle(part: Path, output: Path, replace: bool) -> None:
-    """Give `part` its name. What has it gives way with `replace`, however often another process was first."""
+    """Rename `part` to `output`. With `replace` an existing output is replaced, also if another process creates one."""
     old = beside(output, "old")
     try:
         while not _renamed(part, output):
             if not replace:
                 raise FileExistsError
             shutil.rmtree(old, ignore_errors=True)
-            with suppress(FileNotFoundError):  # another took it away
+            with suppress(FileNotFoundError):  # another process moved it
                 output.rename(old)
     except BaseException:
         if old.exists() and not output.exists():
@@ -75,15 +81,15 @@ def _settle(part: Path, output: Path, replace: bool) -> None:
 
 
 def _renamed(part: Path, output: Path) -> bool:
-    """Whether `part` has the name now; not if a folder with something in it, or anything else, has it."""
+    """Rename `part` to `output`; False if something other than an empty folder has that name."""
     with suppress(OSError):
-        output.rmdir()  # an empty folder: Windows renames onto none
+        output.rmdir()  # removes an empty folder, which Windows cannot replace by a rename
     if output.exists() or output.is_symlink():
         return False
     try:
         part.rename(output)
     except OSError:
-        if output.exists():  # it came into being just now
+        if output.exists():  # created meanwhile
             return False
         raise
     return True

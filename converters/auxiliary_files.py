@@ -1,7 +1,7 @@
-"""The small files that travel beside a graph: tokenizer, templates, configs, licence.
+"""The small files beside a graph: tokenizer, templates, configs, licence.
 
-They are those of the checkpoint, with what it leaves to be guessed written down: which tokens begin and end a text,
-and which are added to one.
+They are the checkpoint's, completed by what it leaves implicit: the tokens that begin and end a text, and those that
+are added to one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from edgespec.converters import card, tokenizer_check, tokenizer_json, vocabulary
 from edgespec.converters.checkpoint import Checkpoint, read_bytes
-from edgespec.converters.vocabulary import Claim, Vocabulary
+from edgespec.converters.vocabulary import GgufVocabulary, TokenizerSpec
 
 _TOKENIZER, _SETTINGS, _GENERATION = "tokenizer.json", "tokenizer_config.json", "generation_config.json"
 _TEMPLATE, _TEMPLATES = "chat_template.jinja", "additional_chat_templates"
@@ -27,27 +27,27 @@ def read(checkpoint: Checkpoint, size: int) -> dict[str, bytes]:
 
     ConversionError for a tokenizer that is not supported, or that cannot be written as tokenizer.json.
     """
-    claim = vocabulary.read(checkpoint, size)
+    spec = vocabulary.read(checkpoint, size)
     present = {name: read_bytes(checkpoint.folder / name) for name in (_TOKENIZER, *_COPIED)}
     found = {name: data for name, data in present.items() if data is not None}
-    words = claim.candidates[0]
+    words = spec.candidates[0]
     if _TOKENIZER not in found:
-        words = tokenizer_check.proven(claim, tokenizer_json.opened, "the tokenizers package")
+        words = tokenizer_check.matching_candidate(spec, tokenizer_json.open_tokenizer, "the tokenizers package")
         found[_TOKENIZER] = tokenizer_json.tokenizer_json(words).encode()
     found[_SETTINGS] = _json(_settings(checkpoint, words))
-    found[_GENERATION] = _json(_generation(checkpoint, claim))
+    found[_GENERATION] = _json(_generation(checkpoint, spec))
     for name, template in card.templates(checkpoint).items():
         found[_TEMPLATE if name == "default" else f"{_TEMPLATES}/{name}.jinja"] = template.encode()
     return found
 
 
 def _json(value: dict[str, Any]) -> bytes:
-    # Half a character, which UTF-8 cannot write, stays the escape that JSON spells it with.
+    # A lone surrogate, which UTF-8 cannot encode, is written as JSON's escape sequence.
     return json.dumps(value, indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
 
 
-def _settings(checkpoint: Checkpoint, words: Vocabulary) -> dict[str, Any]:
-    """tokenizer_config.json, which says by itself what is added to a text."""
+def _settings(checkpoint: Checkpoint, words: GgufVocabulary) -> dict[str, Any]:
+    """tokenizer_config.json, with explicit `add_bos_token` and `add_eos_token`."""
     found = dict(checkpoint.json(_SETTINGS) or {})
     found |= {"add_bos_token": words.add_bos, "add_eos_token": words.add_eos}
     named = {**(checkpoint.json("special_tokens_map.json") or {}), **found}
@@ -57,5 +57,5 @@ def _settings(checkpoint: Checkpoint, words: Vocabulary) -> dict[str, Any]:
     return found
 
 
-def _generation(checkpoint: Checkpoint, claim: Claim) -> dict[str, Any]:
-    return {**checkpoint.generation, "eos_token_id": list(claim.ends)}
+def _generation(checkpoint: Checkpoint, spec: TokenizerSpec) -> dict[str, Any]:
+    return {**checkpoint.generation, "eos_token_id": list(spec.ends)}

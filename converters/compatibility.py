@@ -1,4 +1,4 @@
-"""Whether two checkpoints make a pair, as far as that can be told before they are converted."""
+"""The compatibility of two checkpoints as target and draft, before they are converted."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from edgespec.errors import VocabularyMismatch
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """What of one checkpoint matters to the other. `ends` are the texts of the tokens that end a turn."""
+class ModelTraits:
+    """The properties of a checkpoint that are compared. `ends` are the texts of the tokens that end a turn."""
 
     tokens: Sequence[str]
     ends: frozenset[str]
@@ -21,12 +21,12 @@ class Side:
     parameters: int
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint) -> Side:
-        """ConversionError where it cannot be converted."""
+    def of(cls, checkpoint: Checkpoint) -> ModelTraits:
+        """Read a checkpoint. ConversionError if it cannot be converted."""
         graph = decoder.read(checkpoint)
-        claim = vocabulary.read(checkpoint, graph.vocabulary)
-        tokens = claim.candidates[0].tokens
-        ends = frozenset(tokens[token] for token in claim.ends)
+        spec = vocabulary.read(checkpoint, graph.vocabulary)
+        tokens = spec.candidates[0].tokens
+        ends = frozenset(tokens[token] for token in spec.ends)
         return cls(tokens, ends, card.templates(checkpoint).get("default"), graph.parameters())
 
     @property
@@ -38,17 +38,17 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Likeness:
-    """How alike a target and a draft are. `mismatch` says how the vocabularies differ; empty if they do not."""
+class Compatibility:
+    """A target, a draft, and the first difference of their vocabularies; `mismatch` is empty if they are the same."""
 
-    target: Side
-    draft: Side
+    target: ModelTraits
+    draft: ModelTraits
     mismatch: str
 
     @classmethod
-    def of(cls, target: Checkpoint, draft: Checkpoint) -> Likeness:
-        """Compare them. ConversionError where one of them cannot be converted."""
-        sides = Side.of(target), Side.of(draft)
+    def of(cls, target: Checkpoint, draft: Checkpoint) -> Compatibility:
+        """Compare two checkpoints. ConversionError if one of them cannot be converted."""
+        sides = ModelTraits.of(target), ModelTraits.of(draft)
         try:
             require_same_tokens(*sides)
         except VocabularyMismatch as error:

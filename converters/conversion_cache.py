@@ -1,4 +1,4 @@
-"""What was made of the same files in the same way before is there, and need not be made again."""
+"""A record of conversions, so that an output is not converted again while its source and its settings are the same."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
-    """A conversion, by all that its output depends on: the files as they were, and how they are to be converted."""
+class CachedConversion:
+    """A conversion: its output, and a recipe of all that the output depends on."""
 
     output: Path
     recipe: dict[str, Any]
 
     @classmethod
-    def of(cls, source: Path, output: Path, fmt: str, quantization: str) -> Again:
-        """Look at the files of `source` now. ConversionError if they cannot be listed."""
+    def of(cls, source: Path, output: Path, fmt: str, quantization: str) -> CachedConversion:
+        """The conversion of the files of `source` as they are now. ConversionError if they cannot be listed."""
         try:
             made_by = version("edgespec")
         except PackageNotFoundError:  # run from a bare checkout
@@ -31,12 +31,12 @@ class Again:
         return cls(output, recipe)
 
     @property
-    def is_there(self) -> bool:
-        """Whether the output is what this very conversion made, untouched since."""
+    def is_current(self) -> bool:
+        """Whether the output was made by this conversion and has not been changed since."""
         return self._shelf.read() == {**self.recipe, "output": _listed(self.output)}
 
-    def keep(self) -> None:
-        """Note that the output was just made. Where that cannot be noted it is made again."""
+    def record(self) -> None:
+        """Record that the output was just made. If that fails, the next run converts again."""
         self._shelf.write({**self.recipe, "output": _listed(self.output)})
 
     @property
@@ -45,10 +45,10 @@ class Again:
 
 
 def _listed(path: Path) -> list[list[Any]]:
-    """The file `path`, or the files in this folder and the folders in it: names, bytes and times."""
+    """Names, bytes and modification times of the file `path`, or of the files of a folder and its subfolders."""
     try:
         files = sorted([path] if path.is_file() else [*path.glob("*"), *path.glob("*/*")])
         states = [(file, file.stat()) for file in files if file.is_file()]
     except OSError as error:
-        raise ConversionError(f"{path} cannot be listed: {error.strerror or error}; mend its permissions") from error
+        raise ConversionError(f"{path} cannot be listed: {error.strerror or error}; check its permissions") from error
     return [[file.relative_to(path.parent).as_posix(), state.st_size, state.st_mtime_ns] for file, state in states]

@@ -1,6 +1,6 @@
-"""One tensor of a safetensors file, read in row blocks.
+"""One tensor of a safetensors file, read in blocks of rows.
 
-Blocks come by seek and read: a memory map would be as fast, but its pages count as this process's memory.
+Blocks are read with seek and read: a memory map would be as fast, but its pages count as memory of this process.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """One tensor in one file: `offset` and `nbytes` locate its data.
+class StoredTensor:
+    """One tensor in one file.
 
-    `columns`: it lies there column by column. `plus` is to be added to each number.
+    Args:
+        offset, nbytes: the place of its data in the file.
+        columns: whether it is stored in column-major order.
+        plus: a constant to add to each number.
     """
 
     name: str
@@ -36,8 +39,8 @@ class Stored:
     columns: bool = False
     plus: float = 0.0
 
-    def turned(self) -> Stored:
-        """The same data as a matrix that lies there column by column."""
+    def transposed(self) -> StoredTensor:
+        """The transposed matrix, of the same data."""
         return replace(self, shape=self.shape[::-1], columns=not self.columns)
 
     def float32(self, block: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
@@ -51,8 +54,8 @@ class Stored:
         n is a multiple of `multiple`, at most `weights` numbers where a single such group is no larger. A
         vector is read as rows of one column. ConversionError if the file ends early or cannot be read.
         """
-        if self.columns:  # held whole: they are no larger than GPT-2's
-            whole = np.concatenate(list(self.turned().blocks())).T
+        if self.columns:  # read as a whole: only GPT-2 has such matrices, which are small
+            whole = np.concatenate(list(self.transposed().blocks())).T
             group = multiple * max(1, weights // (whole.shape[1] * multiple))
             for start in range(0, len(whole), group):
                 yield np.ascontiguousarray(whole[start : start + group])

@@ -1,4 +1,4 @@
-"""Threads that work on a stream."""
+"""A thread pool that keeps the order of a stream."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 
-class Pool:
-    """Results come in order, and only a few elements are in memory at any time."""
+class OrderedThreadPool:
+    """Maps a function over a stream: results come in order, and only a few elements are in memory at a time."""
 
     def __init__(self) -> None:
         self._threads = min(8, os.cpu_count() or 1)
         self._executor = ThreadPoolExecutor(self._threads, "edgespec-quantize")
 
-    def __enter__(self) -> Pool:
+    def __enter__(self) -> OrderedThreadPool:
         return self
 
     def __exit__(self, *_: object) -> None:

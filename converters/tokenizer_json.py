@@ -14,14 +14,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from edgespec.converters.checkpoint import Json
-from edgespec.converters.vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Vocabulary
+from edgespec.converters.vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, GgufVocabulary
 from edgespec.extras import import_package
 
 _SPACE = "\u2581"
 _MODEL = {NORMAL, UNKNOWN, CONTROL, BYTE}  # types of tokens inside the model; others are only added to it
 
 
-def tokenizer_json(words: Vocabulary) -> str:
+def tokenizer_json(words: GgufVocabulary) -> str:
     """`words`, a SentencePiece-style vocabulary with scores, as a tokenizer.json."""
     kinds = list(zip(words.tokens, words.types, strict=True))
     unknown = next((text for text, kind in kinds if kind == UNKNOWN), None)
@@ -57,14 +57,14 @@ def tokenizer_json(words: Vocabulary) -> str:
 
 
 @contextmanager
-def opened(words: Vocabulary) -> Iterator[FastTokenizer]:
+def open_tokenizer(words: GgufVocabulary) -> Iterator[FastTokenizer]:
     """The tokenizer that `words` make."""
     tokenizers = import_package("tokenizers", "making a tokenizer.json")
     yield FastTokenizer(tokenizers.Tokenizer.from_str(tokenizer_json(words)))
 
 
 class FastTokenizer:
-    """A tokenizer.json at work, for tokenizer_check.py."""
+    """A tokenizer.json as the `tokenizers` package runs it, for tokenizer_check.py."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -75,7 +75,7 @@ class FastTokenizer:
         return found
 
     def control(self, _token: int) -> bool:
-        """It takes tokens for what it is told that they are."""
+        """Always False: the package uses the types of the file."""
         return False
 
 
@@ -102,8 +102,8 @@ def _decoder(prefix: bool) -> Json:
     return {"type": "Sequence", "decoders": steps}
 
 
-def _post_processor(words: Vocabulary) -> Json | None:
-    """What is put around a text: bos and eos as far as the tokenizer adds them."""
+def _post_processor(words: GgufVocabulary) -> Json | None:
+    """The template that adds bos and eos to a text, as far as the tokenizer adds them."""
     added = [name for name, adds in (("bos", words.add_bos), ("eos", words.add_eos)) if adds]
     if not added:
         return None
@@ -122,7 +122,7 @@ def _post_processor(words: Vocabulary) -> Json | None:
     }
 
 
-def _merges(words: Vocabulary) -> list[list[str]]:
+def _merges(words: GgufVocabulary) -> list[list[str]]:
     scores = words.scores or []
     ranks = {text: i for i, (text, kind) in enumerate(zip(words.tokens, words.types, strict=True)) if kind == NORMAL}
     found = []

@@ -1,4 +1,4 @@
-"""Texts on which tokenizers disagree if they disagree at all: where tokenizer_check.py begins.
+"""Texts on which different tokenizers are likely to disagree, for tokenizer_check.py.
 
 Runs of spaces, tabs and line ends; digits in ones, threes and long; contractions in both cases; scripts with
 and without spaces; letters made of several characters; emoji made of many; code, addresses, control

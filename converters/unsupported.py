@@ -1,8 +1,8 @@
-"""What llama.cpp runs and this package does not convert: there a GGUF that others made is the way.
+"""Hints for architectures that llama.cpp runs and this package does not convert: use an existing GGUF file.
 
-Architectures as config.json names them, without their ends and in lower case; those of llama.cpp's own converter that
-write text from left to right (conversion/__init__.py there, which tests/test_families.py compares). A hint and no
-more: what llama.cpp does not load is told when it is tried.
+Architectures as in config.json, without their suffixes and in lower case: the causal language models of llama.cpp's own
+converter (its conversion/__init__.py, with which tests/test_families.py compares them). The list is a hint only:
+whether llama.cpp loads a file is known when it is loaded.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ qwen3next qwen4exp rwkv6 rwkv6qwen2 rwkv7 rwkvhybrid
 
 
 def hint(architecture: str) -> str:
-    """The end of a refusal of `architecture`, or of a model type: what to do instead. Empty where there is nothing."""
+    """The end of the error message for an architecture or a model type: what to do instead; empty if unknown."""
     name = stem(architecture)
     if name in _RUN.split():
-        return "; llama.cpp runs it: fetch a GGUF of it instead"
+        return "; llama.cpp runs it: use a GGUF file of it instead"
     if name in _RECURRENT.split():
-        return "; llama.cpp runs it from a GGUF, but its recurrent state leaves no draft to be taken back"
+        return "; llama.cpp runs it from a GGUF file, but its recurrent state cannot be rolled back after a draft"
     return ""
 
 
 def stem(architecture: str) -> str:
-    """What of a name tells one architecture from another: "Cohere2ForCausalLM" is "cohere2"."""
+    """The name of an architecture without suffixes, in lower case: "Cohere2ForCausalLM" is "cohere2"."""
     bare = re.sub(r"ForCausalLM|ForConditionalGeneration|(LMHead)?Model$", "", architecture.rpartition(".")[2])
     return "".join(character for character in bare.lower() if character.isalnum())

@@ -38,10 +38,10 @@ def demo() -> Pair:
 
 
 def with_draft(target: Path) -> Pair:
-    """What a pair file names, if `target` is one or a folder with one; else `target` and the draft model beside it.
+    """The pair of a pair file, if `target` is one or a folder with one; else `target` and the draft model beside it.
 
     Raises:
-        ModelFileError: a pair file that is not what it should be.
+        ModelFileError: a malformed pair file.
     """
     if (file := pairfile.at(target)) is not None:
         pair = pairfile.read(file)

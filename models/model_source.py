@@ -1,4 +1,4 @@
-"""From what a user typed to files: a path, a name of the registry, or org/repo on the hub."""
+"""What a user's model argument means: a path, a name of the registry, or org/repo on the hub; and local drafts."""
 
 from __future__ import annotations
 
@@ -15,22 +15,29 @@ from edgespec.backends.gguf_header import header
 from edgespec.errors import EdgespecError, OptionError
 
 from .listing import is_model, split_name, split_page
-from .registry import Entry, File, entries
+from .registry import Entry, HubFile, entries
 from .sizes import is_onnx, size_of
 
 if TYPE_CHECKING:
     from .hub import OnProgress, Pulled
     from .listing import Choose
 
-# The hub's package takes a third of a second to load, and paths need none.
+# The hub's package takes a third of a second to import, so it is imported only where a hub is needed.
 
-TENTH = 10  #: a draft model has at most this part of the target's bytes
-_LOOKED_AT = 8  # files that are opened while a draft is looked for
+MIN_SIZE_RATIO = 10  #: bytes of a target over bytes of its draft model, at least
+_MAX_OPENED = 8  # files that are opened in a search for a draft
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A model on the hub: its repository, and which file. `size` in bytes, about; 0 where only the hub knows."""
+    """A model on the hub.
+
+    Args:
+        repo: its repository.
+        file: the GGUF file; empty where `quantization` chooses it.
+        quantization: of the file; empty for the default.
+        size: bytes, about; 0 where only the hub knows.
+    """
 
     repo: str
     file: str = ""
@@ -38,23 +45,23 @@ class Source:
     size: int = 0
 
     @classmethod
-    def of(cls, file: File) -> Source:
+    def of(cls, file: HubFile) -> Source:
         return cls(file.repo, file.file, "", file.size)
 
     def choose(self) -> Choose:
-        from .listing import gguf, named  # noqa: PLC0415
+        from .listing import file_named, gguf  # noqa: PLC0415
 
-        return named(self.file) if self.file else gguf(self.quantization)
+        return file_named(self.file) if self.file else gguf(self.quantization)
 
     def here(self) -> Path | None:
-        """The file, if it is in the cache. Asks nobody."""
+        """The file, if it is in the cache. Makes no request."""
         from .hub import Hub  # noqa: PLC0415
 
         found = Hub().find(self.repo, self.choose())
         return found.paths[0] if found else None
 
     def pull(self, on_progress: OnProgress | None = None, revision: str = "main") -> Pulled:
-        """Have it here. Raises HubError."""
+        """Download it. Raises HubError."""
         from .hub import Hub  # noqa: PLC0415
 
         return Hub().pull(self.repo, self.choose(), revision=revision, on_progress=on_progress)
@@ -64,84 +71,84 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """What a name stands for; `entry` where it is one of the registry's."""
+class ResolvedName:
+    """The target and the draft that a name means; `entry` is set for a name of the registry."""
 
     target: Source
     draft: Source | None = None
     entry: Entry | None = None
 
 
-def named(text: str) -> Named | None:
-    """What `text` names: None where it is a path, as what exists always is, and what looks like one.
+def resolve_name(text: str) -> ResolvedName | None:
+    """Resolve a name of the registry, a repository, or the address of a hub page.
 
-    The address of a page of the hub names its repository, or its file.
+    None where `text` is a path: what exists is a path, and so is what looks like one.
 
     Raises:
-        OptionError: it is neither, or a page of another revision than the main one.
+        OptionError: `text` is none of these, or a page of another revision than main.
     """
     path = Path(text)
     if not text or text == "." or _exists(path):
         return None
     if (page := split_page(text)) is not None and page.file:
-        return Named(Source(page.repo, page.file))
+        return ResolvedName(Source(page.repo, page.file))
     text = page.name if page is not None else text
     if page is None and path.suffix.lower() in {".gguf", ".json"}:
         return None
     if (entry := entries().get(text)) is not None:
-        return Named(Source.of(entry.target), Source.of(entry.draft) if entry.draft else None, entry)
+        return ResolvedName(Source.of(entry.target), Source.of(entry.draft) if entry.draft else None, entry)
     if "/" not in text and "\\" not in text:
         raise OptionError(
-            f"no model at {text}, and none of that name is known{_meant(text)}: `edgespec models list` lists names; or "
-            "give a .gguf file, or org/repo on the hub"
+            f"no model at {text}, and none of that name is known{_suggestion(text)}: `edgespec models list` lists "
+            "names; or give a .gguf file, or org/repo on the hub"
         )
     return _of_repository(text)
 
 
-def _of_repository(text: str) -> Named | None:
-    """The pair of the registry whose target is of this repository, else the repository; None where it is a path."""
+def _of_repository(text: str) -> ResolvedName | None:
+    """The registry's pair whose target is in this repository, else the repository; None where `text` is a path."""
     repo = split_name(text.replace("\\", "/"))
     if repo is None or _exists(Path(text.replace("\\", "/").split("/")[0])):
         return None
     known = next((each for each in entries().values() if each.target.repo == repo[0] and not repo[1]), None)
     if known is not None and known.draft is not None:
-        return Named(Source.of(known.target), Source.of(known.draft), known)
-    return Named(Source(repo[0], quantization=repo[1]))
+        return ResolvedName(Source.of(known.target), Source.of(known.draft), known)
+    return ResolvedName(Source(repo[0], quantization=repo[1]))
 
 
-def _meant(text: str) -> str:
-    """The name that `text` may be a slip of, said."""
+def _suggestion(text: str) -> str:
+    """A hint with the known name closest to `text`; empty if none is close."""
     close = get_close_matches(text.lower(), entries(), n=1)
     return f" (did you mean {close[0]}?)" if close else ""
 
 
 def local_draft(target: Path) -> Path | None:
-    """The largest model that is here, shares the target's vocabulary and has at most a tenth of its bytes.
+    """The largest local model with the target's vocabulary and at most a tenth of its bytes.
 
-    Looked for beside it, and among the GGUF files in the cache of the Hugging Face tools.
+    The search covers the target's folder, and the GGUF files in the cache of the Hugging Face tools.
     """
     try:
-        small = _small(_beside(target), size_of(target) // TENTH)
-        return _speaking(vocabulary(target), small) if small else None
-    except (OSError, EdgespecError):  # what is wrong with the target is told when it is opened
+        small = _small(_beside(target), size_of(target) // MIN_SIZE_RATIO)
+        return _first_compatible(vocabulary(target), small) if small else None
+    except (OSError, EdgespecError):  # opening the target reports the error
         return None
 
 
-def draft_here(tokens: Labels, limit: int) -> Path | None:
-    """The same for a target that is not here: one with these tokens and at most `limit` bytes, in the cache."""
-    return _speaking(tokens, _small((), limit))
+def cached_draft(tokens: Labels, limit: int) -> Path | None:
+    """The largest model in the cache with these tokens and at most `limit` bytes."""
+    return _first_compatible(tokens, _small((), limit))
 
 
 def _small(beside: Iterable[Path], limit: int) -> list[Path]:
-    """The models `beside` and in the cache with at most `limit` bytes, the largest first."""
+    """Those of the models `beside` and in the cache with at most `limit` bytes, the largest first."""
     from .hub import Hub  # noqa: PLC0415
 
     found = {path.resolve(): path for path in chain(beside, (path for _, path in Hub().models()))}
     sized = sorted(((size_of(path), path) for path in found.values()), key=lambda each: -each[0])
-    return [path for size, path in sized if 0 < size <= limit][:_LOOKED_AT]
+    return [path for size, path in sized if 0 < size <= limit][:_MAX_OPENED]
 
 
-def _speaking(tokens: Labels, paths: Iterable[Path]) -> Path | None:
+def _first_compatible(tokens: Labels, paths: Iterable[Path]) -> Path | None:
     """The first of `paths` with these tokens."""
     for path in paths:
         with suppress(EdgespecError):
@@ -151,7 +158,7 @@ def _speaking(tokens: Labels, paths: Iterable[Path]) -> Path | None:
 
 
 def vocabulary(path: Path) -> Labels:
-    """The tokens of a GGUF file or of an ONNX model, its weights left alone.
+    """The tokens of a GGUF file or of an ONNX model, without loading its weights.
 
     Raises:
         ModelError: it cannot be read.
@@ -166,7 +173,7 @@ def vocabulary(path: Path) -> Labels:
 
 
 def _beside(target: Path) -> Iterator[Path]:
-    """GGUF files beside a GGUF, folders of ONNX models beside one."""
+    """GGUF files in the folder of a GGUF file; folders of ONNX models beside the folder of one."""
     if is_onnx(target):
         folder = target if target.is_dir() else target.parent
         yield from (path.parent for path in folder.parent.glob("*/model.onnx") if path.parent != folder)
@@ -179,5 +186,5 @@ def _beside(target: Path) -> Iterator[Path]:
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except OSError:  # a name too long, say: a path then
+    except OSError:  # a name that is too long, for example, can only be a path
         return True

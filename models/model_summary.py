@@ -1,4 +1,4 @@
-"""What is known of a model before it is loaded, wherever it lies."""
+"""Vocabulary, template and sizes of a model that is not loaded: of a local file, or of a file on the hub."""
 
 from __future__ import annotations
 
@@ -14,10 +14,16 @@ from .sizes import Sizes, is_onnx, of_header, size_of, sizes
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """Of a file that is here (`path`), or on the hub. `tokens` is None where nothing of the file was seen.
+class ModelSummary:
+    """A model file, local or on the hub.
 
-    `name` is how a user names it, or what he reads.
+    Args:
+        name: its path, or its repository and file name.
+        size: bytes of the file, about.
+        sizes: what it takes in memory.
+        tokens: its vocabulary; None where its header could not be read.
+        template: its chat template, if it has one.
+        path: the local file; None where it is only on the hub.
     """
 
     name: str
@@ -28,22 +34,23 @@ class Facts:
     path: Path | None = None
 
 
-def of_path(path: Path) -> Facts:
-    """Of a GGUF file, or an ONNX model.
+def of_path(path: Path) -> ModelSummary:
+    """The summary of a GGUF file or an ONNX model.
 
     Raises:
         ModelError: it cannot be read.
     """
     if is_onnx(path):
         tokens = vocabulary(path)
-        return Facts(str(path), size_of(path), sizes(path), tokens, getattr(tokens, "template", None), path)
+        return ModelSummary(str(path), size_of(path), sizes(path), tokens, getattr(tokens, "template", None), path)
     head, size = header(path), size_of(path)
-    return Facts(str(path), size, of_header(head, size), head.vocabulary, head.template, path)
+    return ModelSummary(str(path), size, of_header(head, size), head.vocabulary, head.template, path)
 
 
-def of_source(source: Source) -> Facts:
-    """Of the file in the cache, else of the one on the hub; of a file of the registry its size alone where the hub is
-    out of reach.
+def of_source(source: Source) -> ModelSummary:
+    """The summary of the file in the cache, else of the one on the hub.
+
+    If the hub cannot be reached, a file of the registry is summarized by its size alone.
 
     Raises:
         HubError: the hub cannot be reached, or has no such file.
@@ -53,10 +60,10 @@ def of_source(source: Source) -> Facts:
     from . import hub_search  # noqa: PLC0415
 
     try:
-        seen = hub_search.seen(source)
+        seen = hub_search.inspect(source)
     except HubError:
         if not source.size:
             raise
-        return Facts(str(source), source.size, Sizes(source.size))
+        return ModelSummary(str(source), source.size, Sizes(source.size))
     tokens, template = (seen.head.vocabulary, seen.head.template) if seen.head is not None else (None, None)
-    return Facts(str(seen.source), seen.source.size, seen.sizes, tokens, template)
+    return ModelSummary(str(seen.source), seen.source.size, seen.sizes, tokens, template)

@@ -1,4 +1,4 @@
-"""A file of a hub while it comes."""
+"""A file of a hub during its download."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .listing import Remote
+from .listing import RemoteFile
 
 _CHUNK = 1 << 22
 
 
-class Growing:
-    """A file that is appended to, counted and hashed while it is written, as far as `http_get` needs a file.
+class PartialFile:
+    """A file that is hashed and counted while it is written, with the methods of a file that `http_get` calls.
 
-    `discard` says that what was written is of no use to a later run.
+    Set `discard` to delete the file on leaving `open`: a later run could not resume from it.
     """
 
-    def __init__(self, path: Path, file: Remote, tell: Callable[[int], None]) -> None:
+    def __init__(self, path: Path, file: RemoteFile, tell: Callable[[int], None]) -> None:
         self._file = path.open("a+b")
         self._remote, self._tell = file, tell
         self._restart()
@@ -28,7 +28,7 @@ class Growing:
 
     @classmethod
     @contextmanager
-    def open(cls, path: Path, file: Remote, tell: Callable[[int], None]) -> Iterator[Growing]:
+    def open(cls, path: Path, file: RemoteFile, tell: Callable[[int], None]) -> Iterator[PartialFile]:
         if path.is_file() and path.stat().st_size > file.size:
             path.unlink()
         growing = cls(path, file, tell)
@@ -55,7 +55,7 @@ class Growing:
         return self._file.seek(offset)
 
     def truncate(self) -> int:
-        """What was here is not gone on with: the hub sends all of it again."""
+        """Start over: the hub sends the whole file again."""
         self._restart()
         return self._file.truncate(0)
 
@@ -68,8 +68,8 @@ class Growing:
         self._tell(self.size)
 
 
-class Coming:
-    """Bytes that come in pieces, read like a file."""
+class ChunkReader:
+    """An iterator of byte strings, read like a file."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -83,13 +83,13 @@ class Coming:
         return self._held[self._at - n : self._at]
 
 
-class Silent:
-    """The bar that huggingface-hub would draw."""
+class NoProgressBar:
+    """Takes the place of huggingface-hub's progress bar, and draws nothing."""
 
     def __init__(self, *_args: object, **_options: object) -> None:
         pass
 
-    def __enter__(self) -> Silent:
+    def __enter__(self) -> NoProgressBar:
         return self
 
     def __exit__(self, *_error: object) -> None:

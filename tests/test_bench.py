@@ -110,7 +110,7 @@ def test_ctrl_c_leaves_a_report_and_resume_goes_on(tmp_path: Path) -> None:
     assert "nterrupted" in (out / "report.md").read_text("utf-8")
     again = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert again.returncode in (1, 2)
-    assert f"{out} holds a run; --resume goes on with it, --force begins anew" in again.stderr
+    assert f"{out} holds a run; --resume continues it, --force begins a new one" in again.stderr
     resumed = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=False, timeout=120)
     assert resumed.returncode == 0, resumed.stderr
     whole = run_of(out)
@@ -150,7 +150,7 @@ def test_a_run_is_begun_anew_only_where_that_is_said(tmp_path: Path) -> None:
     suite.write_text(json.dumps({"question_id": 1, "category": "a", "turns": ["Book a table."]}))
     done = bench(out, "--suite", suite, "--resume")
     assert done.returncode == 0, done.stderr
-    assert f"{out} holds no run to go on with: this is a new one" in done.stderr
+    assert f"{out} holds no run to continue: this is a new one" in done.stderr
     before = (out / "answers.jsonl").read_bytes()
     assert bench(out, "--suite", suite, "--force", "--resume").returncode == 1
     assert bench(out, "--suite", suite).returncode == 1

@@ -13,7 +13,7 @@ from edgespec.backends import Device
 from edgespec.bench import report
 from edgespec.bench.journal import Journal, holds_run
 from edgespec.bench.output_folder import prepared
-from edgespec.bench.records import Answer, Burst
+from edgespec.bench.records import AnswerRecord, Burst
 from edgespec.errors import EdgespecError, OptionError
 from edgespec.sampling import Sampling
 from edgespec.terminal.bench import settings
@@ -25,8 +25,8 @@ def kept(path: Path, *, resume: bool, **terms: str) -> Journal:
     return Journal(path, {"suite": "s", **terms}, resume=resume)
 
 
-def an_answer(question: str) -> Answer:
-    return Answer(question, "a", 0, "plain", False, 1, "x", 1, "d", 1.0, 0.5, (Burst(1.0, 1),))
+def an_answer(question: str) -> AnswerRecord:
+    return AnswerRecord(question, "a", 0, "plain", False, 1, "x", 1, "d", 1.0, 0.5, (Burst(1.0, 1),))
 
 
 def test_a_journal_is_gone_on_with(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_full_disk_costs_no_answer_that_was_kept(tmp_path: Path, monkeypatch: 
     journal = kept(path, resume=False)
     journal.add(an_answer("1"))
     monkeypatch.setattr(journal, "_file", Full(journal._file, 20))
-    with pytest.raises(EdgespecError, match=r"No space left on device; make room and go on with --resume"):
+    with pytest.raises(EdgespecError, match=r"No space left on device; free space and continue with --resume"):
         journal.add(an_answer("2"))
     journal.close()
     held = path.read_bytes()
@@ -135,10 +135,10 @@ def test_answers_on_other_terms_are_not_gone_on_with(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="whose target was 'a', and now it is 'b'"):
         kept(path, resume=True, target="b")
     path.write_text("no JSON\n")
-    with pytest.raises(OptionError, match="cannot be gone on with"):
+    with pytest.raises(OptionError, match="cannot be continued"):
         kept(path, resume=True)
     path.write_text("[1]\n")
-    with pytest.raises(OptionError, match="cannot be gone on with"):
+    with pytest.raises(OptionError, match="cannot be continued"):
         kept(path, resume=True)
     (tmp_path / "file").touch()
     with pytest.raises(OptionError, match="cannot be written"):
@@ -189,7 +189,7 @@ def test_a_line_of_another_form_is_left_out(tmp_path: Path, line: str) -> None:
     journal.close()
     assert not journal.answers
     path.write_text(f"{line}\n")
-    with pytest.raises(OptionError, match=r"cannot be gone on with|whose suite was None") as caught:
+    with pytest.raises(OptionError, match=r"cannot be continued|whose suite was None") as caught:
         kept(path, resume=True)
     assert len(str(caught.value)) < 600
 
@@ -228,12 +228,12 @@ def test_a_folder_with_a_file_of_another_alone(tmp_path: Path) -> None:
 
 def test_what_is_no_file_is_in_the_way_whatever_is_said(tmp_path: Path) -> None:
     (tmp_path / "report.html").mkdir()
-    with pytest.raises(OptionError, match=r"report.html is in the way"):
+    with pytest.raises(OptionError, match=r"report.html is not a file"):
         prepared(tmp_path, resume=False, force=True)
 
 
 def test_a_run_of_ours_is_gone_on_with_or_begun_anew_where_that_is_said(folder: Path) -> None:
-    with pytest.raises(OptionError, match="holds a run; --resume goes on with it"):
+    with pytest.raises(OptionError, match="holds a run; --resume continues it"):
         prepared(folder, resume=False, force=False)
     for resume, force in ((True, False), (False, True)):
         assert prepared(folder, resume=resume, force=force) == folder / "answers.jsonl"

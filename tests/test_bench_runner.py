@@ -14,11 +14,11 @@ import pytest
 from edgespec.backends import Model
 from edgespec.backends.toy import ToySession
 from edgespec.bench import edgespec_contender, rounds
-from edgespec.bench.contender import Ask, ContenderFailed, Done, Said
+from edgespec.bench.contender import AnswerRequest, Chunk, ContenderFailed, Done
 from edgespec.bench.meter import Meter, peak_memory
-from edgespec.bench.records import Answer, Burst, Depth, Problem, Stretch
-from edgespec.bench.replay import Lent, Replayed
-from edgespec.bench.runner import Course, Terms, order
+from edgespec.bench.records import AnswerRecord, Burst, Depth, Problem, Stretch
+from edgespec.bench.replay import ReplaySession, SharedModel
+from edgespec.bench.runner import RequestSettings, Runner, order
 from edgespec.bench.suites import Question, Suite
 from edgespec.errors import EdgespecError
 from edgespec.sampling import Sampling
@@ -45,20 +45,20 @@ class Actor:
     def __init__(self, name: str, log: list[str], *, dies: str = "", fails: str = "", replays: bool = True) -> None:
         self.name, self.title, self.replays = name, name.upper(), replays
         self.closed = False
-        self.asked: list[Ask] = []
+        self.asked: list[AnswerRequest] = []
         self._log, self._dies, self._fails = log, dies, fails
 
-    def answer(self, ask: Ask) -> Iterator[Said | Done]:
+    def answer(self, ask: AnswerRequest) -> Iterator[Chunk | Done]:
         asked = text(ask.prompt)
         self.asked.append(ask)
-        yield Said("ab", (1, 2), 2)
+        yield Chunk("ab", (1, 2), 2)
         if self._dies and self._dies in asked:
             raise ContenderFailed(f"{self.name} fell over")
         if self._fails and self._fails in asked:
             raise EdgespecError("this one is too much")
         self._log.append(f"{self.name}:{asked[-1]}")
-        yield Said("c", (3,), 1)
-        yield Said("", (), 0)
+        yield Chunk("c", (3,), 1)
+        yield Chunk("", (), 0)
         yield Done(0.5 if self.name == "plain" else None)
 
     def memory(self) -> int:
@@ -80,15 +80,15 @@ def prompt(messages: Sequence[Message]) -> list[int]:
     return tokens("/".join(message["content"] for message in messages))
 
 
-TERMS = Terms(Sampling(), 10, 20, prompt, tokens, text)
+TERMS = RequestSettings(Sampling(), 10, 20, prompt, tokens, text)
 
 
 def suite(*questions: Question) -> Suite:
     return Suite("made up", "0", questions, ())
 
 
-def course(asked: Suite, *actors: Actor, known: Sequence[Answer] = ()) -> Course:
-    return Course(asked, actors, TERMS, known, Meter(NOTHING), Clock())
+def course(asked: Suite, *actors: Actor, known: Sequence[AnswerRecord] = ()) -> Runner:
+    return Runner(asked, actors, TERMS, known, Meter(NOTHING), Clock())
 
 
 def test_turns_alternate_and_history_is_what_plain_decoding_said() -> None:
@@ -97,7 +97,7 @@ def test_turns_alternate_and_history_is_what_plain_decoding_said() -> None:
     found = list(course(suite(Question("1", "a", ("x", "y")), Question("2", "a", ("z",))), *actors).run())
     assert log[:3] == ["plain:x", "ours:x", "third:x"], "the warm-up, which does not count"
     assert [text(ask.prompt) for ask in actors[1].asked] == ["x", "x", "x/abc/y", "z"]
-    answered = [(each.question, each.turn) for each in found if isinstance(each, Answer)]
+    answered = [(each.question, each.turn) for each in found if isinstance(each, AnswerRecord)]
     assert answered == [("1", 0)] * 3 + [("1", 1)] * 3 + [("2", 0)] * 3
     assert len(answered) == len(found)
 
@@ -128,7 +128,7 @@ def test_nobody_takes_part_and_one_alone() -> None:
 def test_in_a_run_nobody_always_follows_the_same_neighbour() -> None:
     actors = [Actor(name, []) for name in ("plain", "ours", "third", "fourth")]
     found = course(suite(*(Question(str(i), "a", ("x",)) for i in range(8))), *actors).run()
-    names = [each.contender for each in found if isinstance(each, Answer)]
+    names = [each.contender for each in found if isinstance(each, AnswerRecord)]
     pairs = Counter((a, b) for i, (a, b) in enumerate(itertools.pairwise(names), 1) if i % 4)
     assert len(pairs) == 12
     assert set(pairs.values()) == {2}
@@ -136,33 +136,33 @@ def test_in_a_run_nobody_always_follows_the_same_neighbour() -> None:
 
 def test_an_answer_in_figures() -> None:
     (answer,) = course(suite(Question("1", "a", ("x",))), Actor("plain", [])).run()
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, AnswerRecord)
     assert (answer.text, answer.tokens, answer.prompt) == ("abc", 3, 1)
     assert answer.bursts == (Burst(1.0, 2), Burst(2.0, 1)), "an empty burst is none"
     assert (answer.seconds, answer.prompt_seconds, answer.decoding) == (5.0, 0.5, 4.5)
     assert answer.first == 1.0
     assert answer.gaps == [0.0, 1.0]
     assert answer.joules is None
-    assert Answer.of(json.loads(json.dumps(answer.as_dict()))) == answer
+    assert AnswerRecord.of(json.loads(json.dumps(answer.as_dict()))) == answer
 
 
 def test_where_an_engine_does_not_tell_the_prompt_takes_until_the_first_token_but_one_gap() -> None:
     found = list(course(suite(Question("1", "a", ("x",))), Actor("plain", []), Actor("peer", [])).run())
-    (peer,) = (each for each in found if isinstance(each, Answer) and each.contender == "peer")
+    (peer,) = (each for each in found if isinstance(each, AnswerRecord) and each.contender == "peer")
     assert peer.prompt_seconds == 0.0  # the first token after one second, the others one apart
 
 
 def test_of_a_peer_that_says_all_at_once_it_is_not_known_what_the_prompt_took() -> None:
     class AtOnce(Actor):
-        def answer(self, ask: Ask) -> Iterator[Said | Done]:
+        def answer(self, ask: AnswerRequest) -> Iterator[Chunk | Done]:
             self.asked.append(ask)
-            yield Said("abc", (1, 2, 3), 3)
+            yield Chunk("abc", (1, 2, 3), 3)
             yield Done(None)
 
     found = list(course(suite(Question("1", "a", ("x",))), Actor("plain", []), AtOnce("peer", [])).run())
-    (peer,) = (each for each in found if isinstance(each, Answer) and each.contender == "peer")
+    (peer,) = (each for each in found if isinstance(each, AnswerRecord) and each.contender == "peer")
     assert (peer.prompt_seconds, peer.decoding) == (None, None)
-    assert Answer.of(json.loads(json.dumps(peer.as_dict()))) == peer
+    assert AnswerRecord.of(json.loads(json.dumps(peer.as_dict()))) == peer
 
 
 def test_one_that_breaks_down_is_left_out_and_the_rest_goes_on() -> None:
@@ -172,7 +172,7 @@ def test_one_that_breaks_down_is_left_out_and_the_rest_goes_on() -> None:
     assert [each for each in found if isinstance(each, Problem)] == [
         Problem("peer", "peer fell over; it is left out from question 1 on")
     ]
-    answered = [(each.question, each.contender) for each in found if isinstance(each, Answer)]
+    answered = [(each.question, each.contender) for each in found if isinstance(each, AnswerRecord)]
     assert sorted(answered) == [("0", "peer"), ("0", "plain"), ("1", "plain"), ("2", "plain")]
     assert dying.closed
     assert len(dying.asked) == 3, "the warm-up, and two questions"
@@ -180,7 +180,7 @@ def test_one_that_breaks_down_is_left_out_and_the_rest_goes_on() -> None:
 
 def test_one_that_breaks_down_in_the_warm_up() -> None:
     found = list(course(suite(Question("0", "a", ("x",))), Actor("plain", []), Actor("peer", [], dies="x")).run())
-    assert [type(each) for each in found] == [Problem, Answer]
+    assert [type(each) for each in found] == [Problem, AnswerRecord]
 
 
 def test_a_question_that_one_cannot_answer_is_told_and_asked_of_the_others() -> None:
@@ -189,7 +189,7 @@ def test_a_question_that_one_cannot_answer_is_told_and_asked_of_the_others() -> 
     assert [each for each in found if isinstance(each, Problem)] == [
         Problem("ours, question 1", "this one is too much")
     ]
-    assert sum(isinstance(each, Answer) for each in found) == 5
+    assert sum(isinstance(each, AnswerRecord) for each in found) == 5
 
 
 def test_a_prompt_longer_than_the_context_is_told_once_and_the_rest_goes_on() -> None:
@@ -199,7 +199,7 @@ def test_a_prompt_longer_than_the_context_is_told_once_and_the_rest_goes_on() ->
     problems = [each for each in found if isinstance(each, Problem)]
     assert [each.where for each in problems] == ["question 1, turn 1"]
     assert "20 tokens, but the context holds 20" in problems[0].what
-    assert [each.question for each in found if isinstance(each, Answer)] == ["2", "2"]
+    assert [each.question for each in found if isinstance(each, AnswerRecord)] == ["2", "2"]
 
 
 def test_an_answer_has_the_room_that_is_left() -> None:
@@ -211,7 +211,7 @@ def test_an_answer_has_the_room_that_is_left() -> None:
 def test_replayed_turns_are_for_those_that_can_and_make_the_history() -> None:
     plain, peer = Actor("plain", []), Actor("peer", [], replays=False)
     asked = suite(Question("1", "a", ("x", "y"), ("said", "more")), Question("2", "b", ("z",)))
-    found = [each for each in course(asked, plain, peer).run() if isinstance(each, Answer)]
+    found = [each for each in course(asked, plain, peer).run() if isinstance(each, AnswerRecord)]
     assert sorted((each.question, each.contender, each.replayed, each.text) for each in found) == [
         ("1", "plain", True, ""),
         ("1", "plain", True, ""),
@@ -224,12 +224,14 @@ def test_replayed_turns_are_for_those_that_can_and_make_the_history() -> None:
 
 def test_what_was_answered_before_is_not_asked_again() -> None:
     asked = suite(Question("1", "a", ("x", "y")))
-    first = [each for each in course(asked, Actor("plain", []), Actor("ours", [])).run() if isinstance(each, Answer)]
+    first = [
+        each for each in course(asked, Actor("plain", []), Actor("ours", [])).run() if isinstance(each, AnswerRecord)
+    ]
     known = [each for each in first if (each.turn, each.contender) != (1, "ours")]
     ours = Actor("ours", [])
     again = course(asked, Actor("plain", []), ours, known=known)
     assert again.total == 4
-    (answer,) = (each for each in again.run() if isinstance(each, Answer))
+    (answer,) = (each for each in again.run() if isinstance(each, AnswerRecord))
     assert (answer.turn, answer.contender) == (1, "ours")
     assert text(ours.asked[-1].prompt) == "x/abc/y"
 
@@ -260,7 +262,7 @@ def test_a_round_that_was_cut_inside_its_draft() -> None:
 
 
 def test_a_replayed_session_says_the_text_in_chains_and_trees() -> None:
-    session = Replayed(ToySession(lambda _context: np.array([0, 5, 0, 0, 0, 0], np.float32), 32))
+    session = ReplaySession(ToySession(lambda _context: np.array([0, 5, 0, 0, 0, 0], np.float32), 32))
     session.text = (2, 3, 4, 5, 2, 1)
     session.prefill([2, 3])
     rows = session.decode([4, 5, 0, 2], [-1, 0, 0, 1])
@@ -273,7 +275,7 @@ def test_a_replayed_session_says_the_text_in_chains_and_trees() -> None:
 
 
 def test_a_lent_model_stays_open(demo_target: Model) -> None:
-    lent = Lent(demo_target)
+    lent = SharedModel(demo_target)
     session = lent.session(64)
     assert lent.sessions == [session]
     session.close()

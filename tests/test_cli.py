@@ -108,7 +108,7 @@ def test_stats_say_why_drafts_are_as_long_as_they_are() -> None:
     done = run("chat", "-p", PROMPT, "--temp", "0", "--stats")
     why = (
         r"this machine checks \d+ tokens for the price of [\d.]+[;:] .*(right .*\d+% of the time|can pay)"
-        r"|the prices of passes known here cannot be true"  # on a machine that was busy
+        r"|the measured prices of passes are implausible"  # on a machine that was busy
     )
     assert any(re.match(why, line) for line in done.stderr.splitlines()), done.stderr
 

@@ -38,8 +38,10 @@ def test_files_that_are_no_text_are_one_line(tmp_path: Path) -> None:
                     [EDGESPEC, "chat", "-p", "x"], stdin=file, capture_output=True, text=True, check=False, timeout=60
                 )
             assert f"standard input {says}" in refused(done)
-    assert "nothing was asked" in refused(run("chat", "-f", empty))
-    assert "--system and --system-file" in refused(run("chat", "-p", "x", "--system", "a", "--system-file", empty))
+    assert "the prompt is empty" in refused(run("chat", "-f", empty))
+    assert "--system and --system-file exclude" in refused(
+        run("chat", "-p", "x", "--system", "a", "--system-file", empty)
+    )
 
 
 @unix
@@ -147,7 +149,7 @@ def test_a_prompt_longer_than_the_context_is_one_line() -> None:
 
 @pytest.mark.parametrize("arguments", [[], ["-p", ""], ["-p", "   "], ["--json"]])
 def test_an_empty_prompt_is_refused(arguments: list[str]) -> None:
-    assert "nothing was asked" in refused(run("chat", *arguments, stdin="\n"))
+    assert "the prompt is empty" in refused(run("chat", *arguments, stdin="\n"))
 
 
 @unix

@@ -35,7 +35,7 @@ def test_a_conversation_at_a_terminal(tmp_path: Path) -> None:
     type_in(child, "/system Be brief.")
     child.expect("system message is set")
     type_in(child, "/reset")
-    child.expect("forgotten")
+    child.expect("deleted")
     child.expect(">\x08")
     child.sendcontrol("d")
     child.expect(pexpect.EOF)
@@ -194,7 +194,7 @@ def test_lines_break_between_words() -> None:
 def test_no_history_keeps_nothing(tmp_path: Path, own_cache: Path) -> None:
     child = spawn(tmp_path, "chat", "--no-history", EDGESPEC_CACHE=str(own_cache))
     child.expect(">\x08")
-    assert "what you type" not in child.before
+    assert "input history" not in child.before
     type_in(child, "/stats")
     child.expect("no answer yet")
     child.expect(">\x08")
@@ -207,7 +207,7 @@ def test_no_history_keeps_nothing(tmp_path: Path, own_cache: Path) -> None:
 @unix
 def test_what_was_typed_is_told_and_forgotten(tmp_path: Path, own_cache: Path) -> None:
     child = spawn(tmp_path, "chat", EDGESPEC_CACHE=str(own_cache))
-    child.expect("what you type is kept in .*chat_history until `edgespec forget`; --no-history keeps nothing")
+    child.expect("the input history is kept in .*chat_history until `edgespec forget`; --no-history")
     child.expect(">\x08")
     type_in(child, "/stats")
     child.expect(">\x08")

@@ -204,7 +204,7 @@ def test_folders_that_are_replaced_in_the_same_moment(tmp_path: Path) -> None:
     def replace(text: str) -> None:
         try:
             for _ in range(100):
-                with atomic_folder.whole_folder(output, 2, replace=True) as part:
+                with atomic_folder.atomic_folder(output, 2, replace=True) as part:
                     (part / "a").write_text(text)
                     (part / "b").write_text(text)
         except BaseException as error:  # noqa: BLE001 - a thread's errors are told by the test
@@ -233,7 +233,7 @@ def test_a_folder_that_comes_in_the_last_moment_is_kept(tmp_path: Path, monkeypa
     monkeypatch.setattr(Path, "rename", late)
     with (
         pytest.raises(ConversionError, match="meanwhile"),
-        atomic_folder.whole_folder(output, 1, replace=False) as part,
+        atomic_folder.atomic_folder(output, 1, replace=False) as part,
     ):
         (part / "ours").write_text("ours")
     assert names(output) == ["model"]

@@ -16,11 +16,11 @@ from edgespec.backends.gguf_header import Header, header, parsed
 from edgespec.errors import HubError, ModelFileError
 from edgespec.models import hub_search, model_source, model_summary, registry
 from edgespec.models.hub import Hub
-from edgespec.models.listing import Listing, Remote, gguf
-from edgespec.models.memory import Memory
-from edgespec.models.model_name import Kin, kin
+from edgespec.models.listing import Listing, RemoteFile, gguf
+from edgespec.models.memory import MachineMemory
+from edgespec.models.model_name import ModelName, parse_name
 from edgespec.models.model_source import Source
-from edgespec.models.partial_file import Coming
+from edgespec.models.partial_file import ChunkReader
 from edgespec.models.sizes import size_of
 
 from .hubserver import Fault, StandIn, serving
@@ -62,8 +62,8 @@ def target() -> Header:
     return header(DEMO.target)
 
 
-def drafted(name: str = REPO, size: int = len(BIG)) -> hub_search.Match | None:
-    return hub_search.draft_for(name, target().vocabulary, size)
+def drafted(name: str = REPO, size: int = len(BIG)) -> hub_search.DraftMatch | None:
+    return hub_search.find_draft(name, target().vocabulary, size)
 
 
 # --- names
@@ -72,25 +72,25 @@ def drafted(name: str = REPO, size: int = len(BIG)) -> hub_search.Match | None:
 @pytest.mark.parametrize(
     ("name", "is_"),
     [
-        ("Qwen/Qwen2.5-7B-Instruct-GGUF", Kin("qwen2.5", 7000, True)),
-        ("bartowski/Qwen_Qwen3-32B-GGUF", Kin("qwen3", 32000, False)),
-        ("bartowski/Meta-Llama-3.1-8B-Instruct-GGUF", Kin("llama-3.1", 8000, True)),
-        ("ggml-org/gemma-3-270m-it-GGUF", Kin("gemma-3", 270, True)),
-        ("Mixtral-8x7B-Instruct-v0.1-Q4_K_M.gguf", Kin("mixtral", 56000, True)),
-        ("org/Qwen2.5-Coder-1.5B", Kin("qwen2.5-coder", 1500, False)),
+        ("Qwen/Qwen2.5-7B-Instruct-GGUF", ModelName("qwen2.5", 7000, True)),
+        ("bartowski/Qwen_Qwen3-32B-GGUF", ModelName("qwen3", 32000, False)),
+        ("bartowski/Meta-Llama-3.1-8B-Instruct-GGUF", ModelName("llama-3.1", 8000, True)),
+        ("ggml-org/gemma-3-270m-it-GGUF", ModelName("gemma-3", 270, True)),
+        ("Mixtral-8x7B-Instruct-v0.1-Q4_K_M.gguf", ModelName("mixtral", 56000, True)),
+        ("org/Qwen2.5-Coder-1.5B", ModelName("qwen2.5-coder", 1500, False)),
         ("org/Phi-4-mini-GGUF", None),
         ("org/7B", None),
     ],
 )
-def test_names_tell_family_and_size(name: str, is_: Kin | None) -> None:
-    assert kin(name) == is_
+def test_names_tell_family_and_size(name: str, is_: ModelName | None) -> None:
+    assert parse_name(name) == is_
 
 
 def test_who_may_draft_by_name() -> None:
-    large = Kin("qwen3", 8000, True)
-    assert Kin("qwen3", 600, False).may_draft_for(large)
-    assert not Kin("qwen3", 1700, False).may_draft_for(large)
-    assert not Kin("qwen2.5", 500, False).may_draft_for(large)
+    large = ModelName("qwen3", 8000, True)
+    assert ModelName("qwen3", 600, False).may_draft_for(large)
+    assert not ModelName("qwen3", 1700, False).may_draft_for(large)
+    assert not ModelName("qwen2.5", 500, False).may_draft_for(large)
 
 
 # --- heads
@@ -107,8 +107,8 @@ def test_a_head_is_read_from_afar(stand_in: StandIn) -> None:
 def test_pieces_are_read_like_a_file() -> None:
     content = DRAFT[:200_000]
     pieces = (content[i : i + 7001] for i in range(0, len(content), 7001))
-    assert parsed(Coming(pieces), "x") == parsed(io.BytesIO(content), "x")
-    coming = Coming(iter([b"ab", b"", b"cde"]))
+    assert parsed(ChunkReader(pieces), "x") == parsed(io.BytesIO(content), "x")
+    coming = ChunkReader(iter([b"ab", b"", b"cde"]))
     assert [coming.read(n) for n in (1, 3, 5, 1)] == [b"a", b"bcd", b"e", b""]
 
 
@@ -120,7 +120,7 @@ def test_a_head_that_is_not_to_be_had(stand_in: StandIn, monkeypatch: pytest.Mon
     with pytest.raises(HubError, match="no such file"):
         Hub().head(REPO, "none.gguf")
     stand_in.on_file.cuts = [60_000]
-    with pytest.raises(HubError, match="was cut"):
+    with pytest.raises(HubError, match="was lost"):
         Hub().head(REPO, "t-Q4_K_M.gguf")
     asked = len(stand_in.asked)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
@@ -149,48 +149,50 @@ def test_a_head_that_is_not_to_be_had(stand_in: StandIn, monkeypatch: pytest.Mon
 def test_the_usual_quantization_or_the_largest_that_fits(room: int | None, chosen: str) -> None:
     sizes = {"x-F16": 150, "x-Q8_0": 80, "x-Q4_K_M": 45, "x-Q4_0": 40, "x-Q2_K": 20, "x-IQ1_S": 5}
     parts = {"x-Q3_K_M-00001-of-00002": 20, "x-Q3_K_M-00002-of-00002": 10}
-    listing = Listing("o/x", "c", tuple(Remote(f"{name}.gguf", size) for name, size in {**sizes, **parts}.items()))
+    listing = Listing("o/x", "c", tuple(RemoteFile(f"{name}.gguf", size) for name, size in {**sizes, **parts}.items()))
     assert gguf(room=room)(listing)[0].name == chosen
 
 
 def test_without_the_usual_the_largest_sensible_one_and_none_too_large() -> None:
-    listing = Listing("o/x", "c", (Remote("x-F16.gguf", 160), Remote("x-Q8_0.gguf", 80), Remote("x-Q6_K.gguf", 60)))
+    listing = Listing(
+        "o/x", "c", (RemoteFile("x-F16.gguf", 160), RemoteFile("x-Q8_0.gguf", 80), RemoteFile("x-Q6_K.gguf", 60))
+    )
     assert gguf()(listing)[0].name == "x-Q8_0.gguf"
     assert gguf(room=70)(listing)[0].name == "x-Q6_K.gguf"
     with pytest.raises(HubError, match=r"nothing of o/x fits into 0\.1 kB of memory: x-Q6_K.gguf has"):
         gguf(room=59)(listing)
     assert gguf("f16", room=1)(listing)[0].name == "x-F16.gguf", "what is named is honoured"
-    odd = Listing("o/x", "c", (Remote("x-TQ1.gguf", 9), Remote("x-TQ2.gguf", 8)))
+    odd = Listing("o/x", "c", (RemoteFile("x-TQ1.gguf", 9), RemoteFile("x-TQ2.gguf", 8)))
     assert gguf()(odd)[0].name == "x-TQ2.gguf"
-    assert gguf(room=1)(Listing("o/x", "c", (Remote("only.gguf", 9),)))[0].name == "only.gguf"
+    assert gguf(room=1)(Listing("o/x", "c", (RemoteFile("only.gguf", 9),)))[0].name == "only.gguf"
 
 
 def test_what_is_seen_fits_into_memory(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in.repos[REPO] = {"t-Q8_0.gguf": BIG * 2, "t-Q4_K_M.gguf": BIG, "t-Q3_K_M.gguf": TARGET}
-    seen = hub_search.seen(Source(REPO))
+    seen = hub_search.inspect(Source(REPO))
     assert (seen.source, seen.instead_of) == (Source(REPO, "t-Q4_K_M.gguf", "", len(BIG)), "")
     assert seen.head == target()
     assert seen.sizes.weights == len(BIG)
     assert seen.sizes.cache == 4 * 1024
     beside = (200 << 20) + len(BIG) // 10 + 2048 * 4 * 1024 + seen.sizes.computing(2048)
-    monkeypatch.setattr(hub_search, "memory", lambda: Memory(beside + len(BIG)))
-    assert hub_search.seen(Source(REPO)).source.file == "t-Q4_K_M.gguf"
-    monkeypatch.setattr(hub_search, "memory", lambda: Memory(beside + len(BIG) - 1))
-    tight = hub_search.seen(Source(REPO))
+    monkeypatch.setattr(hub_search, "machine_memory", lambda: MachineMemory(beside + len(BIG)))
+    assert hub_search.inspect(Source(REPO)).source.file == "t-Q4_K_M.gguf"
+    monkeypatch.setattr(hub_search, "machine_memory", lambda: MachineMemory(beside + len(BIG) - 1))
+    tight = hub_search.inspect(Source(REPO))
     assert (tight.source.file, tight.instead_of) == ("t-Q3_K_M.gguf", "t-Q4_K_M.gguf")
     assert tight.source.size == len(TARGET)
-    assert hub_search.seen(Source(REPO, quantization="q8_0")).source.file == "t-Q8_0.gguf"
-    assert hub_search.seen(Source(REPO, "t-Q4_K_M.gguf")).source.file == "t-Q4_K_M.gguf"
+    assert hub_search.inspect(Source(REPO, quantization="q8_0")).source.file == "t-Q8_0.gguf"
+    assert hub_search.inspect(Source(REPO, "t-Q4_K_M.gguf")).source.file == "t-Q4_K_M.gguf"
     with pytest.raises(HubError, match=r"nothing of .* fits"):
-        hub_search.seen(Source(REPO), 1 << 24)
-    monkeypatch.setattr(hub_search, "memory", lambda: Memory(0))
+        hub_search.inspect(Source(REPO), 1 << 24)
+    monkeypatch.setattr(hub_search, "machine_memory", lambda: MachineMemory(0))
     with pytest.raises(HubError, match=r"nothing of .* fits into 0"):
-        hub_search.seen(Source(REPO))
+        hub_search.inspect(Source(REPO))
 
 
 def test_a_file_whose_head_is_refused_is_known_by_its_size(stand_in: StandIn) -> None:
     stand_in.on_file.status = 403
-    seen = hub_search.seen(Source(REPO))
+    seen = hub_search.inspect(Source(REPO))
     assert (seen.head, seen.sizes.weights, seen.sizes.cache) == (None, len(BIG), None)
 
 
@@ -229,14 +231,14 @@ def test_a_draft_of_more_than_a_tenth_is_none(stand_in: StandIn) -> None:
 def test_the_registrys_drafts_come_first(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, stranger: bytes) -> None:
     stand_in.repos |= {"a/Talk-0.6B-GGUF": {"a.gguf": DRAFT}, "b/other": {"b.gguf": stranger}, KIN: {"k.gguf": DRAFT}}
 
-    def entry(vocabulary: str, file: registry.File) -> registry.Entry:
-        return registry.Entry("x", registry.File("a/b", "c.gguf", 1), file, "", "", vocabulary, "", "")
+    def entry(vocabulary: str, file: registry.HubFile) -> registry.Entry:
+        return registry.Entry("x", registry.HubFile("a/b", "c.gguf", 1), file, "", "", vocabulary, "", "")
 
     known = {
-        "one": entry("tal", registry.File("b/other", "b.gguf", len(stranger))),
-        "two": entry("talk", registry.File("a/Talk-0.6B-GGUF", "a.gguf", len(DRAFT))),
-        "three": entry("walk", registry.File("a/none", "a.gguf", 1)),
-        "four": entry("talk", registry.File("org/Talk-2B-Instruct", "a.gguf", len(BIG) // 10 + 1)),
+        "one": entry("tal", registry.HubFile("b/other", "b.gguf", len(stranger))),
+        "two": entry("talk", registry.HubFile("a/Talk-0.6B-GGUF", "a.gguf", len(DRAFT))),
+        "three": entry("walk", registry.HubFile("a/none", "a.gguf", 1)),
+        "four": entry("talk", registry.HubFile("org/Talk-2B-Instruct", "a.gguf", len(BIG) // 10 + 1)),
     }
     monkeypatch.setattr(hub_search, "entries", lambda: known)
     found = drafted()
@@ -260,22 +262,22 @@ def test_requests_are_few(stand_in: StandIn, stranger: bytes) -> None:
 
 def test_a_search_that_fails_is_told(stand_in: StandIn) -> None:
     stand_in.on_search = Fault(503)
-    with pytest.raises(HubError, match=r"out of order \(503\), so a search for talk cannot"):
+    with pytest.raises(HubError, match=r"internal error \(503\), so a search for talk cannot"):
         drafted()
     assert stand_in.searches == 1, "not again and again"
     for body in (b"<html>", b'{"error": 1}', b"[1]"):
         stand_in.on_search = Fault(body=body)
-        with pytest.raises(HubError, match="what no hub says"):
+        with pytest.raises(HubError, match="malformed response"):
             drafted()
 
 
 def test_a_draft_in_the_cache_is_found_before_the_hub_is_asked(stand_in: StandIn, tmp_path: Path) -> None:
     stand_in.repos[KIN] = {"d-Q4_K_M.gguf": DRAFT}
     tokens = target().vocabulary
-    assert model_source.draft_here(tokens, len(DRAFT)) is None
+    assert model_source.cached_draft(tokens, len(DRAFT)) is None
     pulled = Source(KIN).pull().paths[0]
-    assert model_source.draft_here(tokens, len(DRAFT)) == pulled
-    assert model_source.draft_here(tokens, len(DRAFT) - 1) is None
+    assert model_source.cached_draft(tokens, len(DRAFT)) == pulled
+    assert model_source.cached_draft(tokens, len(DRAFT) - 1) is None
     assert list(Hub().models()) == [(KIN, pulled)]
     local = tmp_path / "big.gguf"
     local.write_bytes(BIG)
@@ -294,7 +296,7 @@ def test_half_a_file_is_no_model(stand_in: StandIn) -> None:
     assert [path.name for path in Hub().cache.rglob("*.edgespec-part")]
     assert Source(REPO).here() is None
     assert list(Hub().models()) == []
-    assert model_source.draft_here(target().vocabulary, 10**12) is None
+    assert model_source.cached_draft(target().vocabulary, 10**12) is None
     assert model_summary.of_source(Source(REPO)).path is None
 
 

@@ -10,24 +10,24 @@ import pytest
 
 from edgespec.converters import pair
 from edgespec.converters.checkpoint import Checkpoint
-from edgespec.converters.compatibility import Likeness
-from edgespec.terminal.check_report import Report
-from edgespec.terminal.pair_report import Findings, Made
+from edgespec.converters.compatibility import Compatibility
+from edgespec.terminal.check_report import CheckReport
+from edgespec.terminal.pair_report import ConvertedModel, PairReport
 from edgespec.tools.check import Divergence, Verdict
 from edgespec.tools.draft_value import Worth
 
 
-def likeness(small_llama: Path, **draft: Any) -> Likeness:
-    found = Likeness.of(Checkpoint.open(small_llama), Checkpoint.open(small_llama))
+def compatibility(small_llama: Path, **draft: Any) -> Compatibility:
+    found = Compatibility.of(Checkpoint.open(small_llama), Checkpoint.open(small_llama))
     return replace(found, draft=replace(found.draft, **draft))
 
 
 def test_what_checkpoints_say_of_each_other(small_llama: Path) -> None:
     def said(**draft: Any) -> list[str]:
-        return list(Findings(likeness(small_llama, **draft), ()).beforehand())
+        return list(PairReport(compatibility(small_llama, **draft), ()).compatibility_lines())
 
     assert "the draft has none" in said(template=None)[1]
-    assert "they differ" in said(template="x")[1]
+    assert "different" in said(template="x")[1]
     assert "special tokens: " in said(ends=frozenset({"<end>"}))[1]
     assert "'<end>' of the draft" in said(ends=frozenset({"<end>"}))[1]
     assert said(parameters=1)[-1].endswith("the draft has 0% of the target's")
@@ -37,15 +37,15 @@ def test_what_checkpoints_say_of_each_other(small_llama: Path) -> None:
     ("worth", "says", "advises"),
     [
         (Worth(((100, 90),), (1.0, 1.1), 0.1), "1.58x at K = 1, mean accepted length 1.90", ""),
-        (Worth(((100, 10),), (1.0, 1.1), 0.1), "none, plain decoding is fastest", "right too seldom: 10% of its first"),
-        (Worth(((100, 90),), (1.0, 1.4), 0.6), "none, plain decoding", "Even a draft that is always right would bring"),
+        (Worth(((100, 10),), (1.0, 1.1), 0.1), "none, plain decoding is fastest", "rate is too low: 10% of the first"),
+        (Worth(((100, 90),), (1.0, 1.4), 0.6), "none, plain decoding", "Even a draft that is always accepted would"),
         (Worth(((100, 90),), (1.0, 1.6), 0.0), "1.19x at K = 1", "over two tokens takes 1.6 plain steps: --to onnx"),
-        (Worth(((100, 90),), (1.0, 1.1), 0.3), "a guess costs 0.30 of a plain step", "is dear for this target"),
+        (Worth(((100, 90),), (1.0, 1.1), 0.3), "a guess costs 0.30 of a plain step", "is slow for this target"),
     ],
 )
 def test_the_verdict_and_what_to_do_better(small_llama: Path, worth: Worth, says: str, advises: str) -> None:
-    made = [Made(role, "org/x", "abc", small_llama / "config.json", "q8_0") for role in pair.ROLES]
-    found = Findings(likeness(small_llama), made, worth, Report(0))
+    made = [ConvertedModel(role, "org/x", "abc", small_llama / "config.json", "q8_0") for role in pair.ROLES]
+    found = PairReport(compatibility(small_llama), made, worth, CheckReport(0))
     lines = lines_without_memory(found)
     assert any(says in line for line in lines), lines
     advice = lines[lines.index("memory") + 1 : -1]
@@ -56,17 +56,17 @@ def test_the_verdict_and_what_to_do_better(small_llama: Path, worth: Worth, says
 @pytest.mark.parametrize(
     ("worth", "acceptance", "why"),
     [
-        (Worth(((19, 19), (3, 3)), (1.0, 1.1, 1.2), 0.1), "drafts were judged 19 times", "too few drafts were judged"),
-        (Worth(((200, 150),), (1.0, 1e-3, 1e-3), 0.1), "75% (", "the prices measured cannot be true"),
+        (Worth(((19, 19), (3, 3)), (1.0, 1.1, 1.2), 0.1), "19 drafts were verified", "too few drafts were verified"),
+        (Worth(((200, 150),), (1.0, 1e-3, 1e-3), 0.1), "75% (", "the measured prices are implausible"),
     ],
 )
 def test_what_is_not_known_of_a_pair_is_not_claimed(worth: Worth, acceptance: str, why: str, small_llama: Path) -> None:
-    made = [Made(role, "org/x", "abc", small_llama / "config.json", "q8_0") for role in pair.ROLES]
-    found = Findings(likeness(small_llama), made, worth, Report(0))
+    made = [ConvertedModel(role, "org/x", "abc", small_llama / "config.json", "q8_0") for role in pair.ROLES]
+    found = PairReport(compatibility(small_llama), made, worth, CheckReport(0))
     lines = lines_without_memory(found)
     assert any(line.startswith("acceptance by depth: ") and acceptance in line for line in lines)
-    assert f"speedup expected at the prices of this machine: not known, for {why}" in lines
-    assert not any("seldom" in line or "x at K" in line for line in lines)
+    assert f"speedup expected at the prices of this machine: not known: {why}" in lines
+    assert not any("too low" in line or "x at K" in line for line in lines)
     assert not {"k", "speedup", "mean_accepted_length"} & found.as_pair()["measured"].keys()
 
 
@@ -74,10 +74,10 @@ def test_another_word_is_no_pass(small_llama: Path) -> None:
     """Nothing that was drafted can have changed one."""
 
     def passed(*verdicts: Verdict) -> bool:
-        report = Report(len(verdicts))
+        report = CheckReport(len(verdicts))
         for verdict in verdicts:
             report.add(verdict)
-        return Findings(likeness(small_llama), (), report=report).passed
+        return PairReport(compatibility(small_llama), (), check=report).passed
 
     parted = Divergence(3, 1.0, 0.1, flips=False)
     assert passed(Verdict(9, 4, 2, None))
@@ -85,7 +85,7 @@ def test_another_word_is_no_pass(small_llama: Path) -> None:
     assert passed(Verdict(9, 0, 0, None))
 
 
-def lines_without_memory(found: Findings) -> list[str]:
+def lines_without_memory(found: PairReport) -> list[str]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Findings, "_memory", lambda _self: "memory")
+        patch.setattr(PairReport, "_memory", lambda _self: "memory")
         return list(found.lines())

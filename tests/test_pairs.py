@@ -19,7 +19,7 @@ from edgespec.converters import conversion_cache, pair, quantize
 from edgespec.errors import ConversionError, OptionError
 from edgespec.models.sizes import amount
 from edgespec.terminal import convert_pair
-from edgespec.terminal.options import Pairing
+from edgespec.terminal.options import PairOptions
 
 from . import checkpoints
 from .commandline import last_error, run
@@ -42,7 +42,7 @@ def make(small_llama: Path, tmp_path: Path, prompts: Path) -> Callable[..., bool
     def made(
         *, target: Path = small_llama, draft: Path = small_llama, fmt: str = "gguf", force: bool = False, **given: Any
     ) -> bool:
-        asked = Pairing((target, draft), given.get("draft_quant"), given.get("prompts", prompts), 12, True, False)
+        asked = PairOptions((target, draft), given.get("draft_quant"), given.get("prompts", prompts), 12, True, False)
         return convert_pair.make(asked, given.get("out", tmp_path / "pair"), fmt, given.get("quant"), force=force)
 
     return made
@@ -113,7 +113,7 @@ def test_what_is_made_of_the_same_files_is_kept(
 
     assert make(target=own, force=True)
     assert changed() == {"pair.json"}
-    assert capsys.readouterr().err.count("was made of the same files before and is kept") == 2
+    assert capsys.readouterr().err.count("is up to date and is kept") == 2
     os.utime(own / "model.safetensors", ns=(0, 0))
     assert make(target=own, force=True)
     assert changed() == {"pair.json", "target.gguf"}
@@ -136,7 +136,7 @@ def test_interrupted_while_it_measures_it_goes_on_there(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(convert_pair, "_checked", interrupted)
+        patch.setattr(convert_pair, "_check", interrupted)
         with pytest.raises(KeyboardInterrupt):
             make()
     assert names(tmp_path / "pair") == ["draft.gguf", "target.gguf"]
@@ -213,7 +213,7 @@ with pair.held(Path(sys.argv[1])):
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(ConversionError, match="another conversion is at work"):
+        with pytest.raises(ConversionError, match="another conversion is running"):
             make()
     finally:
         holder.kill()
@@ -237,7 +237,7 @@ def test_places_that_cannot_be(make: Callable[..., bool], tmp_path: Path, monkey
     out.unlink()
     (out / "notes").mkdir(parents=True)
     for force in (False, True):
-        with pytest.raises(ConversionError, match="holds notes, which is of no pair"):
+        with pytest.raises(ConversionError, match="holds notes, which does not belong to a pair"):
             make(force=force)
     (out / "notes").rmdir()
     (out / "target.gguf").write_text("mine")
@@ -259,7 +259,7 @@ def test_places_that_cannot_be(make: Callable[..., bool], tmp_path: Path, monkey
 def test_a_full_disk_leaves_nothing(make: Callable[..., bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(0, 0, 1000))
-    with pytest.raises(ConversionError, match=r"no room for .*target\.gguf"):
+    with pytest.raises(ConversionError, match=r"not enough space for .*target\.gguf"):
         make()
     assert not (tmp_path / "pair").exists()
 
@@ -325,5 +325,5 @@ def test_a_name_on_the_hub_without_a_hub(small_llama: Path, tmp_path: Path) -> N
 def test_a_source_that_cannot_be_listed(tmp_path: Path) -> None:
     """A link to itself, say."""
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    found = conversion_cache.Again.of(tmp_path, tmp_path / "x.gguf", "gguf", "q8_0")
-    assert not found.is_there
+    found = conversion_cache.CachedConversion.of(tmp_path, tmp_path / "x.gguf", "gguf", "q8_0")
+    assert not found.is_current

@@ -1,25 +1,23 @@
-"""edgespec itself, with and without speculation: the models opened once, a runtime for each way to use them."""
+"""edgespec as a contender, with and without speculation: the models are opened once, with a runtime per contender."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
 
 from ..backends import Device, Interrupt, open_model
 from ..engine import Finished, Text
 from ..errors import Interrupted
 from ..prices import BASE
 from ..runtime.learned import Learned
-from ..runtime.loading import OnProgress, assemble
+from ..runtime.loading import Files, OnProgress, assemble
 from ..runtime.pair import Speculation
 from ..runtime.runtime import Runtime
-from .contender import Ask, Done, Said
+from .contender import AnswerRequest, Chunk, Done
 from .meter import peak_memory
-from .records import OURS, PLAIN, Priced
-from .replay import Lent, Replayed
+from .records import OURS, PLAIN, PassPrices
+from .replay import ReplaySession, SharedModel
 
 _TITLES = {
     PLAIN: "plain decoding",
@@ -30,21 +28,21 @@ _TITLES = {
 NAMES = (*_TITLES, "k=N")  #: what `Workshop.contender` knows
 
 
-class Own:
-    """A runtime of ours, with sessions of its own."""
+class EdgespecContender:
+    """A runtime with sessions of its own."""
 
     replays = True
 
-    def __init__(self, name: str, title: str, runtime: Runtime, session: Replayed) -> None:
+    def __init__(self, name: str, title: str, runtime: Runtime, session: ReplaySession) -> None:
         self.name, self.title, self.runtime = name, title, runtime
         self._session = session
 
-    def answer(self, ask: Ask) -> Iterator[Said | Done]:
-        """As every contender does.
+    def answer(self, ask: AnswerRequest) -> Iterator[Chunk | Done]:
+        """Stream the answer; see `Contender.answer`.
 
         Raises:
-            ContextOverflow: the prompt does not fit.
-            Interrupted: it was told to stop.
+            ContextOverflow: the prompt does not fit into the context.
+            Interrupted: the answer was cancelled.
         """
         vocabulary = self.runtime.vocabulary
         self._session.text = (*ask.prompt, *ask.replay) if ask.replay is not None else ()
@@ -53,29 +51,21 @@ class Own:
             if isinstance(event, Text):
                 ended = bool(event.tokens) and vocabulary.is_eog(event.tokens[-1])
                 said = event.tokens[:-1] if ended else event.tokens
-                yield Said(event.text, said, len(said), event.round)
+                yield Chunk(event.text, said, len(said), event.round)
             elif isinstance(event, Finished):
                 if event.reason == "cancelled":
                     raise Interrupted
                 yield Done(event.stats.prompt_seconds)
 
     def memory(self) -> int:
-        """Of this process, which all of ours share."""
+        """The peak memory of this process, in bytes, which all contenders of edgespec share."""
         return peak_memory()
 
     def close(self) -> None:
         self.runtime.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
-    """What is measured: the target, and perhaps a draft model."""
-
-    target: Path
-    draft: Path | None
-
-
-class Workshop:
+class ContenderFactory:
     """The models, opened once. Contenders made here must be closed before it.
 
     Raises:
@@ -88,19 +78,19 @@ class Workshop:
         with ExitStack() as opened:
             target = open_model(files.target, device, interrupt)
             opened.callback(target.close)
-            self.target = Lent(target)
-            self.draft: Lent | None = None
+            self.target = SharedModel(target)
+            self.draft: SharedModel | None = None
             if files.draft is not None:
                 draft = open_model(files.draft, device.of_draft(), interrupt)
                 opened.callback(draft.close)
-                self.draft = Lent(draft)
+                self.draft = SharedModel(draft)
             self.close = opened.pop_all().close
 
-    def contender(self, name: str) -> Own:
-        """A runtime that speculates as `name` says, and knows nothing but prices at its beginning.
+    def contender(self, name: str) -> EdgespecContender:
+        """A runtime with the speculation of this name, which begins with known prices and nothing else.
 
         Raises:
-            OptionError: this pair cannot do it.
+            OptionError: the pair does not support it: there is no draft model, for example.
         """
         speculation = _speculation(name)
         runtime = assemble(
@@ -112,7 +102,7 @@ class Workshop:
             on_progress=self._on_progress,
             learned=Learned(None),
         )
-        return Own(
+        return EdgespecContender(
             name, _TITLES.get(name) or f"edgespec, K fixed at {speculation.k}", runtime, self.target.sessions[-1]
         )
 
@@ -130,7 +120,7 @@ def _speculation(name: str) -> Speculation:
     return Speculation((name,)) if name in _TITLES else Speculation(k=int(name.removeprefix("k=")))
 
 
-def priced(runtime: Runtime) -> Priced:
-    """The prices on this machine, left to itself: what disturbs it at this moment did not while answers were given."""
+def priced(runtime: Runtime) -> PassPrices:
+    """The prices of passes on this machine without its current slowdown by other programs."""
     steps = [seconds for seconds in runtime.step_prices.values() if seconds]
-    return Priced(tuple(runtime.prices.calm(BASE)), steps[0] if steps else None)
+    return PassPrices(tuple(runtime.prices.calm(BASE)), steps[0] if steps else None)

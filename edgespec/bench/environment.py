@@ -1,4 +1,4 @@
-"""What a run is of, in lines that a reader can compare: machine, versions, models."""
+"""The environment of a run, a line each: date, machine, versions, models, command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PACKAGES = ("edgespec", "llama-cpp-python", "onnxruntime", "onnxruntime-gpu", "
 
 
 def date() -> str:
-    """Now, to the minute, with its time zone."""
+    """The current time, to the minute, with its time zone."""
     return datetime.datetime.now().astimezone().isoformat(timespec="minutes")
 
 
@@ -29,7 +29,7 @@ def machine() -> str:
 
 
 def _processor() -> str:
-    """Its name, as Linux knows it; else what Python is told."""
+    """The processor's name by Linux; elsewhere by Python's `platform`."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
     except OSError:
@@ -39,7 +39,7 @@ def _processor() -> str:
 
 
 def versions() -> str:
-    """Of the packages that matter here, and of Python."""
+    """The versions of Python, edgespec and the engines."""
     found = [f"Python {platform.python_version()}"]
     for name in _PACKAGES:
         try:
@@ -50,10 +50,10 @@ def versions() -> str:
 
 
 def command(words: Sequence[str]) -> str:
-    """What to type to have it again."""
+    """The command line that repeats the run."""
     return f"edgespec {shlex.join(words)}"
 
 
 def model(path: Path | None, description: str) -> str:
-    """A model by its file's name and what it says of itself."""
+    """The file name and the description of a model."""
     return f"{path.name}: {description}" if path is not None else "none"

@@ -1,9 +1,9 @@
-"""Who answers what, in which order; and what went wrong.
+"""The run of a benchmark: the order of answers, and the handling of failures.
 
-Contenders take turns answer by answer, so that a slow spell of the machine or a warm processor falls on all alike; and
-each comes as often after each of the others (E. J. Williams 1949, "Experimental designs balanced for the estimation of
-residual effects of treatments"), so that what one leaves behind, in caches or as heat, falls on all alike too. All are
-asked the same: the history of a later turn is what plain decoding said before.
+Contenders alternate answer by answer, so that a slow phase of the machine affects all of them equally; and each follows
+each other one equally often (E. J. Williams 1949, "Experimental designs balanced for the estimation of residual effects
+of treatments"), so that carry-over effects, such as warm caches and heat, are balanced as well. All get the same
+prompts: the history of a later turn is plain decoding's answers.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from ..sampling import Sampling
 from ..text.template import Message
 from ..types import Round
 from . import rounds
-from .contender import Ask, Contender, ContenderFailed, Done
+from .contender import AnswerRequest, Contender, ContenderFailed, Done
 from .meter import Meter
-from .records import PLAIN, Answer, Burst, Problem
+from .records import PLAIN, AnswerRecord, Burst, Problem
 from .suites import Question, Suite
 
 _WARM_UP = 16  # tokens
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """What all contenders are asked alike.
+class RequestSettings:
+    """The settings of requests that all contenders share.
 
     Args:
-        prompt: messages to tokens.
-        tokens: a text to tokens, nothing added.
-        text: tokens to a text.
-        context: tokens that prompt and answer may have together.
+        prompt: converts messages to tokens.
+        tokens: converts a text to tokens, without special tokens.
+        text: converts tokens to a text.
+        context: tokens of prompt and answer together, at most.
     """
 
     sampling: Sampling
@@ -49,13 +49,13 @@ class Terms:
 
 
 @dataclass
-class Course:
-    """A run under way: what `known` holds was answered before."""
+class Runner:
+    """Runs a benchmark. `known` are the answers of an earlier part of the run."""
 
     suite: Suite
     contenders: Sequence[Contender]
-    terms: Terms
-    known: Sequence[Answer] = ()
+    terms: RequestSettings
+    known: Sequence[AnswerRecord] = ()
     meter: Meter = field(default_factory=Meter)
     clock: Callable[[], float] = time.perf_counter
 
@@ -66,7 +66,7 @@ class Course:
 
     @property
     def total(self) -> int:
-        """Answers there are to give."""
+        """The number of answers of the whole run."""
         return sum(
             len(question.turns)
             for question in self.suite.questions
@@ -74,33 +74,33 @@ class Course:
             if self._takes(contender, question)
         )
 
-    def run(self) -> Iterator[Answer | Problem]:
-        """The answers as they are given, and what went wrong; a contender that breaks down is left out from then on.
+    def run(self) -> Iterator[AnswerRecord | Problem]:
+        """Yield answers and problems. A contender that fails is left out of the rest of the run.
 
         Raises:
-            Interrupted: a contender was told to stop.
+            Interrupted: an answer was cancelled.
         """
         yield from self._warm_up()
         for question in self.suite.questions:
             yield from self._question(question)
 
     def _warm_up(self) -> Iterator[Problem]:
-        """The first answer of an engine pays for what later ones find ready."""
+        """Let each contender answer once before the measurement: an engine initializes caches in its first answer."""
         question = self.suite.questions[0]
         try:
             ask = self._ask(question, 0, [{"role": "user", "content": question.turns[0]}])
-        except EdgespecError:  # told when its turn comes
+        except EdgespecError:  # reported when the question is asked
             return
         for contender in self.contenders:
             try:
-                for _ in contender.answer(Ask(ask.prompt, ask.sampling, min(_WARM_UP, ask.max_tokens))):
+                for _ in contender.answer(AnswerRequest(ask.prompt, ask.sampling, min(_WARM_UP, ask.max_tokens))):
                     pass
             except Interrupted:
                 raise
             except EdgespecError as error:
                 yield from self._told(contender, question, error)
 
-    def _question(self, question: Question) -> Iterator[Answer | Problem]:
+    def _question(self, question: Question) -> Iterator[AnswerRecord | Problem]:
         messages: list[Message] = []
         for turn, asked in enumerate(question.turns):
             messages.append({"role": "user", "content": asked})
@@ -129,7 +129,7 @@ class Course:
                 return
             messages.append({"role": "assistant", "content": said})
 
-    def _ask(self, question: Question, turn: int, messages: Sequence[Message]) -> Ask:
+    def _ask(self, question: Question, turn: int, messages: Sequence[Message]) -> AnswerRequest:
         terms = self.terms
         prompt = terms.prompt(messages)
         room = terms.context - len(prompt)
@@ -140,7 +140,7 @@ class Course:
                 "larger --ctx"
             )
         most = min(room, terms.max_tokens, len(replay) if replay is not None else room)
-        return Ask(prompt, terms.sampling, most, replay)
+        return AnswerRequest(prompt, terms.sampling, most, replay)
 
     def _order(self, question: Question) -> list[Contender]:
         taking = [each for each in self.contenders if each.name not in self._failed and self._takes(each, question)]
@@ -159,7 +159,7 @@ class Course:
             contender.close()
             yield Problem(contender.name, f"{error}; it is left out from question {question.id} on")
 
-    def _answer(self, contender: Contender, ask: Ask, question: Question, turn: int) -> Answer:
+    def _answer(self, contender: Contender, ask: AnswerRequest, question: Question, turn: int) -> AnswerRecord:
         said, bursts, known, tokens = [], [], [], list[int]()
         energy, started = self.meter.start(), self.clock()
         prompt_seconds: float | None = None
@@ -177,7 +177,7 @@ class Course:
         seconds, joules = self.clock() - started, self.meter.joules(energy)
         count = sum(burst.tokens for burst in bursts)
         before = _prompt_seconds(bursts) if prompt_seconds is None else prompt_seconds
-        return Answer(
+        return AnswerRecord(
             question=question.id,
             category=question.category,
             turn=turn,
@@ -198,10 +198,10 @@ class Course:
 
 
 def order(n: int, turn: int) -> list[int]:
-    """The order of `n` contenders in a turn, from 0 on: a row of a Williams square, each row once a cycle.
+    """The order of `n` contenders in a turn, numbered from 0: a row of a Williams square, each row once per cycle.
 
-    In a cycle, n turns or for odd n 2n, each contender comes as often at each place, and directly after each of the
-    others. The rows of a cycle are shuffled, for the first of a turn comes after the last of the turn before.
+    In a cycle of n turns, 2n for odd n, each contender has each place equally often, and directly follows each other
+    one equally often. The rows of a cycle are shuffled, since the first of a turn follows the last of the previous one.
     """
     rows = [[(place + row) % n for place in _zigzag(n)] for row in range(n)]
     rows += [row[::-1] for row in rows] if n % 2 else []
@@ -213,7 +213,7 @@ def order(n: int, turn: int) -> list[int]:
 
 
 def _zigzag(n: int) -> list[int]:
-    """0, n - 1, 1, n - 2, ...: all steps between neighbours differ."""
+    """0, n - 1, 1, n - 2, ...: all differences between neighbours are distinct."""
     return [i // 2 if i % 2 == 0 else n - 1 - i // 2 for i in range(n)]
 
 
@@ -222,13 +222,14 @@ def _digest(tokens: Sequence[int]) -> str:
 
 
 def _lasting(known: Sequence[tuple[Round, float]], before: float) -> Iterator[tuple[Round, float]]:
-    """Each round with what it took, of rounds with the moments they ended at."""
+    """Each round with its duration, from rounds with their end times."""
     for each, ended in known:
         yield each, ended - before
         before = ended
 
 
 def _prompt_seconds(bursts: Sequence[Burst]) -> float | None:
-    """Of an engine that does not tell: until the first token, less what a token takes; None where all came at once."""
+    """An estimate where the engine reports none: the time to the first token minus the median gap; None where all
+    tokens came at once."""
     gaps = [b.seconds - a.seconds for a, b in itertools.pairwise(bursts)]
     return max(0.0, bursts[0].seconds - statistics.median(gaps)) if gaps else None

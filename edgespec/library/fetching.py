@@ -74,7 +74,7 @@ def pull(name: str, job: Job, quantization: str = "", revision: str = "main") ->
     """
     from edgespec.models import model_source  # noqa: PLC0415
 
-    known = model_source.named(name)
+    known = model_source.resolve_name(name)
     if known is None:
         raise OptionError(f"{name} is a path; give a name of `edgespec models list`, or org/repo on the hub")
     if quantization and known.target.quantization:
@@ -117,15 +117,15 @@ def _chosen(
 
     _require_fetching(str(target), job)
     with quietly():
-        seen = hub_search.seen(target, context)
+        seen = hub_search.inspect(target, context)
         if seen.instead_of:
             job.notice("quantization", f"{seen.instead_of} does not fit into memory, so it is {seen.source.file}.")
-        limit = seen.source.size // model_source.TENTH
-        if draft is not None or not look or seen.head is None or model_source.draft_here(seen.head.vocabulary, limit):
+        limit = seen.source.size // model_source.MIN_SIZE_RATIO
+        if draft is not None or not look or seen.head is None or model_source.cached_draft(seen.head.vocabulary, limit):
             return seen.source, draft
         job.check()
         try:
-            match = hub_search.draft_for(seen.source.repo, seen.head.vocabulary, seen.source.size)
+            match = hub_search.find_draft(seen.source.repo, seen.head.vocabulary, seen.source.size)
         except HubError as error:
             job.notice("no-draft", f"No draft model was looked for: {error}")
             return seen.source, None
@@ -141,7 +141,7 @@ def _settled(source: Source, revision: str) -> Source:
     if source.file or source.quantization or revision != "main" or source.here() is not None:
         return source
     with quietly():
-        return hub_search.seen(source).source
+        return hub_search.inspect(source).source
 
 
 def _require_consent(what: str, size: int, weights: int, job: Job) -> None:
@@ -151,7 +151,7 @@ def _require_consent(what: str, size: int, weights: int, job: Job) -> None:
     job.check()
     _require_fetching(what, job)
     if callable(job.fetch):
-        wanted = Wanted(what, size, hub.Hub().cache, weights, fit.room(memory.memory()))
+        wanted = Wanted(what, size, hub.Hub().cache, weights, fit.room(memory.machine_memory()))
         if not job.fetch(wanted):
             raise OptionError(
                 "nothing was fetched; name a model that is here, or leave out the draft with --draft none"

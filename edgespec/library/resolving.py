@@ -53,7 +53,7 @@ def _target(model: str | Path | None, job: Job, *, look: bool, context: int) -> 
     if isinstance(model, str):
         from edgespec.models import model_source  # noqa: PLC0415
 
-        if (known := model_source.named(model)) is not None:
+        if (known := model_source.resolve_name(model)) is not None:
             wanted = known.draft if look else None
             return Files(*fetched(known.target, wanted, job, context=context, look=look), found=True)
     path = converted(path, job)
@@ -65,7 +65,7 @@ def _draft(path: Path, draft: object, job: Job) -> Path:
     if isinstance(draft, str):
         from edgespec.models import model_source  # noqa: PLC0415
 
-        if (named := model_source.named(draft)) is not None:
+        if (named := model_source.resolve_name(draft)) is not None:
             return fetched(named.target, None, job)[0]
     return converted(path, job)
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from .options import PATH, gathered
+from .options import PATH, grouped_options
 
 
 @dataclass(frozen=True, slots=True)
-class Benching:
-    """What is compared, on which questions, and where the report goes."""
+class BenchOptions:
+    """The questions, the contenders, and the output folder."""
 
     suite: str
     compare: str
@@ -33,12 +33,12 @@ class Benching:
         if self.limit is not None and self.limit < 1:
             raise OptionError(f"--limit is {self.limit}; it must be 1 or more")
         if self.resume and self.force:
-            raise OptionError("--resume goes on with the run in --out, and --force begins anew; give one of them")
+            raise OptionError("--resume continues the run in --out, and --force begins a new one; give one of them")
 
 
-benching = gathered(
-    Benching,
-    "benching",
+bench_options = grouped_options(
+    BenchOptions,
+    "bench_options",
     click.option(
         "--suite",
         default="demo",
@@ -50,29 +50,29 @@ benching = gathered(
         "--compare",
         default="",
         metavar="NAME,...",
-        help="Others as well: k=4, lookup, model, llama-server:draft-3, llama-cpp-python, transformers, genai ...; a "
-        "wrong name lists them, and peers is all other engines",
+        help="Other contenders: k=4, lookup, model, llama-server:draft-3, llama-cpp-python, transformers, genai ...; a "
+        "wrong name lists them; peers means all other engines",
     ),
-    click.option("--limit", type=int, metavar="N", help="Questions of each category [default: all]"),
+    click.option("--limit", type=int, metavar="N", help="Questions per category [default: all]"),
     click.option(
         "--out",
         type=PATH,
         default=Path("edgespec-bench"),
         show_default=True,
         metavar="DIR",
-        help="Where the report goes",
+        help="The folder of the report",
     ),
-    click.option("--resume", is_flag=True, help="Go on with the run that was interrupted in --out"),
-    click.option("--force", is_flag=True, help="Begin anew in --out, whatever run it holds"),
+    click.option("--resume", is_flag=True, help="Continue the interrupted run in --out"),
+    click.option("--force", is_flag=True, help="Begin a new run in --out, and overwrite what is there"),
     click.option("--llama-server", type=PATH, metavar="PATH", help="llama.cpp's server [default: the one on the PATH]"),
     click.option("--source", type=PATH, metavar="DIR", help="MODEL's checkpoint, for transformers"),
     click.option("--draft-source", type=PATH, metavar="DIR", help="The draft's checkpoint, for transformers"),
     click.option("--genai", type=PATH, metavar="DIR", help="MODEL as a folder of ONNX Runtime GenAI"),
-    click.option("--genai-draft", type=PATH, metavar="DIR", help="The draft as such a folder"),
+    click.option("--genai-draft", type=PATH, metavar="DIR", help="The draft as a folder of ONNX Runtime GenAI"),
     click.option(
         "--python",
         type=PATH,
         metavar="PATH",
-        help="A Python that has transformers or onnxruntime-genai [default: this one]",
+        help="A Python with transformers or onnxruntime-genai [default: this one]",
     ),
 )

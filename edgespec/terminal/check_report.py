@@ -1,4 +1,4 @@
-"""What `edgespec check` reads and says."""
+"""The prompts that `edgespec check` reads, and its report."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ..text.template import Message, checked
 from ..tools.check import Verdict
 
 
-class Report:
-    """Verdicts, counted. Where passes are `exact` no near tie is excused."""
+class CheckReport:
+    """Counts the results of the prompts. With `exact` passes a near tie is a failure, too."""
 
     def __init__(self, prompts: int, *, exact: bool = False) -> None:
         self._prompts = prompts
@@ -35,7 +35,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether every prompt was checked, tokens were drafted, and no output parts without a near tie."""
+        """Whether every prompt was checked, tokens were drafted, and outputs differ only at near ties."""
         same = all(v.divergence is None or (v.divergence.near_tie and not self._exact) for v in self._verdicts)
         return same and self.done == self._prompts and self.drafted > 0
 
@@ -43,7 +43,7 @@ class Report:
         self._verdicts.append(verdict)
 
     def text(self) -> str:
-        """The result in lines, the last of them the sum."""
+        """The report in lines; the last one is the summary."""
         lines = [self._line(i, verdict) for i, verdict in enumerate(self._verdicts, 1) if verdict.divergence]
         accepted = sum(verdict.accepted for verdict in self._verdicts)
         tokens = sum(verdict.tokens for verdict in self._verdicts)
@@ -56,13 +56,13 @@ class Report:
         parted = verdict.divergence
         if parted is None:
             return f"prompt {number}: identical"
-        if math.isinf(parted.gap):  # one ends there, or its token cannot be drawn at all
-            return f"prompt {number}: DIFFERENT at token {parted.position}: no near tie explains it"
+        if math.isinf(parted.gap):  # one output ends there, or its token has probability 0
+            return f"prompt {number}: DIFFERENT at token {parted.position}, and not by a near tie"
         kind = "near tie" if parted.near_tie else "DIFFERENT"
-        how = ", and the engine alone picks either" if parted.flips else ""
+        how = ", and plain passes of the engine choose either" if parted.flips else ""
         return (
             f"prompt {number}: {kind} at token {parted.position}: the two best are {parted.gap:.4f} apart, "
-            f"and pass widths move logits by {parted.shift:.4f} there{how}"
+            f"and logits differ by {parted.shift:.4f} between pass widths there{how}"
         )
 
     def _sum(self) -> str:
@@ -76,13 +76,13 @@ def read_prompts(file: Path | None, runtime: Runtime) -> list[list[int]]:
     """The prompts of a JSON-lines file in tokens, or the bundled ones.
 
     Raises:
-        OptionError: an unreadable file, or a line that is no prompt; the message names it.
+        OptionError: the file cannot be read, or a line is not a prompt; the message names it.
     """
     return [_fitting(_tokens(prompt, runtime), runtime, where) for where, prompt in parsed(file)]
 
 
 def parsed(file: Path | None) -> list[tuple[str, dict[str, Any]]]:
-    """The prompts of the same as they stand there, each with its place. Raises as `read_prompts`."""
+    """The prompts of the same file as JSON, each with its place in the file. Raises as `read_prompts`."""
     name = str(file) if file else "the bundled prompts"
     try:
         text = regular(file).read_text("utf-8") if file else _bundled()
@@ -112,7 +112,7 @@ def _tokens(asked: dict[str, Any], runtime: Runtime) -> list[int]:
 
 
 def raw_prompt(text: str, runtime: Runtime) -> list[int]:
-    """The tokens of a text without a template; only those of its beginning where it does not fit the context by far."""
+    """The tokens of a text without a template; of a text that is far too long for the context only the first ones."""
     return tokens_up_to(runtime.vocabulary, text, 2 * runtime.context + 1024, start=True)
 
 
@@ -140,6 +140,6 @@ def _chat(messages: Sequence[Message], runtime: Runtime) -> list[int]:
     try:
         return runtime.prompt(messages)
     except TemplateError:
-        if runtime.vocabulary.template is None:  # a base model: the words alone will do
+        if runtime.vocabulary.template is None:  # a base model: the contents without a format
             return raw_prompt("\n".join(message.get("content") or "" for message in messages), runtime)
         raise

@@ -1,4 +1,4 @@
-"""`edgespec convert --pair`: two checkpoints become a pair, and the pair is measured."""
+"""`edgespec convert --pair`: converts two checkpoints to a pair and measures the pair."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import click
 
 from edgespec import converters
 from edgespec.converters import pair
-from edgespec.converters.atomic_file import whole
+from edgespec.converters.atomic_file import atomic_file
 from edgespec.converters.checkpoint import Checkpoint
-from edgespec.converters.compatibility import Likeness
+from edgespec.converters.compatibility import Compatibility
 from edgespec.models import fit
 from edgespec.storage import pair_file as pairfile
 
@@ -27,19 +27,19 @@ from ..sampling import Sampling
 from ..tools.check import check
 from ..tools.draft_value import DEPTH, Worth, weigh
 from . import background
-from .check_report import Report, parsed, read_prompts
-from .options import Choosing, Pairing
-from .pair_report import Findings, Made
+from .check_report import CheckReport, parsed, read_prompts
+from .options import PairOptions, SamplingOptions
+from .pair_report import ConvertedModel, PairReport
 from .progress import progress
-from .terminal_job import watched
+from .terminal_job import terminal_job
 
 _TOKENS = 64  # of each answer
-_CHECKED = 4  # prompts that are decoded plainly, too
+_CHECKED = 4  # prompts of the losslessness check
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
-    """What is to be made of the two, where, and how it is measured."""
+class _Settings:
+    """The output folder and format, and how the pair is measured."""
 
     folder: Path
     fmt: str
@@ -48,84 +48,90 @@ class _Order:
     force: bool
 
 
-def make(pairing: Pairing, folder: Path, fmt: str, quant: str | None, *, force: bool) -> bool:
-    """Convert, measure, say what was found and write the pair file; whether drafts changed no word.
+def make(options: PairOptions, folder: Path, fmt: str, quant: str | None, *, force: bool) -> bool:
+    """Convert, measure, print the report and write the pair file. Returns whether the losslessness check passed.
 
-    What can be refused is refused before anything is fetched or converted; the pair file is written last.
+    Options are checked before anything is fetched or converted; the pair file is written last.
+
+    Raises:
+        OptionError: a wrong option, or a malformed file of prompts.
+        ConversionError: a checkpoint cannot be converted, or the output cannot be written.
+        HubError: a checkpoint cannot be fetched.
     """
-    quantizations = [converters.chosen_quantization(fmt, name) for name in (quant, pairing.draft_quant)]
-    tokens = _TOKENS if pairing.max_tokens is None else pairing.max_tokens
+    quantizations = [converters.chosen_quantization(fmt, name) for name in (quant, options.draft_quant)]
+    tokens = _TOKENS if options.max_tokens is None else options.max_tokens
     if tokens < 1:
         raise OptionError(f"--max-tokens is {tokens}; it must be 1 or more")
-    parsed(pairing.prompts)
+    parsed(options.prompts)
     pair.check_folder(folder, force)
-    order = _Order(folder, fmt, pairing.prompts, tokens, force)
-    given = pairing.pair or ()
-    with watched(yes=pairing.yes) as job:
+    settings = _Settings(folder, fmt, options.prompts, tokens, force)
+    given = options.pair or ()
+    with terminal_job(yes=options.yes) as job:
         sources = [checkpoint(source, job) for source in given]
-    likeness = Likeness.of(*map(Checkpoint.open, sources))
+    compatibility = Compatibility.of(*map(Checkpoint.open, sources))
     made = [
-        Made(role, str(source), here.name if here != source else "", pair.output(folder, role, fmt), name)
+        ConvertedModel(role, str(source), here.name if here != source else "", pair.output(folder, role, fmt), name)
         for role, source, here, name in zip(pair.ROLES, given, sources, quantizations, strict=True)
     ]
-    found = Findings(likeness, made)
-    for line in found.beforehand():
+    report = PairReport(compatibility, made)
+    for line in report.compatibility_lines():
         click.echo(line, err=True)
     with pair.held(folder):
-        _convert(order, sources, made)
-        found = _measured(order, found)
-        _write(folder / pairfile.NAME, found)
-    click.echo(found.as_json() if pairing.as_json else "\n".join(found.lines()))
-    return found.passed
+        _convert(settings, sources, made)
+        report = _measured(settings, report)
+        _write(folder / pairfile.NAME, report)
+    click.echo(report.as_json() if options.as_json else "\n".join(report.lines()))
+    return report.passed
 
 
-def _convert(order: _Order, sources: Sequence[Path], made: Sequence[Made]) -> None:
+def _convert(settings: _Settings, sources: Sequence[Path], made: Sequence[ConvertedModel]) -> None:
     parts = [
-        pair.Part(source, each.output, order.fmt, each.quantization) for source, each in zip(sources, made, strict=True)
+        pair.ModelConversion(source, each.output, settings.fmt, each.quantization)
+        for source, each in zip(sources, made, strict=True)
     ]
-    with watched() as job:
-        run(pair.convert_pair(order.folder, parts, order.force), job)
+    with terminal_job() as job:
+        run(pair.convert_pair(settings.folder, parts, settings.force), job)
 
 
-def _measured(order: _Order, found: Findings) -> Findings:
-    target, draft = (each.output for each in found.made)
+def _measured(settings: _Settings, report: PairReport) -> PairReport:
+    target, draft = (each.output for each in report.made)
     plan = fit.plan(target, draft)
-    with _opened(found) as runtime:
-        prompts = read_prompts(order.prompts, runtime)
-        sampling = Choosing(*[None] * len(fields(Choosing))).sampling(runtime.sampling, seed=0)
-        worth = _worth(runtime, prompts, sampling, order.max_tokens)
-        report = _checked(runtime, prompts[:_CHECKED], sampling, order.max_tokens)
+    with _opened(report) as runtime:
+        prompts = read_prompts(settings.prompts, runtime)
+        sampling = SamplingOptions(*[None] * len(fields(SamplingOptions))).sampling(runtime.sampling, seed=0)
+        value = _value(runtime, prompts, sampling, settings.max_tokens)
+        checked = _check(runtime, prompts[:_CHECKED], sampling, settings.max_tokens)
         return replace(
-            found,
-            worth=worth,
-            report=report,
+            report,
+            value=value,
+            check=checked,
             plan=plan,
             prompts=len(prompts),
-            file=str(order.prompts or ""),
+            file=str(settings.prompts or ""),
             temperature=sampling.temperature,
         )
 
 
-def _opened(found: Findings) -> Runtime:
-    speculation = Speculation(("words" if found.likeness.mismatch else "model",), DEPTH)
-    target, draft = (each.output for each in found.made)
+def _opened(report: PairReport) -> Runtime:
+    speculation = Speculation(("words" if report.compatibility.mismatch else "model",), DEPTH)
+    target, draft = (each.output for each in report.made)
     files = Files(target, draft)
-    with watched() as job:
+    with terminal_job() as job:
         device = fitted(files, Device(), job)
         return background.call(lambda: open_model_files(files, device, speculation, job), job.interrupt.set)
 
 
-def _worth(runtime: Runtime, prompts: Sequence[Sequence[int]], sampling: Sampling, max_tokens: int) -> Worth:
+def _value(runtime: Runtime, prompts: Sequence[Sequence[int]], sampling: Sampling, max_tokens: int) -> Worth:
     known: list[Worth] = []
     with progress("measuring acceptance") as tell:
-        for found in background.stream(weigh(runtime, prompts, sampling, max_tokens), runtime.cancel):
-            known.append(found)
+        for value in background.stream(weigh(runtime, prompts, sampling, max_tokens), runtime.cancel):
+            known.append(value)
             tell("measuring acceptance", len(known), len(prompts))
     return known[-1]
 
 
-def _checked(runtime: Runtime, prompts: Sequence[Sequence[int]], sampling: Sampling, max_tokens: int) -> Report:
-    report = Report(len(prompts))
+def _check(runtime: Runtime, prompts: Sequence[Sequence[int]], sampling: Sampling, max_tokens: int) -> CheckReport:
+    report = CheckReport(len(prompts))
     with progress("checking") as tell:
         for verdict in background.stream(check(runtime, prompts, sampling, max_tokens), runtime.cancel):
             report.add(verdict)
@@ -133,7 +139,7 @@ def _checked(runtime: Runtime, prompts: Sequence[Sequence[int]], sampling: Sampl
     return report
 
 
-def _write(path: Path, found: Findings) -> None:
-    data = pairfile.content({**found.as_pair(), "date": f"{datetime.now(timezone.utc):%Y-%m-%d}"})
-    with whole(path, len(data), force=True) as file:
+def _write(path: Path, report: PairReport) -> None:
+    data = pairfile.content({**report.as_pair(), "date": f"{datetime.now(timezone.utc):%Y-%m-%d}"})
+    with atomic_file(path, len(data), force=True) as file:
         file.write(data)

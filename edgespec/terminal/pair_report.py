@@ -1,4 +1,4 @@
-"""What `edgespec convert --pair` found, in words, in JSON and for the pair file."""
+"""The report of `edgespec convert --pair`: as text, as JSON and for the pair file."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from edgespec.converters.compatibility import Likeness
+from edgespec.converters.compatibility import Compatibility
 from edgespec.models import fit
 from edgespec.models.sizes import amount
 
 from ..library import size
 from ..tools.draft_value import ENOUGH, Worth
 from ..tools.tuning import plausible
-from .check_report import Report
-from .tune import DEAR, WORTH
+from .check_report import CheckReport
+from .tune import EXPENSIVE_STEP, MIN_SPEEDUP
 
-_TENTH = 0.1  # of the target's parameters, for a draft that costs little
-_WIDE = 1.5  # plain steps, for a pass over two tokens: one that is dear
+_TENTH = 0.1  # the draft's parameters over the target's, at most, for a cheap draft
+_WIDE = 1.5  # the price of a pass over two tokens in plain steps, above which another format is suggested
 _MORE = "give more prompts, or a larger --max-tokens"
 _ENGINES = {"gguf": "llama-cpp-python", "onnx": "onnxruntime"}
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """A model of the pair and what it is made of; `commit` where it came from a hub."""
+class ConvertedModel:
+    """A model of the pair and its source; `commit` is empty unless it came from a hub."""
 
     role: str
     source: str
@@ -37,16 +37,24 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
-    """All of it: the models, how alike they are, and, once it is measured, the draft's worth.
+class PairReport:
+    """The models, their compatibility, and the measurements of the pair once there are any.
 
-    `file` is where the prompts come from; empty for those that edgespec brings along.
+    Args:
+        compatibility: of the two checkpoints.
+        made: the converted models, the target first.
+        value: acceptance by depth, and the prices of passes.
+        check: the result of the losslessness check.
+        plan: how the pair fits into memory.
+        prompts: how many prompts were answered.
+        file: the file of prompts; empty for the bundled ones.
+        temperature: of the measured answers.
     """
 
-    likeness: Likeness
-    made: Sequence[Made]
-    worth: Worth = Worth((), (1.0, 1.0), 0.0)  # noqa: RUF009 - frozen
-    report: Report = field(default_factory=lambda: Report(0))
+    compatibility: Compatibility
+    made: Sequence[ConvertedModel]
+    value: Worth = Worth((), (1.0, 1.0), 0.0)  # noqa: RUF009 - frozen
+    check: CheckReport = field(default_factory=lambda: CheckReport(0))
     plan: fit.Plan | None = None
     prompts: int = 0
     file: str = ""
@@ -54,47 +62,47 @@ class Findings:
 
     @property
     def passed(self) -> bool:
-        """Whether no output was another; where nothing was drafted none can be."""
-        return self.report.passed or not self.report.drafted
+        """Whether the losslessness check passed; without drafts speculation cannot change an output."""
+        return self.check.passed or not self.check.drafted
 
-    def beforehand(self) -> Iterator[str]:
-        """What the checkpoints say of each other."""
-        alike, share = self.likeness, self.likeness.share
-        ours, theirs = alike.target, alike.draft
-        if alike.mismatch:
-            yield f"vocabulary: {alike.mismatch}: it drafts through text, which costs more and is right less often"
+    def compatibility_lines(self) -> Iterator[str]:
+        """The compatibility of the checkpoints, a line each."""
+        compatibility, share = self.compatibility, self.compatibility.share
+        ours, theirs = compatibility.target, compatibility.draft
+        if compatibility.mismatch:
+            yield f"vocabulary: {compatibility.mismatch}: it drafts through text, at a higher cost and lower acceptance"
         else:
             yield f"vocabulary: the same {min(ours.size, theirs.size)} tokens"
-        if ours.ends != theirs.ends and not alike.mismatch:
+        if ours.ends != theirs.ends and not compatibility.mismatch:
             yield f"special tokens: {_texts(ours.ends)} end a turn of the target, {_texts(theirs.ends)} of the draft"
         yield f"template: {_template(ours.template, theirs.template)}"
         sizes = f"{ours.parameters / 1e6:,.1f} and {theirs.parameters / 1e6:,.1f} million parameters"
         yield f"size: {sizes}; the draft has {share:.0%} of the target's" + "; a tenth pays most" * (share > _TENTH)
 
     def lines(self) -> Iterator[str]:
-        """What was made and measured, and what to do better."""
+        """The converted models, the measurements, and advice."""
         for each in self.made:
             yield f"{each.role:6}  {each.output}  {amount(size(each.output))}  {each.quantization}"
         yield f"acceptance by depth: {self._acceptance()}"
         yield self._speedup()
-        yield f"check: {self.report.text().splitlines()[-1]}"
+        yield f"check: {self.check.text().splitlines()[-1]}"
         yield self._memory()
         yield from self._advice()
         yield f"edgespec chat {self.made[0].output.parent}"
 
     def as_json(self) -> str:
-        """The same figures, for a program; seconds and bytes."""
-        plan, worth = self.plan, self.worth
+        """The report for programs; times in seconds, sizes in bytes."""
+        plan, value = self.plan, self.value
         return json.dumps(
             {
                 **self.as_pair(),
-                "vocabulary": self.likeness.mismatch or "same",
-                "share": self.likeness.share,
-                "prices": list(worth.curve),
-                "step": worth.step,
-                "break_even": worth.break_even if plausible(worth.curve) else None,
-                "ceiling": worth.ceiling._asdict() if plausible(worth.curve) else None,
-                "check": self.report.text().splitlines()[-1],
+                "vocabulary": self.compatibility.mismatch or "same",
+                "share": self.compatibility.share,
+                "prices": list(value.curve),
+                "step": value.step,
+                "break_even": value.break_even if plausible(value.curve) else None,
+                "ceiling": value.ceiling._asdict() if plausible(value.curve) else None,
+                "check": self.check.text().splitlines()[-1],
                 "passed": self.passed,
                 "memory": {"needed": plan.needed, "context": plan.context, "fits": plan.fits} if plan else None,
                 "advice": list(self._advice()),
@@ -102,8 +110,8 @@ class Findings:
         )
 
     def as_pair(self) -> dict[str, Any]:
-        """The pair file's content but for the date; see `edgespec.storage.pair_file`."""
-        worth, engine = self.worth, _ENGINES[self._fmt]
+        """The content of the pair file, without the date; see `edgespec.storage.pair_file`."""
+        value, engine = self.value, _ENGINES[self._fmt]
         return {
             **{each.role: each.output.name for each in self.made},
             "made_of": {
@@ -111,10 +119,10 @@ class Findings:
                 for each in self.made
             },
             "measured": {
-                "acceptance": [round(share, 4) for share in worth.acceptance],
-                "tries": [tried for tried, _ in worth.depths],
+                "acceptance": [round(share, 4) for share in value.acceptance],
+                "tries": [tried for tried, _ in value.depths],
                 "prompts": self.file or "the bundled prompts",
-                "tokens": worth.tokens,
+                "tokens": value.tokens,
                 "temperature": self.temperature,
                 **self._expected(),
             },
@@ -126,70 +134,70 @@ class Findings:
         return "gguf" if self.made[0].output.suffix else "onnx"
 
     def _expected(self) -> dict[str, float]:
-        """What follows for the pair file; nothing where it is not known."""
-        worth, (k, gain) = self.worth, self.worth.best
-        if not worth.known:
+        """The expected speedup for the pair file; empty where it is not known."""
+        value, (k, gain) = self.value, self.value.best
+        if not value.known:
             return {}
-        return {"k": k, "speedup": round(gain, 3), "mean_accepted_length": round(worth.length(k), 3)}
+        return {"k": k, "speedup": round(gain, 3), "mean_accepted_length": round(value.length(k), 3)}
 
     def _acceptance(self) -> str:
-        if not self.worth.depths:
+        if not self.value.depths:
             return "nothing was drafted"
-        if not self.worth.acceptance:
-            return f"not known: drafts were judged {self.worth.depths[0][0]} times, and it takes {ENOUGH}; {_MORE}"
-        shares = " ".join(f"{share:.0%}" for share in self.worth.acceptance)
-        return f"{shares} ({self.prompts} prompts, {self.worth.tokens} tokens, temperature {self.temperature:g})"
+        if not self.value.acceptance:
+            return f"not known: {self.value.depths[0][0]} drafts were verified, and {ENOUGH} are needed; {_MORE}"
+        shares = " ".join(f"{share:.0%}" for share in self.value.acceptance)
+        return f"{shares} ({self.prompts} prompts, {self.value.tokens} tokens, temperature {self.temperature:g})"
 
     def _speedup(self) -> str:
-        worth, (k, gain) = self.worth, self.worth.best
-        if not worth.known:
-            why = "too few drafts were judged" if plausible(worth.curve) else "the prices measured cannot be true"
-            return f"speedup expected at the prices of this machine: not known, for {why}"
-        step = f"a guess costs {worth.step / worth.curve[0]:.2f} of a plain step"
+        value, (k, gain) = self.value, self.value.best
+        if not value.known:
+            why = "too few drafts were verified" if plausible(value.curve) else "the measured prices are implausible"
+            return f"speedup expected at the prices of this machine: not known: {why}"
+        step = f"a guess costs {value.step / value.curve[0]:.2f} of a plain step"
         if not k:
             return f"speedup expected at the prices of this machine: none, plain decoding is fastest; {step}"
         return (
             f"speedup expected at the prices of this machine: {gain:.2f}x at K = {k}, "
-            f"mean accepted length {worth.length(k):.2f}; {step}"
+            f"mean accepted length {value.length(k):.2f}; {step}"
         )
 
     def _advice(self) -> Iterator[str]:
-        """What would bring more."""
-        worth = self.worth
-        if not plausible(worth.curve):
+        """What would increase the speedup."""
+        value = self.value
+        if not plausible(value.curve):
             yield (
-                "These prices are no good: wide passes took less than narrow ones, or far more than their tokens would "
-                "alone, so something else was running. Close what you can and measure again, with --force."
+                "These prices are implausible: wide passes took less time than narrow ones, or far more than their "
+                "tokens one by one, so other programs were running. Close them and measure again, with --force."
             )
             return
-        if worth.ceiling.speedup < WORTH or worth.break_even is None:
+        if value.ceiling.speedup < MIN_SPEEDUP or value.break_even is None:
             yield (
-                f"Even a draft that is always right would bring {worth.ceiling.speedup:.2f}x. Take a smaller one, a "
+                f"Even a draft that is always accepted would give {value.ceiling.speedup:.2f}x. Use a smaller draft, a "
                 "larger target, or a quantization whose wide passes are cheaper."
             )
-        elif worth.acceptance and not worth.best.k:
+        elif value.acceptance and not value.best.k:
             yield (
-                f"The draft is right too seldom: {worth.acceptance[0]:.0%} of its first tokens are accepted, and "
-                f"drafts pay from {worth.break_even:.0%} on. Take one that was distilled from the target, or made for "
-                "the same texts."
+                f"The acceptance rate is too low: {value.acceptance[0]:.0%} of the first drafted tokens are accepted, "
+                f"and drafts pay from {value.break_even:.0%} on. Use a draft that was distilled from the target, or "
+                "trained on the same texts."
             )
-        if self._fmt == "gguf" and worth.curve[1] > _WIDE * worth.curve[0]:
+        if self._fmt == "gguf" and value.curve[1] > _WIDE * value.curve[0]:
             yield (
-                f"A pass over two tokens takes {worth.curve[1] / worth.curve[0]:.1f} plain steps: --to onnx --quant r8 "
+                f"A pass over two tokens takes {value.curve[1] / value.curve[0]:.1f} plain steps: --to onnx --quant r8 "
                 "may make wide passes cheaper."
             )
-        if worth.step > DEAR * worth.curve[0]:
-            yield "The draft model is dear for this target: a smaller one, or a coarser --draft-quant, would pay more."
-        if self.likeness.mismatch:
-            yield "A draft of the target's own family shares its vocabulary, costs less and is right more often."
+        if value.step > EXPENSIVE_STEP * value.curve[0]:
+            yield "The draft model is slow for this target: a smaller one, or a coarser --draft-quant, would pay more."
+        if self.compatibility.mismatch:
+            yield "A draft of the target's own family shares its vocabulary, costs less and is accepted more often."
 
     def _memory(self) -> str:
         plan = self.plan
         if plan is None:
             return "memory: unknown"
-        but = "" if plan.cache is not None else " and a cache of unknown size"
-        verdict = "it fits" if plan.fits else "more than is free now: take a coarser quantization or smaller models"
-        return f"memory: {amount(plan.needed)}{but} with a context of {plan.context} tokens; {verdict}"
+        cache = "" if plan.cache is not None else " and a cache of unknown size"
+        verdict = "it fits" if plan.fits else "more than is free now: use a coarser quantization or smaller models"
+        return f"memory: {amount(plan.needed)}{cache} with a context of {plan.context} tokens; {verdict}"
 
 
 def _texts(tokens: frozenset[str]) -> str:
@@ -198,10 +206,10 @@ def _texts(tokens: frozenset[str]) -> str:
 
 def _template(ours: str | None, theirs: str | None) -> str:
     if ours is None:
-        return "the target has none, so chats have no form of their own"
+        return "the target has none, so chats are not formatted"
     if theirs is None:
-        return "the target's; the draft has none, and may guess worse in chats"
-    return "the same" if ours == theirs else "they differ; the target's is used, and the draft may guess worse in chats"
+        return "the target's; the draft has none, and may be accepted less often in chats"
+    return "the same" if ours == theirs else "different; the target's is used, and chats may have lower acceptance"
 
 
 def _version(package: str) -> str:

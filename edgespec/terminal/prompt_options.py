@@ -1,4 +1,4 @@
-"""What `chat` is asked: from its options, from files, and from standard input."""
+"""The prompt of `chat`: from its options, from files, and from standard input."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import PATH, gathered
+from .options import PATH, grouped_options
 
 if TYPE_CHECKING:
     from ..text.template import Message
 
-_LARGEST = 4 << 20  # bytes of a file: a million tokens, about
-_PATIENCE = 3.0  # seconds after which a user is told what is waited for
+_LARGEST = 4 << 20  # bytes of a file, about a million tokens
+_NOTICE_AFTER = 3.0  # seconds of waiting for standard input after which a notice is printed
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
-    """A prompt, what comes before it, and where the answer stops."""
+class PromptOptions:
+    """The prompt, the files and the system message before it, and the texts that end the answer."""
 
     prompt: str | None
     files: tuple[Path, ...]
@@ -32,11 +32,11 @@ class Asking:
     stop: tuple[str, ...]
 
     def question(self) -> str | None:
-        """What to answer: the files, then standard input, then the prompt; None to converse.
+        """The files, then standard input, then the prompt; None for a conversation.
 
         Raises:
-            OptionError: a file that cannot be read or is no text.
-            click.UsageError: nothing was asked.
+            OptionError: a file cannot be read or is not text.
+            click.UsageError: the prompt is empty.
         """
         piped = sys.stdin is None or not sys.stdin.isatty()
         if self.prompt is None and not self.files and not piped:
@@ -46,30 +46,30 @@ class Asking:
             before.append(_standard_input())
         parts = [part for part in (*before, _utf8("-p", self.prompt or "")) if part.strip()]
         if not parts:
-            raise click.UsageError("nothing was asked: give a question with -p, in a file with -f, or through a pipe")
+            raise click.UsageError("the prompt is empty: give a question with -p, in a file with -f, or through a pipe")
         return parts[0] if len(parts) == 1 else "\n\n".join(part.strip("\n") for part in parts)
 
     def preamble(self) -> str:
         """The system message. Raises as `question`."""
         if self.system and self.system_file is not None:
-            raise click.UsageError("--system and --system-file are two system messages; give one of them")
+            raise click.UsageError("--system and --system-file exclude each other; give one of them")
         return _file(self.system_file) if self.system_file is not None else _utf8("--system", self.system)
 
     def messages(self, question: str) -> list[Message]:
-        """The system message, if there is one, and the question."""
+        """The messages of a chat: the system message, if there is one, and the question."""
         system = self.preamble()
         first = [{"role": "system", "content": system}] if system else []
         return [*first, {"role": "user", "content": question}]
 
 
-asking = gathered(
-    Asking,
-    "asking",
+prompt_options = grouped_options(
+    PromptOptions,
+    "prompt_options",
     click.option(
         "-p",
         "--prompt",
         metavar="TEXT",
-        help="Answer this and leave; a pipe does the same. With both, the pipe's text comes before it",
+        help="Answer this prompt and exit; piped input does the same. With both, the piped text comes first",
     ),
     click.option(
         "-f",
@@ -78,11 +78,11 @@ asking = gathered(
         type=PATH,
         multiple=True,
         metavar="FILE",
-        help="Text that comes before the prompt and the pipe's text; may be given again",
+        help="Text before the piped text and the prompt; may be repeated",
     ),
-    click.option("--system", default="", metavar="TEXT", help="What the model is told first"),
-    click.option("--system-file", type=PATH, metavar="FILE", help="The same from a file"),
-    click.option("--stop", multiple=True, metavar="TEXT", help="End the answer before this text; may be given again"),
+    click.option("--system", default="", metavar="TEXT", help="The system message"),
+    click.option("--system-file", type=PATH, metavar="FILE", help="A file with the system message"),
+    click.option("--stop", multiple=True, metavar="TEXT", help="End the answer before this text; may be repeated"),
 )
 
 
@@ -101,13 +101,13 @@ def _file(path: Path) -> str:
 
 
 def _standard_input() -> str:
-    """All of it; nothing where it is closed."""
+    """The text of standard input; empty where it is closed."""
     from ..errors import OptionError  # noqa: PLC0415
 
     if sys.stdin is None:
         return ""
     try:
-        with _patience():
+        with _notice_of_waiting():
             data = sys.stdin.buffer.read(_LARGEST + 1)
     except OSError as error:
         raise OptionError(f"standard input cannot be read: {error.strerror}; </dev/null gives none") from error
@@ -115,10 +115,10 @@ def _standard_input() -> str:
 
 
 @contextmanager
-def _patience() -> Iterator[None]:
-    """Say on a terminal what is waited for, if that takes long: a pipe may be open for ever."""
-    said = "(waiting for the end of standard input; Ctrl-C gives up, and </dev/null gives none)"
-    timer = threading.Timer(_PATIENCE, click.echo, [said], {"err": True})
+def _notice_of_waiting() -> Iterator[None]:
+    """Print a notice on a terminal if the block takes long: a pipe may stay open forever."""
+    notice = "(waiting for the end of standard input; Ctrl-C aborts, and </dev/null gives an empty input)"
+    timer = threading.Timer(_NOTICE_AFTER, click.echo, [notice], {"err": True})
     timer.daemon = True
     if sys.stderr is not None and sys.stderr.isatty():
         timer.start()
@@ -132,18 +132,18 @@ def _text(data: bytes, name: str) -> str:
     from ..errors import OptionError  # noqa: PLC0415
 
     if len(data) > _LARGEST:
-        raise OptionError(f"{name} has more than {_LARGEST >> 20} MB, which no context holds; give a part of it")
+        raise OptionError(f"{name} has more than {_LARGEST >> 20} MB, more than any context; give a part of it")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise OptionError(f"{name} is not text in UTF-8 (byte {error.start}); convert it, or give a text") from error
+        raise OptionError(f"{name} is not text in UTF-8 (byte {error.start}); convert it to UTF-8") from error
     if "\0" in text:
-        raise OptionError(f"{name} is binary, not text: it has a NUL character; give a file of text")
+        raise OptionError(f"{name} is binary, not text: it contains a NUL character; give a text file")
     return text
 
 
 def _utf8(name: str, text: str) -> str:
-    """`text` of the command line, where bytes that are not UTF-8 stand as surrogates."""
+    """`text` of the command line; OptionError if it has surrogates, which stand for bytes that are not UTF-8."""
     from ..errors import OptionError  # noqa: PLC0415
 
     if any("\ud800" <= character <= "\udfff" for character in text):

@@ -1,4 +1,4 @@
-"""What a person at a terminal sees and is asked while models are made ready."""
+"""Progress, notices and the question before a download, on a terminal, while models are prepared."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _TITLES = {"fetch": "fetching", "convert": "converting", "measure": "measuring t
 
 
 @contextmanager
-def watched(*, yes: bool = True) -> Iterator[Job]:
-    """A job that draws its progress and prints its notices. On a terminal it asks before it fetches, unless `yes`."""
-    watcher = _Watcher(yes=yes)
-    with watcher.bar:
-        yield Job(watcher.allows, watcher.shows)
+def terminal_job(*, yes: bool = True) -> Iterator[Job]:
+    """A job that draws its progress and prints its notices. On a terminal it asks before a download, unless `yes`."""
+    display = _JobDisplay(yes=yes)
+    with display.bar:
+        yield Job(display.allows, display.shows)
 
 
-class _Watcher:
-    """Draws a bar for each stage; it is gone while anything else is written."""
+class _JobDisplay:
+    """Draws a bar for each stage, and removes it while other text is written."""
 
     def __init__(self, *, yes: bool) -> None:
         self.bar = ExitStack()
@@ -32,7 +32,7 @@ class _Watcher:
         self._tell: Tell | None = None
 
     def shows(self, seen: Progress | Notice) -> None:
-        """Show it."""
+        """Show progress or a notice."""
         if isinstance(seen, Notice):
             self._echo(seen.text)
             return
@@ -43,15 +43,15 @@ class _Watcher:
         self._tell(what, seen.done, seen.total)
 
     def allows(self, wanted: Wanted) -> bool:
-        """Say what is to be fetched, and ask. Programs and pipes are not asked: they could not answer."""
+        """Print what is to be downloaded, and ask on a terminal. Without one the answer is yes."""
         from edgespec.models.sizes import amount  # noqa: PLC0415
 
         about = f", {amount(wanted.size)}" if wanted.size else ""
         self._echo(f"Not here yet, so it is fetched into {wanted.folder}{about}: {wanted.what}")
         if wanted.weights > wanted.room:
             self._echo(
-                f"Its {amount(wanted.weights)} are more than the {amount(wanted.room)} of memory that are free, so it "
-                "may be very slow. Ctrl-C ends the fetching."
+                f"It has {amount(wanted.weights)}, more than the {amount(wanted.room)} of free memory, so it may be "
+                "very slow. Ctrl-C ends the download."
             )
         if self._yes or not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr)):
             return True

@@ -1,6 +1,6 @@
-"""What runs in other processes, and may run in another Python: files of their own, which import nothing of edgespec.
+"""Programs for other processes, possibly in another Python: single files that import nothing of edgespec.
 
-watchdog     ends a program when whoever started it ends
-protocol     answers what comes on standard input, by one of the engines:
+watchdog     runs a program and ends it with the parent process
+protocol     answers requests on standard input, with one of the engines:
 llama_cpp, transformers, genai
 """

@@ -1,10 +1,10 @@
-"""Answer what comes on standard input, a line of JSON each, by an engine that is a file beside this one.
+"""Answer requests on standard input, a line of JSON each, with an engine that is a file beside this one.
 
     python protocol.py ENGINE.py
 
-The first line is what the engine is given; {"ready": VERSION} answers it. Each further line asks; {"tokens", "text"}
-tell what was said as it comes, {"done": SECONDS OF THE PROMPT} ends the answer, {"failed": REASON} says why not. When
-the input ends so does this, at once: nobody is there to hear the rest.
+The first line has the settings of the engine, and is answered by {"ready": VERSION}. Each further line is a request,
+answered by {"tokens", "text"} for each chunk, and {"done": SECONDS OF THE PROMPT} or {"failed": REASON} at the end. The
+process ends when its input is closed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main() -> None:
     while True:
         try:
             tell({"done": answer(asked.get(), say)})
-        except Exception as error:  # noqa: BLE001 - whatever an engine raises is told to whoever asked
+        except Exception as error:  # noqa: BLE001 - whatever an engine raises is part of the response
             tell(_failed(error))
 
 
@@ -57,7 +57,7 @@ def _failed(error: Exception) -> dict[str, str]:
 
 
 def _lines() -> queue.SimpleQueue[Any]:
-    """What comes in; the process ends where that does, even in the middle of an answer."""
+    """The requests. The process exits at the end of the input, even during an answer."""
     found: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def read() -> None:

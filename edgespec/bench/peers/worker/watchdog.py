@@ -1,4 +1,4 @@
-"""Run a program for as long as standard input stays open: it cannot outlive whoever started this, however that ends.
+"""Run a program until standard input is closed, so that it ends with the parent process, however that ends.
 
     python watchdog.py PROGRAM [ARGUMENT ...]
 
@@ -13,11 +13,11 @@ import sys
 import threading
 from typing import Any
 
-_GRACE = 3.0  # seconds to end by itself
+_GRACE = 3.0  # seconds to exit before it is killed
 
 
 def main() -> int:
-    """Keep it; its exit status, 128 and a signal's number, or 127 where it cannot be run."""
+    """Run it. Returns its exit status, 128 plus a signal's number, or 127 if it cannot be run."""
     try:
         program = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, stdout=sys.stderr)  # noqa: S603
     except OSError as error:

@@ -1,6 +1,6 @@
-"""Drawings as inline SVG: text stays text, colours follow the page, and the same drawing is the same to the byte.
+"""Figures as inline SVG: with text as text, colours of the page, and reproducible bytes.
 
-The palette is that of M. Okabe and K. Ito, Color Universal Design, 2008. Nothing is told by colour alone.
+The palette is that of M. Okabe and K. Ito, Color Universal Design, 2008. No information is in colour alone.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ _STYLE: dict[str, Any] = {
 
 
 def svg(name: str, width: int, height: int, draw: Callable[[Figure], None]) -> str:
-    """What `draw` draws into a figure of `width` and `height` pixels, as an element for a page. `name` is unique on the
-    page: all ids begin with it."""
+    """Draw a figure of `width` and `height` pixels with `draw`, as an SVG element. `name`, unique on the page, is the
+    prefix of its ids."""
     written = io.StringIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that its font, which only measures, lacks a character
@@ -75,7 +75,7 @@ def svg(name: str, width: int, height: int, draw: Callable[[Figure], None]) -> s
 
 
 def _inline(document: str, name: str, width: int, height: int) -> str:
-    """The element of an SVG document, for a page that holds others."""
+    """The root element of an SVG document, with ids that are unique on the page."""
     body = printable(document[document.index(">", document.index("<svg")) + 1 :])
     body = re.sub(r"<!--.*?-->\s*|<style.*?</style>\s*", "", body, flags=re.DOTALL)
     body = re.sub(r'(\bid="|url\(#|href="#)', rf"\1{name}-", body)
