@@ -1,4 +1,4 @@
-"""The command line: options in, events out; nothing is decided here."""
+"""The commands: they parse options, call the library and the terminal modules, and print."""
 
 from __future__ import annotations
 
@@ -13,43 +13,53 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from edgespec.terminal.asking import Asking, asking
-from edgespec.terminal.benching import Benching, benching
-from edgespec.terminal.options import PATH, Choosing, Loading, Machine, Pairing, choosing, loading, machine, pairing
+from edgespec.terminal.bench_options import BenchOptions, bench_options
+from edgespec.terminal.options import (
+    PATH,
+    LoadOptions,
+    MachineOptions,
+    PairOptions,
+    SamplingOptions,
+    load_options,
+    machine_options,
+    pair_options,
+    sampling_options,
+)
 from edgespec.terminal.progress import columns, has_colour, progress
+from edgespec.terminal.prompt_options import PromptOptions, prompt_options
 
 if TYPE_CHECKING:
     from edgespec.runtime.runtime import Runtime
     from edgespec.sampling import Sampling
     from edgespec.text.template import Message
 
-# Modules are imported where they are used: `--help` must not wait for a converter, nor `convert` for an engine.
+# Modules are imported where they are used: `--help` must not import a converter, nor `convert` an engine.
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 _DEMO = (
-    "This is the bundled demo pair: it books tables, trips and tickets, and knows nothing else. "
-    "For a real model: edgespec chat NAME, of those that `edgespec models list` knows"
+    "This is the bundled demo pair: it was trained only on bookings of tables, trips and tickets. "
+    "For a real model: edgespec chat NAME, with a name from `edgespec models list`"
 )
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="edgespec")
 def app() -> None:
-    """Speculative decoding on your own machine: the target model's own output, sooner."""
+    """Speculative decoding on your own machine: the target model's own output, faster."""
 
 
 @app.command()
-@loading
-@choosing
-@asking
+@load_options
+@sampling_options
+@prompt_options
 @click.option("--show-drafts", is_flag=True, help="Mark accepted and rejected draft tokens")
 @click.option("--stats", is_flag=True, help="End with speed, acceptance and draft lengths")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per event and line; an error is one, too")
-@click.option("--no-history", is_flag=True, help="Keep nothing of what is typed")
+@click.option("--json", "as_json", is_flag=True, help="Print each event, and an error, as a line of JSON")
+@click.option("--no-history", is_flag=True, help="Do not keep an input history")
 def chat(
-    loading: Loading,
-    choosing: Choosing,
-    asking: Asking,
+    load_options: LoadOptions,
+    sampling_options: SamplingOptions,
+    prompt_options: PromptOptions,
     show_drafts: bool,
     stats: bool,
     as_json: bool,
@@ -58,73 +68,75 @@ def chat(
     """Chat with MODEL: a GGUF file, the folder of an ONNX model, a pair or a checkpoint, a name of `edgespec models
     list`, or org/repo.
 
-    Without one, with the bundled demo pair. The prompt is made of the files of -f in their order, then standard input
-    where that is no terminal, then -p. At a terminal with none of them, it is a conversation; what is typed there is
-    kept in a file, which it names, until `edgespec forget`.
+    The default is the bundled demo pair. The prompt consists of the files of -f in their order, standard input unless
+    it is a terminal, and -p. On a terminal without a prompt a conversation begins; its input history is kept in a file,
+    whose name is printed, until `edgespec forget`.
     """
     from edgespec.terminal import chat as terminal  # noqa: PLC0415
     from edgespec.terminal.history import prepared  # noqa: PLC0415
-    from edgespec.terminal.show import Drafts  # noqa: PLC0415
+    from edgespec.terminal.show import MarkedText  # noqa: PLC0415
 
-    prompt, system = asking.question(), asking.preamble()
+    prompt, system = prompt_options.question(), prompt_options.preamble()
     if as_json and (prompt is None or show_drafts):
-        raise click.UsageError("--json answers one prompt, from -p or a pipe, and shows drafts by itself")
-    with loading.open() as runtime:
-        sampling = choosing.sampling(runtime.sampling, seed=int.from_bytes(os.urandom(4), "little"))
+        raise click.UsageError("--json needs a prompt, from -p or a pipe, and includes drafts without --show-drafts")
+    with load_options.open() as runtime:
+        sampling = sampling_options.sampling(runtime.sampling, seed=int.from_bytes(os.urandom(4), "little"))
         if as_json:
-            messages = asking.messages(prompt or "")
-            _print_json(runtime, sampling, choosing.max_tokens, messages, asking.stop)
+            messages = prompt_options.messages(prompt or "")
+            _print_json(runtime, sampling, sampling_options.max_tokens, messages, prompt_options.stop)
             return
         session = terminal.Chat(
             runtime,
             sampling,
-            choosing.max_tokens,
+            sampling_options.max_tokens,
             system,
-            asking.stop,
+            prompt_options.stop,
             show_drafts,
             stats,
             colour=has_colour(sys.stdout),
             columns=columns,
         )
         if runtime.context > runtime.trained_context:
-            session.note(f"(the model was trained for {runtime.trained_context} tokens: beyond, it may say anything)")
+            session.note(f"(the model was trained for {runtime.trained_context} tokens: its output may degrade beyond)")
         if show_drafts:
-            session.note(Drafts(runtime, colour=has_colour(sys.stderr)).legend())
+            session.note(MarkedText(runtime, colour=has_colour(sys.stderr)).legend())
         if prompt is not None:
             finished = session.answer(prompt)
             if finished.reason == "cancelled":
                 raise KeyboardInterrupt
-        if loading.model is None:
+        if load_options.model is None:
             session.note(_DEMO)
         if prompt is None:
             session.note(f"{runtime.description}, context {runtime.context}; /help lists commands, Ctrl-D leaves")
             kept = None if no_history else prepared()
             if kept is not None:
-                session.note(f"what you type is kept in {kept} until `edgespec forget`; --no-history keeps nothing")
+                session.note(f"the input history is kept in {kept} until `edgespec forget`; --no-history turns it off")
             terminal.converse(session, kept)
 
 
 @app.command()
-@loading
-@choosing
+@load_options
+@sampling_options
 @click.option(
     "--prompts", "file", type=PATH, metavar="FILE", help='JSON lines with "messages" or "prompt" [default: its own]'
 )
-def check(loading: Loading, choosing: Choosing, file: Path | None) -> None:
-    """Check that MODEL says the same with speculation as without.
+def check(load_options: LoadOptions, sampling_options: SamplingOptions, file: Path | None) -> None:
+    """Check that the output of MODEL is the same with speculation as without.
 
-    Exit status 0: every output is identical, or parts from the plain one at a near tie, where the engine's own
-    rounding decides between two tokens. With --exact, only the first will do.
+    Exit status 0: every output is identical, or differs from the plain one only after a near tie, where rounding in the
+    engine decides between two tokens. With --exact every output must be identical.
     """
     from edgespec.terminal import background  # noqa: PLC0415
-    from edgespec.terminal.report import Report, read_prompts  # noqa: PLC0415
+    from edgespec.terminal.check_report import CheckReport, read_prompts  # noqa: PLC0415
     from edgespec.tools.check import check as compare  # noqa: PLC0415
 
-    with loading.open() as runtime:
-        sampling = choosing.sampling(runtime.sampling, seed=0)
+    with load_options.open() as runtime:
+        sampling = sampling_options.sampling(runtime.sampling, seed=0)
         prompts = read_prompts(file, runtime)
-        report = Report(len(prompts), exact=bool(loading.exact))
-        verdicts = compare(runtime, prompts, sampling, 128 if choosing.max_tokens is None else choosing.max_tokens)
+        report = CheckReport(len(prompts), exact=bool(load_options.exact))
+        verdicts = compare(
+            runtime, prompts, sampling, 128 if sampling_options.max_tokens is None else sampling_options.max_tokens
+        )
         with progress("checking") as tell:
             for verdict in background.stream(verdicts, runtime.cancel):
                 report.add(verdict)
@@ -138,68 +150,71 @@ def check(loading: Loading, choosing: Choosing, file: Path | None) -> None:
 @click.option("--to", "fmt", default="gguf", show_default=True, metavar="FORMAT", help="Format to write")
 @click.option("--quant", metavar="NAME", help="Quantization; a wrong name lists them  [default: 8 bits]")
 @click.option(
-    "--out", "output", type=PATH, required=True, metavar="PATH", help="File, or for onnx and --pair folder, to write"
+    "--out", "output", type=PATH, required=True, metavar="PATH", help="Output file; for onnx and --pair a folder"
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file, converted folder or pair")
-@pairing
-def convert(source: Path | None, fmt: str, quant: str | None, output: Path, force: bool, pairing: Pairing) -> None:
+@pair_options
+def convert(
+    source: Path | None, fmt: str, quant: str | None, output: Path, force: bool, pair_options: PairOptions
+) -> None:
     """Convert SOURCE, the folder of a Hugging Face checkpoint or org/name on the hub, to a quantized model.
 
-    With --pair, a target and its draft into the folder --out, for `edgespec chat FOLDER`; and measure how often the
-    draft is right, what it brings on this machine, and that it changes no word.
+    With --pair, convert a target and its draft into the folder --out, for `edgespec chat FOLDER`, and measure the
+    acceptance rate, the expected speedup on this machine, and that the output does not change.
     """
-    if (source is None) == (pairing.pair is None):
+    if (source is None) == (pair_options.pair is None):
         raise click.UsageError("give one checkpoint, or two with --pair TARGET DRAFT")
     if source is None:
-        from edgespec.terminal.pairing import make  # noqa: PLC0415
+        from edgespec.terminal.convert_pair import make  # noqa: PLC0415
 
-        sys.exit(0 if make(pairing, output, fmt, quant, force=force) else FAILED)
-    if pairing.asked:
-        raise click.UsageError(f"{pairing.asked} is for --pair TARGET DRAFT")
+        sys.exit(0 if make(pair_options, output, fmt, quant, force=force) else FAILED)
+    if pair_options.misplaced:
+        raise click.UsageError(f"{pair_options.misplaced} is for --pair TARGET DRAFT")
     from edgespec import converters  # noqa: PLC0415
     from edgespec.library import checkpoint, run, size  # noqa: PLC0415
-    from edgespec.terminal.watching import watched  # noqa: PLC0415
+    from edgespec.terminal.terminal_job import terminal_job  # noqa: PLC0415
 
-    quant = converters.chosen_quantization(fmt, quant)  # before anything is fetched
-    with watched(yes=pairing.yes) as job:
+    quant = converters.chosen_quantization(fmt, quant)
+    converters.check_output(output, fmt, force=force)  # before anything is fetched
+    with terminal_job(yes=pair_options.yes) as job:
         source = checkpoint(source, job)
         run(converters.convert(source, output, fmt=fmt, quantization=quant, force=force), job)
     click.echo(f"{output}: {size(output) / 1e6:.1f} MB, {quant}", err=True)
 
 
 @app.command()
-@machine
-@click.option("--budget", type=float, default=60.0, show_default=True, metavar="SECONDS", help="Time to take, about")
-@click.option("--json", "as_json", is_flag=True, help="The prices and what follows from them, as one JSON object")
-def tune(machine: Machine, budget: float, as_json: bool) -> None:
-    """Measure MODEL on this machine: the best thread count, which draft lengths pay, and by how much.
+@machine_options
+@click.option("--budget", type=float, default=60.0, show_default=True, metavar="SECONDS", help="Approximate duration")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object")
+def tune(machine_options: MachineOptions, budget: float, as_json: bool) -> None:
+    """Measure MODEL on this machine: the best thread count, the draft lengths that pay, and the speedup.
 
-    What is measured is kept, and the next chat starts with it. Ctrl-C ends it early; nothing measured is lost.
+    The measured prices are kept for later chats. Ctrl-C ends the measurement early and keeps its results.
     """
-    from edgespec.terminal.tune import Findings, measured  # noqa: PLC0415
+    from edgespec.terminal.tune import TuneReport, measured  # noqa: PLC0415
 
-    findings = Findings()
+    report = TuneReport()
     try:
-        for found in measured(machine, budget):
-            findings.add(found)
+        for found in measured(machine_options, budget):
+            report.add(found)
     finally:
-        if findings:
-            click.echo(findings.as_json() if as_json else findings.text())
+        if report:
+            click.echo(report.as_json() if as_json else report.text())
 
 
 @app.command()
-@machine
-@choosing
-@benching
-def bench(machine: Machine, choosing: Choosing, benching: Benching) -> None:
+@machine_options
+@sampling_options
+@bench_options
+def bench(machine_options: MachineOptions, sampling_options: SamplingOptions, bench_options: BenchOptions) -> None:
     """Compare speculative with plain decoding of MODEL, and with other engines, and write a report.
 
-    All are asked the same questions in turn, greedily unless --temp says otherwise. Ctrl-C ends it early, with a report
-    of what was measured. Exit status 0: all went well; the report says what did not.
+    All contenders answer the same questions in turn, greedily unless --temp is given. Ctrl-C ends the run early, with a
+    report of the answers so far. Exit status 0: no problems; the report lists problems.
     """
     from edgespec.terminal.bench import Bench  # noqa: PLC0415
 
-    run = Bench(machine, choosing, benching)
+    run = Bench(machine_options, sampling_options, bench_options)
     for path in run.run():
         click.echo(path)
     if run.interrupted:
@@ -214,7 +229,7 @@ def models() -> None:
 
 @models.command("list")
 def list_models() -> None:
-    """The pairs that are known by name, which are here, and what else is in the cache of the Hugging Face tools."""
+    """List the pairs by name, whether they are in the cache of the Hugging Face tools, and the other models there."""
     from edgespec.terminal.models import listed  # noqa: PLC0415
 
     _print_lines(listed())
@@ -224,7 +239,7 @@ def list_models() -> None:
 @click.argument("name")
 @click.option("--ctx", default=0, metavar="N", help="Context in tokens  [default: at most 4096]")
 def show(name: str, ctx: int) -> None:
-    """NAME's files and sizes, what of it is here, and how it fits into memory; also before it is fetched."""
+    """Show the files and sizes of NAME, and how it fits into memory; also before it is downloaded."""
     from edgespec.library import quietly  # noqa: PLC0415
     from edgespec.terminal.models import shown  # noqa: PLC0415
 
@@ -237,14 +252,14 @@ def show(name: str, ctx: int) -> None:
 @click.option("--quant", default="", metavar="NAME", help="Quantization of the target, of a repository with several")
 @click.option("--revision", default="main", metavar="NAME", help="Branch, tag or commit of its repository")
 def pull(name: str, quant: str, revision: str) -> None:
-    """Fetch NAME, a pair of the list, or org/repo[:QUANTIZATION] on the hub, into the cache of the Hugging Face tools.
+    """Download NAME, a pair of the list, or org/repo[:QUANTIZATION] on the hub, to the cache of the Hugging Face tools.
 
-    What is here already is not fetched again; a pull that was interrupted goes on where it ended.
+    Files in the cache are not downloaded again; an interrupted download is resumed.
     """
     from edgespec.library import pull as fetched  # noqa: PLC0415
-    from edgespec.terminal.watching import watched  # noqa: PLC0415
+    from edgespec.terminal.terminal_job import terminal_job  # noqa: PLC0415
 
-    with watched() as job:
+    with terminal_job() as job:
         pulled = fetched(name, job, quant, revision)
     for found in pulled:
         click.echo(f"{found.paths[0]}  (commit {found.commit[:12]})")
@@ -254,9 +269,9 @@ def pull(name: str, quant: str, revision: str) -> None:
 @click.argument("target")
 @click.argument("draft", required=False)
 def pair(target: str, draft: str | None) -> None:
-    """Say whether TARGET and DRAFT make a pair, and what it may bring here: files, names, or org/repo on the hub.
+    """Show whether TARGET and DRAFT make a pair, and the expected speedup: files, names, or org/repo on the hub.
 
-    Without DRAFT one is looked for here and, for a target's family, on the hub; nothing is fetched.
+    Without DRAFT, search for a draft on this machine and, by the target's family, on the hub. Nothing is downloaded.
     """
     from edgespec.library import quietly  # noqa: PLC0415
     from edgespec.terminal.models import paired  # noqa: PLC0415
@@ -267,7 +282,7 @@ def pair(target: str, draft: str | None) -> None:
 
 @app.command()
 def forget() -> None:
-    """Delete what was typed in chats, and what chats with --remember kept, for all models."""
+    """Delete the input history of chats, and the texts that chats with --remember kept, for all models."""
     from edgespec.runtime.earlier_texts import forget_all  # noqa: PLC0415
     from edgespec.terminal import history  # noqa: PLC0415
 
@@ -298,15 +313,15 @@ def _print_json(
 
 
 def main() -> None:
-    """The entry point: every expected failure is one line on stderr and an exit status, and with --json also an object
-    on stdout."""
+    """The entry point. An expected error is one line on stderr and an exit status; with --json also a line of JSON on
+    stdout."""
     from edgespec.errors import EdgespecError, Interrupted  # noqa: PLC0415
 
     try:
-        colour = False if "NO_COLOR" in os.environ else None  # None: as the stream has it
+        colour = False if "NO_COLOR" in os.environ else None  # None: click decides by the stream
         status = app.main(standalone_mode=False, color=colour) or 0
         if sys.stdout is not None:
-            sys.stdout.flush()  # here, where a full disk can still be told
+            sys.stdout.flush()  # here, where an error such as a full disk can still be reported
         sys.exit(status)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
@@ -321,30 +336,30 @@ def main() -> None:
     except EdgespecError as error:
         _fail(str(error), FAILED, type(error).__name__)
     except OSError as error:
-        # Output that cannot be written, if no file is named. Point stdout elsewhere, or the interpreter complains while
-        # it shuts down.
+        # Without a file name stdout cannot be written. Redirect it, or the interpreter reports the error again when it
+        # exits.
         if sys.stdout is not None and error.filename is None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):  # its reader left: nobody wants to be told
+        if isinstance(error, BrokenPipeError):  # the reader of stdout has ended, as with `head`
             sys.exit(FAILED)
         where = "" if error.filename is None else f"{error.filename}: "
-        _fail(f"cannot go on: {where}{error.strerror or error}{_way_out(error)}", FAILED, "OSError")
+        _fail(f"cannot continue: {where}{error.strerror or error}{_way_out(error)}", FAILED, "OSError")
 
 
 def _way_out(error: OSError) -> str:
-    """What the user can do about it, where that is known."""
+    """Advice for the user, where there is any."""
     known = {
         errno.ENAMETOOLONG: "; give a shorter name",
-        errno.ENOSPC: "; make room on the disk",
-        errno.EACCES: "; give a path that may be read and written",
+        errno.ENOSPC: "; free space on the disk",
+        errno.EACCES: "; give a path with read and write access",
     }
     return known.get(error.errno or 0, "")
 
 
 def _fail(message: str, status: int, kind: str) -> NoReturn:
-    # What a file or a hub put into the message must not steer the terminal.
+    # Control characters from a file or a hub must not reach the terminal.
     line = "".join(character if character.isprintable() else "\ufffd" for character in " ".join(message.split()))
-    if "--json" in sys.argv:  # wrong options, too, are an error of theirs
+    if "--json" in sys.argv:  # also where the options could not be parsed
         about = {"event": "error", "kind": kind, "message": line, "status": status}
         with suppress(OSError):
             click.echo(json.dumps(about, ensure_ascii=False))

@@ -21,7 +21,7 @@ from edgespec.drafters.model import ModelDrafter
 from edgespec.engine import Engine, Event, Finished, Request, Started, Text
 from edgespec.prices import Prices, measure
 from edgespec.stats import Stats
-from edgespec.terminal.options import gathered
+from edgespec.terminal.options import grouped_options
 from edgespec.types import Guess, Round
 from edgespec.verify import RoundContext, verifier
 
@@ -128,7 +128,7 @@ class Bench:
 
 
 #: Hands a command its `bench`.
-bench = gathered(
+bench = grouped_options(
     Bench,
     "bench",
     click.argument("target", type=FILE),

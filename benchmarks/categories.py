@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import click
 
-from edgespec.bench.replay import Replayed
+from edgespec.bench.replay import ReplaySession
 from edgespec.drafters.lookup import Lookup
 from edgespec.engine import Request, Text
 
@@ -85,7 +85,7 @@ def main(bench: Bench, tokens: int, kinds: tuple[str, ...], fixed: tuple[int, ..
     """Measure TARGET with DRAFT."""
     click.echo(bench.describe())
     configure(bench, fixed)
-    sessions = {name: Replayed(bench.another()) for name in bench.configurations}
+    sessions = {name: ReplaySession(bench.another()) for name in bench.configurations}
     times = Times(list(sessions))
     for i, kind in enumerate(kinds):
         if i and not carry:

@@ -33,7 +33,7 @@ from edgespec.converters.bytelevel import characters
 from edgespec.converters.decoder import Decoder, Scales, Weight
 from edgespec.converters.families import FAMILIES
 from edgespec.converters.rope import Rope, Scaling
-from edgespec.terminal.options import gathered
+from edgespec.terminal.options import grouped_options
 
 from .dialogues import FILE
 
@@ -226,7 +226,7 @@ class Theirs:
 @click.option("--quant", default="int4", show_default=True)
 @click.option("--layers", type=int, help="[default: all]")
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep checkpoint and output here, and use them again")
-@gathered(
+@grouped_options(
     Theirs,
     "theirs",
     click.option("--llama-cpp", type=FILE, help="llama.cpp's source, to compare with its converter"),

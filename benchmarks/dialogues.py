@@ -11,7 +11,7 @@ from typing import TypeVar
 import click
 
 from edgespec.backends import Vocabulary
-from edgespec.terminal.options import gathered
+from edgespec.terminal.options import grouped_options
 from edgespec.text.template import ChatTemplate, Message
 
 R = TypeVar("R")
@@ -45,7 +45,7 @@ class Dialogues:
 
 def dialogues(limit: int) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Hands a command its `dialogues`, `limit` of them unless said otherwise."""
-    return gathered(
+    return grouped_options(
         Dialogues,
         "dialogues",
         click.argument("file", metavar="DIALOGUES", type=FILE),

@@ -22,7 +22,7 @@ import click
 import numpy as np
 
 from edgespec.converters import convert
-from edgespec.converters.native import Tokenizer
+from edgespec.converters.native import LlamaTokenizer
 from tests import family_checkpoints, llamacpp_converter
 from tests.onnxrun import Onnx
 from tests.test_convert import engine, fields
@@ -116,7 +116,7 @@ def _gguf(judge: Judge, output: Path) -> list[str]:
         llama.eval(PROMPT)
         found = difference(llama.scores[: len(PROMPT)], judge.logits)
     cut = family_checkpoints.TOKENIZERS[judge.kind]
-    with Tokenizer(output) as tokenizer:
+    with LlamaTokenizer(output) as tokenizer:
         same = [tokenizer.encode(text) == ids for text, ids in judge.tokens if not beyond(cut, text)]
     kept = fields(output).get("tokenizer.chat_template", "") == judge.template
     most = _LOOKED_UP if judge.kind in LOOKED_UP else _NEAR

@@ -22,7 +22,7 @@ from edgespec import models
 from edgespec.bench.records import OURS, PLAIN, Pass, Run
 from edgespec.bench.report.wording import remarks, with_bounds
 from edgespec.bench.scopes import FREE, Scope, categories, totals
-from edgespec.bench.speedups import hindsight, speedup
+from edgespec.bench.speedups import best_configurations, speedup
 
 from .dialogues import FILE
 
@@ -127,7 +127,7 @@ def _page(runs: Sequence[tuple[Job, Run]]) -> Iterator[str]:
     yield "| | x plain | best of its configurations, in hindsight | its x plain | edgespec over that |"
     yield "|---|---|---|---|---|"
     for job, run in runs:
-        for best in hindsight(run):
+        for best in best_configurations(run):
             if best.family == "llama-server":
                 ours = with_bounds(speedup(run, OURS).decoding)
                 its, over = with_bounds(best.speedup), with_bounds(best.ours.decoding)

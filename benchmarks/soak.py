@@ -31,7 +31,7 @@ import psutil
 from edgespec import Device, Runtime, Sampling, Speculation, Text, load, models
 from edgespec.engine import Event, Finished
 from edgespec.prices import Prices
-from edgespec.terminal.report import parsed
+from edgespec.terminal.check_report import parsed
 from edgespec.tools import check
 from edgespec.verify import VERIFIERS
 

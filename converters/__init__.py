@@ -1,29 +1,34 @@
-"""Checkpoints in, models out: a Hugging Face folder becomes what an engine runs. No torch.
+"""Conversion of Hugging Face checkpoints to the formats that the engines run, without torch.
 
-    __init__.py     the face: formats, quantizations, convert
-    checkpoint.py   config, tokenizer files and safetensors; stored.py reads a tensor in row blocks
-    experts.py      mixtures of experts, whose tensors are spelt in three ways
-    families.py     where each family departs from Llama
-    config.py       config.json, each answer checked; elsewhere.py is what to do where it is none of ours
-    decoder.py      what a graph is made of, whatever the output format; rope.py is its rotations
-    vocabulary.py   the tokenizer as llama.cpp wants it; bytelevel.py and spm.py are its two kinds
-    proof.py        that the engine's tokenizer and the original agree on the texts of probes.py and its own
-    card.py         name and licence, chat templates, sampling defaults
-    pool.py         threads that work on a stream
-    whole.py        a file that is there whole or not at all; folder.py is the same of a folder
-    pair.py         two checkpoints into one folder; likeness.py compares them, again.py knows what was made before
+    __init__.py          the interface: formats, quantizations, convert
+    checkpoint.py        config, tokenizer files and safetensors of a checkpoint
+    stored_tensor.py     one tensor of a safetensors file, read in blocks of rows
+    experts.py           mixtures of experts: the three layouts of their tensors
+    families.py          the differences of each model family from Llama
+    config.py            config.json, every value checked
+    unsupported.py       hints for architectures that only llama.cpp runs
+    decoder.py           the graph of a decoder, independent of the output format; rope.py: its position embeddings
+    vocabulary.py        the tokenizer as GGUF stores it; bytelevel.py and spm.py: the two kinds of BPE
+    tokenizer_check.py   compares the engine's tokenizer with the original; tokenizer_texts.py: on which texts
+    card.py              name and licence, chat templates, sampling defaults
+    thread_pool.py       a thread pool that keeps the order of a stream
+    atomic_file.py       files that appear complete or not at all; atomic_folder.py: folders
+    pair.py              a target and a draft into one folder
+    compatibility.py     whether two checkpoints can be target and draft
+    conversion_cache.py  whether an output is up to date
 
-    gguf.py         the GGUF writer; gguf_graph.py is what llama.cpp is told of a graph
-    quantize.py     llama.cpp's own quantizer, block by block
-    native.py       the few calls into llama.cpp that GGUF needs
+    gguf.py              the GGUF writer; gguf_graph.py: the metadata that llama.cpp reads for a graph
+    quantize.py          llama.cpp's own quantizer, block by block
+    native.py            the calls into llama.cpp that the GGUF writer needs
 
-    onnx.py         the ONNX writer
-    onnx_graph.py   the nodes
-    packing.py      numbers as ONNX Runtime's operators take them
-    layout.py       where each array lies in the file of weights
-    companions.py   the tokenizer's and other small files; fast.py makes a tokenizer.json where there is none
+    onnx.py              the ONNX writer
+    onnx_graph.py        the nodes of the graph
+    packing.py           numbers in the layouts of ONNX Runtime's operators
+    layout.py            the offset of each array in the file of weights
+    auxiliary_files.py   tokenizer, templates, configs and licence beside the graph
+    tokenizer_json.py    a tokenizer.json for SentencePiece models that lack one
 
-Importing this package loads none of the converters' dependencies: they come with the first call.
+Importing this package loads none of the converters' dependencies: they are loaded by the first call.
 """
 
 from __future__ import annotations
@@ -43,7 +48,7 @@ _FORMATS = ("gguf", "onnx")
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ConversionProgress:
     """`what` is the tensor or stage being worked on; `done` and `total` count parameters."""
 
     what: str
@@ -79,9 +84,23 @@ def chosen_quantization(fmt: str, name: str | None) -> str:
     return quantization
 
 
+def check_output(output: Path, fmt: str, *, force: bool) -> None:
+    """Raise what `convert` would raise for this output: before a checkpoint is fetched, say.
+
+    Raises:
+        OptionError: the format is unknown.
+        MissingPackage: the package that writes the format is not installed.
+        ConversionError: the output cannot be written, or exists and may not be replaced.
+    """
+    try:
+        _writer(fmt).check_output(output, force)
+    except OSError as error:  # a name too long, say, or a folder that may not be searched
+        raise ConversionError(f"the output {output} cannot be written: {error.strerror}; choose another") from error
+
+
 def convert(
     source: Path, output: Path, *, fmt: str = "gguf", quantization: str = "", force: bool = False
-) -> Iterator[Progress | Note]:
+) -> Iterator[ConversionProgress | Note]:
     """Convert the checkpoint folder `source` into `output`: one file for gguf, a folder for onnx.
 
     The call itself checks options and paths and reads the checkpoint's headers: OptionError, MissingPackage or
@@ -91,9 +110,9 @@ def convert(
     source, output = Path(source), Path(output)
     writer = _writer(fmt)
     quantization = chosen_quantization(fmt, quantization)
-    _check_output(writer, output, force)
+    check_output(output, fmt, force=force)
     checkpoint = import_module("edgespec.converters.checkpoint").Checkpoint.open(source)
-    steps: Iterator[Progress | Note] = writer.write(checkpoint, output, quantization, force)
+    steps: Iterator[ConversionProgress | Note] = writer.write(checkpoint, output, quantization, force)
     return steps
 
 
@@ -102,10 +121,3 @@ def _writer(fmt: str) -> Any:
         raise OptionError(f"unknown format {fmt!r}; known: {', '.join(_FORMATS)}")
     require(fmt, f"converting to {fmt}")
     return import_module(f"edgespec.converters.{fmt}")
-
-
-def _check_output(writer: Any, output: Path, force: bool) -> None:
-    try:
-        writer.check_output(output, force)
-    except OSError as error:  # a name too long, say, or a folder that may not be searched
-        raise ConversionError(f"the output {output} cannot be written: {error.strerror}; choose another") from error

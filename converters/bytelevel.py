@@ -1,8 +1,8 @@
-"""Byte-level BPE: GPT-2, Llama 3, Qwen2, SmolLM and their kin, from tokenizer.json.
+"""Byte-level BPE: GPT-2, Llama 3, Qwen2, SmolLM and similar ones, from tokenizer.json.
 
-How text is cut before BPE is a regular expression in the file, but llama.cpp only has a list of named ones
-built in. The name is not taken from a file name or a hash of the file: it is guessed by how the original
-cuts four small texts, and proven later.
+The file has a regular expression that splits text before BPE, but llama.cpp only has a list of named ones
+built in. The name is derived from how the original splits four short texts, not from a file name or a hash, and
+compared later.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from edgespec.converters.vocabulary import (
     CONTROL,
     NORMAL,
     USER_DEFINED,
-    Claim,
-    Specials,
+    GgufVocabulary,
+    SpecialTokens,
+    TokenizerSpec,
     TokenizersReference,
     TokenList,
-    Vocabulary,
     added_tokens,
     special_texts,
     steps,
@@ -58,15 +58,15 @@ def _mixes_capitals(text: str) -> bool:
     return any(left.isupper() and not left.isascii() and "A" <= right <= "Z" for left, right in pairwise(text))
 
 
-_SPELT = "llama.cpp cuts words {} other than the original does: they are spelt in other tokens"
-_MARKS = (_has_marks, _SPELT.format("with combining marks, as Hindi and Thai have them,"))
-_CAPITALS = (_mixes_capitals, _SPELT.format("in capitals of which some are beyond A to Z, such as FÜR,"))
+_OTHER_TOKENS = "llama.cpp splits words {} differently from the original: they have other tokens"
+_MARKS = (_has_marks, _OTHER_TOKENS.format("with combining marks, as Hindi and Thai have them,"))
+_CAPITALS = (_mixes_capitals, _OTHER_TOKENS.format("in capitals of which some are beyond A to Z, such as FÜR,"))
 # What llama.cpp's regular expressions get wrong: they know no case beyond a to z, and not all know marks.
 _LIMITS = {(1, True, True, True): (_MARKS, _CAPITALS), (3, True, False, True): (_CAPITALS,)}
 
 
-def read(checkpoint: Checkpoint, description: Json, size: int) -> Claim:
-    """What tokenizer.json claims. ConversionError for what llama.cpp cannot do, even on prepared text."""
+def read(checkpoint: Checkpoint, description: Json, size: int) -> TokenizerSpec:
+    """The candidates by tokenizer.json. ConversionError for features that llama.cpp lacks."""
     path = checkpoint.folder / "tokenizer.json"
     for step in steps(description.get("normalizer")):
         if str(step.get("type")) not in _NORMALIZERS:
@@ -74,14 +74,14 @@ def read(checkpoint: Checkpoint, description: Json, size: int) -> Claim:
                 f"{path}: the normalizer {step.get('type')} is not supported in byte-level BPE; only NFC is"
             )
     reference = _Reference(checkpoint)
-    special = Specials(checkpoint, reference.tokenizer.token_to_id, size)
+    special = SpecialTokens(checkpoint, reference.tokenizer.token_to_id, size)
     tokens, types = _tokens(checkpoint, description, size)
     ids = special.ids()
     signature = _signature(reference.tokenizer)
     likeliest, limits = _LIKELY.get(signature, ()), _LIMITS.get(signature, ())
     if description["model"].get("ignore_merges"):
         likeliest = likeliest[::-1]
-    first = Vocabulary(
+    first = GgufVocabulary(
         model="gpt2",
         pre="",
         tokens=tokens,
@@ -91,7 +91,7 @@ def read(checkpoint: Checkpoint, description: Json, size: int) -> Claim:
         add_eos=special.adds("eos", reference.adds(ids.get("eos"), -1)),
         merges=_merges(description, path),
     )
-    return Claim(
+    return TokenizerSpec(
         what="byte-level BPE",
         candidates=[replace(first, pre=name) for name in dict.fromkeys((*likeliest, *_CUTS))],
         reference=reference,

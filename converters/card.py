@@ -1,4 +1,4 @@
-"""What a checkpoint says beside its numbers: name, licence, chat templates, sampling defaults."""
+"""Metadata of a checkpoint: name, licence, chat templates, sampling defaults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgespec.storage.files import is_text
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Empty strings where the checkpoint does not say."""
+    """Name and licence; empty strings where the checkpoint does not give them."""
 
     name: str
     licence: str
@@ -33,7 +33,7 @@ def read(checkpoint: Checkpoint) -> About:
 
 
 def _front_matter(text: str) -> dict[str, str]:
-    """The plain `key: value` lines between the leading dashes; nothing nested is needed, so no YAML."""
+    """The plain `key: value` lines between the leading dashes. No nested values are needed, so no YAML parser."""
     found = re.match(r"---\s*\n(.*?)\n---\s*(\n|$)", text, re.DOTALL)
     lines = found.group(1).splitlines() if found else []
     pairs = (re.fullmatch(r"([A-Za-z_]+):\s+(.+?)\s*", line) for line in lines)
@@ -43,7 +43,7 @@ def _front_matter(text: str) -> dict[str, str]:
 def templates(checkpoint: Checkpoint) -> dict[str, str]:
     """Chat templates by name, the main one as "default"; empty where the checkpoint has none.
 
-    The files that newer transformers write beside the tokenizer come before what is inside its config.
+    The files that newer versions of transformers write take precedence over those in tokenizer_config.json.
     """
     found = _config_templates(checkpoint)
     folder = checkpoint.folder / "additional_chat_templates"
@@ -54,7 +54,7 @@ def templates(checkpoint: Checkpoint) -> dict[str, str]:
         found["default"] = main
     if strange := [name for name, template in found.items() if not is_text(name) or not is_text(template)]:
         raise ConversionError(
-            f"{checkpoint.folder / 'tokenizer_config.json'}: the chat template {strange[0]!a:.80} is no text; fetch "
+            f"{checkpoint.folder / 'tokenizer_config.json'}: the chat template {strange[0]!a:.80} is not text; fetch "
             "the file again"
         )
     return {re.sub(r"[^A-Za-z0-9]", "_", name): text for name, text in found.items() if text}
@@ -73,7 +73,7 @@ def _config_templates(checkpoint: Checkpoint) -> dict[str, str]:
         ) from error
 
 
-_SAMPLING = {  # generation_config's word: llama.cpp's
+_SAMPLING = {  # the name in generation_config.json: llama.cpp's name
     "temperature": "temp",
     "top_k": "top_k",
     "top_p": "top_p",
@@ -83,11 +83,11 @@ _SAMPLING = {  # generation_config's word: llama.cpp's
 
 
 def sampling(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The sampling defaults under llama.cpp's names. `do_sample: false` is temperature 0, come what may."""
+    """The sampling defaults under llama.cpp's names. `do_sample: false` is temperature 0, whatever else is given."""
     given = checkpoint.generation
     found = {word: given[key] for key, word in _SAMPLING.items() if _is_number(given.get(key))}
     if "top_k" in found:
-        found["top_k"] = int(found["top_k"])  # at most a vocabulary, and an int32 in the file
+        found["top_k"] = int(found["top_k"])  # an int32 in the file
     if given.get("do_sample") is False:
         found["temp"] = 0.0
     return found

@@ -1,4 +1,4 @@
-"""A Hugging Face folder: its JSON files and its safetensors, checked before anything is believed.
+"""A Hugging Face checkpoint folder: its JSON files and safetensors headers, checked when it is opened.
 
 The safetensors layout is an 8-byte little-endian length, a JSON header of that length and the data; see
 https://github.com/huggingface/safetensors#format.
@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from edgespec.converters import experts
-from edgespec.converters.stored import Stored
+from edgespec.converters.stored_tensor import StoredTensor
 from edgespec.errors import ConversionError
 from edgespec.storage.files import contents, regular, text
 
 Json = dict[str, Any]
 
-_WIDTHS = {  # of all dtypes of the format: files may hold tensors that no graph asks for
+_WIDTHS = {  # bytes of all dtypes of the format: files can hold tensors that no graph uses
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1,
     "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
     "U32": 4, "I32": 4, "F32": 4,
@@ -32,16 +32,16 @@ _LONGEST_HEADER = 100_000_000  # the format's own limit
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A folder that passed: every tensor it promises is there, with its bytes. Each expert has its own (experts.py)."""
+    """A checked folder: all its tensors are complete. Each expert has tensors of its own (experts.py)."""
 
     folder: Path
     config: Json
     generation: Json
-    tensors: Mapping[str, Stored]
+    tensors: Mapping[str, StoredTensor]
 
     @classmethod
     def open(cls, folder: Path) -> Checkpoint:
-        """Read the JSON files and safetensors headers of `folder`. ConversionError for all that is wrong."""
+        """Read the JSON files and safetensors headers of `folder`. ConversionError if one is missing or malformed."""
         if not folder.is_dir():
             raise ConversionError(f"{folder} is not a folder; give a local Hugging Face checkpoint folder")
         config = read_json(folder / "config.json")
@@ -59,7 +59,7 @@ class Checkpoint:
                 "give the F32, F16 or BF16 checkpoint that it was made from"
             )
         generation = read_json(folder / "generation_config.json") or {}
-        return cls(folder, config, generation, experts.apart(_tensors(folder)))
+        return cls(folder, config, generation, experts.split_experts(_tensors(folder)))
 
     def json(self, name: str) -> Json | None:
         """The object in the folder's file `name`; None where there is no such file."""
@@ -112,11 +112,11 @@ def _no_twins(pairs: list[tuple[str, Any]]) -> Json:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} stands twice")
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} is repeated")
     return found
 
 
-def _tensors(folder: Path) -> dict[str, Stored]:
+def _tensors(folder: Path) -> dict[str, StoredTensor]:
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if single.is_file():
         return header(single)
@@ -129,8 +129,8 @@ def _tensors(folder: Path) -> dict[str, Stored]:
     return _sharded(folder, index, shards)
 
 
-def _sharded(folder: Path, index: Path, shards: Mapping[str, str]) -> dict[str, Stored]:
-    found: dict[str, Stored] = {}
+def _sharded(folder: Path, index: Path, shards: Mapping[str, str]) -> dict[str, StoredTensor]:
+    found: dict[str, StoredTensor] = {}
     for shard in sorted(set(shards.values())):
         if Path(shard).name != shard:
             raise ConversionError(f"{index} names {shard!r}, which is not a file of its own folder")
@@ -142,7 +142,7 @@ def _sharded(folder: Path, index: Path, shards: Mapping[str, str]) -> dict[str, 
             found[name] = stored
     for name, shard in shards.items():
         if name not in found:
-            raise ConversionError(f"{index} promises {name} in {shard}, which lacks it; fetch both again")
+            raise ConversionError(f"{index} lists {name} in {shard}, which lacks it; fetch both again")
     return found
 
 
@@ -157,8 +157,8 @@ def _no_weights(folder: Path) -> str:
     )
 
 
-def header(path: Path) -> dict[str, Stored]:
-    """The tensors of one safetensors file, by name. ConversionError unless they tile its data exactly."""
+def header(path: Path) -> dict[str, StoredTensor]:
+    """The tensors of one safetensors file, by name. ConversionError unless they cover its data without gaps."""
     try:
         size = path.stat().st_size
         with regular(path).open("rb") as file:
@@ -176,7 +176,7 @@ def header(path: Path) -> dict[str, Stored]:
     return found
 
 
-def _entry(path: Path, name: str, entry: Any, start: int) -> Stored:
+def _entry(path: Path, name: str, entry: Any, start: int) -> StoredTensor:
     def whole(numbers: Any) -> bool:
         return isinstance(numbers, list) and all(type(n) is int and n >= 0 for n in numbers)
 
@@ -191,10 +191,10 @@ def _entry(path: Path, name: str, entry: Any, start: int) -> Stored:
             f"{path}: {name} is {dtype} {list(shape)}, {nbytes:,} bytes, but has the offsets {offsets}; "
             "fetch the file again"
         )
-    return Stored(name, dtype, shape, path, start + offsets[0], nbytes)
+    return StoredTensor(name, dtype, shape, path, start + offsets[0], nbytes)
 
 
-def _check_tiling(path: Path, stored: list[Stored], start: int, size: int) -> None:
+def _check_tiling(path: Path, stored: list[StoredTensor], start: int, size: int) -> None:
     for tensor in sorted(stored, key=lambda tensor: (tensor.offset, tensor.nbytes)):
         if tensor.offset != start:
             what = "overlaps the tensor before it" if tensor.offset < start else "leaves a hole before it"

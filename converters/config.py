@@ -1,4 +1,4 @@
-"""config.json, each answer checked, and what no graph of ours honours refused."""
+"""config.json: every value is checked, and settings that no graph supports are refused."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from math import log, sqrt
 from typing import Any
 
 from edgespec.converters.checkpoint import Checkpoint, Json
-from edgespec.converters.elsewhere import hint
 from edgespec.converters.experts import Experts
 from edgespec.converters.families import FAMILIES, Family
 from edgespec.converters.rope import Rope, Scaling
+from edgespec.converters.unsupported import hint
 from edgespec.errors import ConversionError
 
 #: Keys of config.json that change what is computed, and the value that leaves the graph plain (or absent, or null).
@@ -43,7 +43,7 @@ _ACTIVATIONS = {
 
 
 class Config:
-    """The config of one checkpoint. What is wrong in it raises ConversionError."""
+    """The config of one checkpoint. Wrong values raise ConversionError."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.path = checkpoint.folder / "config.json"
@@ -52,7 +52,7 @@ class Config:
         self._check_plain()
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key, spelt Llama's way; where there is none, the family's or else `default`."""
+        """The value of a key, by Llama's name for it; without one the family's value, else `default`."""
         value = self._values.get(self.family.keys.get(key, key))
         return self.family.defaults.get(key, default) if value is None else value
 
@@ -66,7 +66,7 @@ class Config:
         return value
 
     def layers(self) -> int:
-        """How many blocks there are."""
+        """The number of blocks."""
         return self.count("num_hidden_layers", most=_MOST_LAYERS)
 
     def number(self, key: str, default: float, within: Mapping[str, Any] | None = None) -> float:
@@ -105,20 +105,20 @@ class Config:
         return self.family.biased.union(*(roles for flag, roles in self.family.flags.items() if self.get(flag, False)))
 
     def experts(self) -> Experts | None:
-        """Those of each layer, or None where it has an MLP."""
+        """The experts of each layer, or None where it has an MLP."""
         if "ffn_gate_inp" not in self.family.block:
             return None
-        spelt = "num_experts" if self.get("num_local_experts") is None else "num_local_experts"
+        count_key = "num_experts" if self.get("num_local_experts") is None else "num_local_experts"
         width = "intermediate_size" if self.get("moe_intermediate_size") is None else "moe_intermediate_size"
-        found = Experts(self.count(spelt), self.count("num_experts_per_tok"), self.count(width))
+        found = Experts(self.count(count_key), self.count("num_experts_per_tok"), self.count(width))
         if found.used > found.count:
             raise ConversionError(
-                f"{self.path}: num_experts_per_tok is {found.used}; expected at most the {found.count} of {spelt}"
+                f"{self.path}: num_experts_per_tok is {found.used}; expected at most the {found.count} of {count_key}"
             )
         return found
 
     def context(self) -> int:
-        """The longest context that is exact, but for layers that see only a window."""
+        """The longest context that is exact, sliding windows aside."""
         longest = self._longest()
         if longest < SHORTEST:
             raise ConversionError(
@@ -135,13 +135,13 @@ class Config:
         return longest
 
     def window(self) -> int:
-        """How many tokens its windowed layers see, 0 if no window counts."""
+        """The window of its sliding-window layers in tokens; 0 without one."""
         counts = not self.family.window or self.get(self.family.window, False)
         windowed = counts and self.get("sliding_window") is not None
         return self.count("sliding_window") if windowed else 0
 
     def windowed(self, layers: int) -> tuple[bool, ...]:
-        """Which layers see only a window, if there is one."""
+        """Whether each layer has a sliding window."""
         kinds = self.get("layer_types")
         if kinds is None:
             period = self.get("sliding_window_pattern", self.family.period)
@@ -153,7 +153,7 @@ class Config:
         return tuple(kind == _SLIDING for kind in kinds)
 
     def turned(self, layers: int) -> tuple[bool, ...]:
-        """Which layers turn queries and keys by position."""
+        """Whether each layer has rotary position embeddings."""
         if "no_rope_layers" not in self.family.own:
             return (bool(self.family.layers == "layers"),) * layers
         step = self.count("no_rope_layer_interval", 4)
@@ -163,7 +163,7 @@ class Config:
         return tuple(value == 1 for value in given[:layers])
 
     def rope(self, head_dim: int, local: bool = False) -> Rope:
-        """The rotation of a layer, or of one that sees only a window."""
+        """The rotary embedding of a layer, or of a sliding-window layer."""
         values = self._scaling(local)
         theta = self.number("rope_theta", 10000.0)
         if local and "rope_local_base_freq" in self.family.defaults:

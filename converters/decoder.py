@@ -1,4 +1,4 @@
-"""What the graph of a checkpoint is made of, whatever the output format.
+"""The graph of a checkpoint, independent of the output format.
 
 `read` turns a config into a `Decoder`, which knows its weights by role (families.py).
 """
@@ -16,7 +16,7 @@ from edgespec.converters.config import SHORTEST, Config
 from edgespec.converters.experts import Experts
 from edgespec.converters.families import Family
 from edgespec.converters.rope import Rope
-from edgespec.converters.stored import DTYPES, Stored
+from edgespec.converters.stored_tensor import DTYPES, StoredTensor
 from edgespec.errors import ConversionError
 
 _SHAPES = {  # role: rows and columns, in the order of the computation
@@ -63,13 +63,13 @@ class Weight:
     plus: float = 0.0
 
     def sources(self) -> tuple[str, ...]:
-        """The names in the checkpoint: one, or that of each expert."""
+        """Its names in the checkpoint: one, or one per expert."""
         return tuple(self.source.format(expert) for expert in range(self.shape[0] if "{}" in self.source else 1))
 
-    def stored(self, checkpoint: Checkpoint) -> tuple[Stored, ...]:
-        """Its numbers, one below the other."""
+    def stored(self, checkpoint: Checkpoint) -> tuple[StoredTensor, ...]:
+        """Its tensors, to be concatenated by rows."""
         found = [replace(checkpoint.tensors[name], plus=self.plus) for name in self.sources()]
-        return tuple(stored.turned() if self.columns else stored for stored in found)
+        return tuple(stored.transposed() if self.columns else stored for stored in found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Decoder:
     notes: tuple[str, ...] = ()
 
     def weights(self) -> list[Weight]:
-        """Every tensor that the graph needs, in the order of the computation."""
+        """All tensors of the graph, in the order of the computation."""
         ends, sizes = self.family.ends, self._sizes()
         found = [self._end("token_embd", "weight", (self.vocabulary, self.hidden))]
         if "position_embd" in ends:
@@ -169,13 +169,13 @@ class Decoder:
         return sum(prod(weight.shape) for weight in self.weights())
 
     def permutation(self) -> npt.NDArray[np.int64]:
-        """Row order within a head, int64 [head_dim], that turns half-split RoPE into interleaved pairs."""
+        """The row order within a head, int64 [head_dim], that converts half-split RoPE to interleaved pairs."""
         order: npt.NDArray[np.int64] = np.arange(self.head_dim).reshape(2, -1).T.ravel()
         return order
 
 
 def read(checkpoint: Checkpoint) -> Decoder:
-    """The graph of a checkpoint, whose tensors were seen to fit. ConversionError if it is not supported."""
+    """The graph of a checkpoint, with checked tensors. ConversionError if it is not supported."""
     config = Config(checkpoint)
     family, heads, hidden = config.family, config.count("num_attention_heads"), config.count("hidden_size")
     layers, head_dim = config.layers(), config.count("head_dim", hidden // heads)
@@ -267,11 +267,11 @@ def _check_tensors(checkpoint: Checkpoint, decoder: Decoder) -> None:
             )
 
 
-#: Constants that older checkpoints hold beside their weights: frequencies, and GPT-2's causal masks.
+#: Constants that older checkpoints have besides their weights: frequencies, and GPT-2's causal masks.
 _BUFFERS = ("rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
 
 
-def _check_tensor(stored: Stored, weight: Weight) -> None:
+def _check_tensor(stored: StoredTensor, weight: Weight) -> None:
     shape = weight.shape[-2:] if "{}" in weight.source else weight.shape
     shape = shape[::-1] if weight.columns else shape
     if stored.shape != shape:

@@ -1,8 +1,8 @@
-"""Mixtures of experts: how many there are, and their tensors, which checkpoints spell in three ways.
+"""Mixtures of experts: their counts, and their tensors, for which checkpoints have three layouts.
 
-Older ones hold a tensor an expert, as `mlp.experts.3.up_proj.weight` or, Mixtral, as `block_sparse_moe.experts.3.w3`.
-transformers 5 holds those of a layer as one, gate above up (conversion_mapping.py there). `apart` gives all of them the
-first spelling; no number is touched.
+Older checkpoints have a tensor per expert, `mlp.experts.3.up_proj.weight` or, in Mixtral,
+`block_sparse_moe.experts.3.w3`. transformers 5 stores those of a layer as one tensor, gate above up (its
+conversion_mapping.py). `split_experts` maps all of them to the first layout, without changing a number.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from edgespec.converters.stored import Stored
+from edgespec.converters.stored_tensor import StoredTensor
 
 _FUSED = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}
 _MIXTRAL = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
@@ -20,22 +20,22 @@ _MIXTRAL = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """`count` experts of `ffn` rows in each layer, of which each token asks `used`."""
+    """`count` experts of `ffn` rows in each layer, of which each token uses `used`."""
 
     count: int
     used: int
     ffn: int
 
 
-def apart(tensors: Mapping[str, Stored]) -> dict[str, Stored]:
-    """The tensors, each expert's by itself. Fused ones of an odd shape are left as they are."""
+def split_experts(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
+    """The tensors, with one tensor per expert. Fused tensors of an unexpected shape are left unchanged."""
     return {name: part for key, stored in tensors.items() for name, part in _parts(key, stored)}
 
 
-def _parts(name: str, stored: Stored) -> Iterator[tuple[str, Stored]]:
+def _parts(name: str, stored: StoredTensor) -> Iterator[tuple[str, StoredTensor]]:
     fused = re.fullmatch(r"(.*\.experts)\.(gate_up_proj|down_proj)", name)
     if not fused:
-        yield _respelt(name), stored
+        yield _renamed(name), stored
         return
     parts = _FUSED[fused[2]]
     if len(stored.shape) != 3 or stored.shape[1] % len(parts) or not stored.nbytes:
@@ -49,7 +49,7 @@ def _parts(name: str, stored: Stored) -> Iterator[tuple[str, Stored]]:
             yield f"{fused[1]}.{expert}.{part}.weight", replace(stored, shape=shape, offset=offset, nbytes=nbytes)
 
 
-def _respelt(name: str) -> str:
+def _renamed(name: str) -> str:
     before, block, after = name.partition(".block_sparse_moe.")
     if not block:
         return name

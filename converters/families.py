@@ -1,4 +1,4 @@
-"""The families: each a line that says where it departs from Llama.
+"""The model families: an entry for each with its differences from Llama.
 
 `block` gives the tensors of a layer: role, and its name in the checkpoint. A role is a word of our own, not a name of
 either side: a writer spells it its way. What a family's graph does is read off its roles: without "attn_norm" nothing
@@ -31,7 +31,7 @@ _LLAMA = {
     "ffn_down": "mlp.down_proj",
 }
 _ENDS = {"token_embd": "embed_tokens", "output_norm": "norm"}
-# One tensor an expert, whatever the checkpoint's spelling: see experts.py.
+# One tensor per expert, whatever the checkpoint's layout: see experts.py.
 _EXPERTS = {
     "ffn_gate_inp": "mlp.gate",
     "ffn_gate_exps": "mlp.experts.{}.gate_proj",

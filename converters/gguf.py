@@ -18,11 +18,21 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
-from edgespec.converters import Note, Progress, card, decoder, gguf_graph, native, proof, quantize, vocabulary
+from edgespec.converters import (
+    ConversionProgress,
+    Note,
+    card,
+    decoder,
+    gguf_graph,
+    native,
+    quantize,
+    tokenizer_check,
+    vocabulary,
+)
+from edgespec.converters.atomic_file import atomic_file, check_file, scratch
 from edgespec.converters.checkpoint import Checkpoint
-from edgespec.converters.pool import Pool
-from edgespec.converters.vocabulary import Vocabulary
-from edgespec.converters.whole import check_file, scratch, whole
+from edgespec.converters.thread_pool import OrderedThreadPool
+from edgespec.converters.vocabulary import GgufVocabulary
 from edgespec.errors import ConversionError
 
 DEFAULT = "q8_0"  # quantization
@@ -44,19 +54,19 @@ def check_output(output: Path, force: bool) -> None:
     check_file(output, ".gguf", force)
 
 
-def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) -> Iterator[Progress | Note]:
+def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) -> Iterator[ConversionProgress | Note]:
     """Convert `checkpoint` into the GGUF `output`. See `edgespec.converters.convert`."""
     graph = decoder.read(checkpoint)
     gguf_graph.check(checkpoint, graph)
     total = graph.parameters()
-    yield Progress("the tokenizer", 0, total)
-    claim = vocabulary.read(checkpoint, graph.vocabulary)
-    words = _with_ends(proof.proven(claim, opened, "llama.cpp"), claim.ends)
-    for note in (*graph.notes, *claim.notes):
+    yield ConversionProgress("the tokenizer", 0, total)
+    spec = vocabulary.read(checkpoint, graph.vocabulary)
+    words = _with_ends(tokenizer_check.matching_candidate(spec, open_tokenizer, "llama.cpp"), spec.ends)
+    for note in (*graph.notes, *spec.notes):
         yield Note(note)
-    yield Progress("the plan", 0, total)
+    yield ConversionProgress("the plan", 0, total)
     plan = _Plan.make(checkpoint, graph, words, quantization)
-    with whole(output, plan.size(), force) as file:
+    with atomic_file(output, plan.size(), force) as file:
         file.write(plan.header)
         file.truncate(plan.size())
         file.flush()
@@ -66,7 +76,7 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """One tensor to write: `shape` in NumPy's order, `kind` a ggml type; `source` is a weight or the numbers."""
+    """One tensor to write: `shape` in NumPy's order, `kind` a ggml type; `source` is a weight or an array."""
 
     name: str
     shape: tuple[int, ...]
@@ -84,7 +94,7 @@ class _Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """All that is known before the first tensor is touched: the header's bytes and every tensor's place."""
+    """The layout of the file: the header's bytes and the tensors in their order."""
 
     checkpoint: Checkpoint
     graph: decoder.Decoder
@@ -92,7 +102,7 @@ class _Plan:
     header: bytes
 
     @classmethod
-    def make(cls, checkpoint: Checkpoint, graph: decoder.Decoder, words: Vocabulary, quantization: str) -> _Plan:
+    def make(cls, checkpoint: Checkpoint, graph: decoder.Decoder, words: GgufVocabulary, quantization: str) -> _Plan:
         file_type = quantize.file_type(quantization)
         sources: dict[str, decoder.Weight | npt.NDArray[np.float32]] = dict(gguf_graph.tables(graph))
         sources |= {gguf_graph.name(weight): weight for weight in graph.weights()}
@@ -112,27 +122,27 @@ class _Plan:
     def size(self) -> int:
         return len(self.header) + sum(tensor.nbytes + tensor.padding for tensor in self.tensors)
 
-    def write(self, file: Any, total: int) -> Iterator[Progress]:
+    def write(self, file: Any, total: int) -> Iterator[ConversionProgress]:
         done = 0
-        with Pool() as pool:
+        with OrderedThreadPool() as pool:
             for tensor in self.tensors:
                 reported = done
-                yield Progress(tensor.name, done, total)
+                yield ConversionProgress(tensor.name, done, total)
                 for weights, data in self._data(tensor, pool):
                     file.write(data)
                     done += weights
                     if done - reported >= _REPORT:
                         reported = done
-                        yield Progress(tensor.name, done, total)
+                        yield ConversionProgress(tensor.name, done, total)
                 file.write(bytes(tensor.padding))
-        yield Progress("done", done, total)
+        yield ConversionProgress("done", done, total)
 
-    def _data(self, tensor: _Tensor, pool: Pool) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
+    def _data(self, tensor: _Tensor, pool: OrderedThreadPool) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
         weight = tensor.source
         if not isinstance(weight, decoder.Weight):
             yield 0, weight.view(np.uint8)
             return
-        # Where llama.cpp turns neighbouring rows, the checkpoint's halves are interleaved for it.
+        # llama.cpp rotates neighbouring rows of some families: the two halves of a checkpoint's heads are interleaved.
         turned = weight.rotary and self.graph.family.interleaved
         order = self.graph.permutation() if turned else None
         yield from quantize.packed(weight.stored(self.checkpoint), tensor.kind, order, pool)
@@ -164,9 +174,9 @@ def _skeleton(path: Path, graph: decoder.Decoder, shapes: Mapping[str, tuple[int
     writer.close()
 
 
-def _vocabulary_file(path: Path, words: Vocabulary) -> None:
-    """A GGUF with a vocabulary and nothing else, which llama.cpp loads with `vocab_only`."""
-    writer = gguf.GGUFWriter(path, "llama")  # any will do
+def _vocabulary_file(path: Path, words: GgufVocabulary) -> None:
+    """Write a GGUF file with only a vocabulary, which llama.cpp loads with `vocab_only`."""
+    writer = gguf.GGUFWriter(path, "llama")  # any architecture
     _add_vocabulary(writer, words)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -175,18 +185,18 @@ def _vocabulary_file(path: Path, words: Vocabulary) -> None:
 
 
 @contextmanager
-def opened(words: Vocabulary) -> Iterator[native.Tokenizer]:
+def open_tokenizer(words: GgufVocabulary) -> Iterator[native.LlamaTokenizer]:
     """llama.cpp's tokenizer with this vocabulary."""
     with scratch() as folder:
         path = folder / "vocabulary.gguf"
         _vocabulary_file(path, words)
-        with native.Tokenizer(path) as tokenizer:
+        with native.LlamaTokenizer(path) as tokenizer:
             yield tokenizer
 
 
-def _with_ends(words: Vocabulary, ends: Sequence[int]) -> Vocabulary:
-    """llama.cpp stops at eos and at some texts of its own; two more tokens can be named, as eot and eom."""
-    with opened(words) as tokenizer:
+def _with_ends(words: GgufVocabulary, ends: Sequence[int]) -> GgufVocabulary:
+    """Add end tokens as eot and eom: llama.cpp stops only at eos, at some known texts, and at these two."""
+    with open_tokenizer(words) as tokenizer:
         missing = [token for token in ends if not tokenizer.ends(token)]
     if len(missing) > 2:
         named = [words.tokens[token] for token in missing]
@@ -221,7 +231,7 @@ def _add_origin(writer: gguf.GGUFWriter, checkpoint: Checkpoint, label: str) -> 
         getattr(writer, f"add_sampling_{key}")(value)
 
 
-def _add_vocabulary(writer: gguf.GGUFWriter, words: Vocabulary) -> None:
+def _add_vocabulary(writer: gguf.GGUFWriter, words: GgufVocabulary) -> None:
     writer.add_tokenizer_model(words.model)
     writer.add_tokenizer_pre(words.pre)
     writer.add_token_list(words.tokens)

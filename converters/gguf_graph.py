@@ -1,6 +1,6 @@
-"""What llama.cpp wants to be told of a graph, and what it cannot do.
+"""The GGUF metadata of a graph, and the limitations of llama.cpp's graphs.
 
-The keys and the tensor names are llama.cpp's (gguf-py/gguf/constants.py); what its graphs take for granted is in
+The keys and the tensor names are llama.cpp's (gguf-py/gguf/constants.py); the assumptions of its graphs are in
 src/models/NAME.cpp.
 """
 
@@ -17,8 +17,8 @@ from edgespec.converters.decoder import Decoder, Weight
 from edgespec.errors import ConversionError
 
 _ROLES = {"attn_post_norm": "post_attention_norm", "ffn_post_norm": "post_ffw_norm", "ffn_gate_up": "ffn_up"}
-_FACTORS = {"llama", "granite"}  # whose graphs divide frequencies one by one
-_SQUARE = {"olmo2", "phi3", "starcoder2", "gpt2"}  # where all heads together are as wide as the stream
+_FACTORS = {"llama", "granite"}  # their graphs support a divisor for each rotation frequency
+_SQUARE = {"olmo2", "phi3", "starcoder2", "gpt2"}  # their graphs require heads * head_dim = hidden size
 
 
 def name(weight: Weight) -> str:
@@ -28,7 +28,7 @@ def name(weight: Weight) -> str:
 
 
 def tables(graph: Decoder) -> dict[str, npt.NDArray[np.float32]]:
-    """The tensors that are no weights: what rotation frequencies are divided by."""
+    """The tensors that are not weights: the divisors of rotation frequencies."""
     scaling, factors = graph.rope.scaling, graph.rope.factors()
     if scaling.kind == "longrope":
         long, short = (np.array(values, np.float32) for values in (scaling.long, scaling.short))
@@ -37,7 +37,7 @@ def tables(graph: Decoder) -> dict[str, npt.NDArray[np.float32]]:
 
 
 def check(checkpoint: Checkpoint, graph: Decoder) -> None:
-    """ConversionError for what llama.cpp's graph of this family would compute otherwise."""
+    """ConversionError for a model that llama.cpp's graph of this family would compute differently."""
     family, step = graph.family.gguf, 4
     scale = (
         graph.hidden // graph.heads if graph.layers == {"gemma2": 46, "gemma3": 62}.get(family) else graph.head_dim
@@ -63,7 +63,7 @@ def check(checkpoint: Checkpoint, graph: Decoder) -> None:
 
 
 def describe(writer: Any, graph: Decoder) -> None:
-    """Write the graph's keys."""
+    """Write the graph's metadata."""
     writer.add_vocab_size(graph.vocabulary)
     writer.add_context_length(graph.context)
     writer.add_embedding_length(graph.hidden)

@@ -1,4 +1,4 @@
-"""Where each array lies in the file of weights, reserved before any is written."""
+"""The offset of each array in the file of weights, fixed before any is written."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edgespec.converters.packing import Packing, Part
-from edgespec.converters.pool import Pool
-from edgespec.converters.stored import Stored
+from edgespec.converters.stored_tensor import StoredTensor
+from edgespec.converters.thread_pool import OrderedThreadPool
 from edgespec.errors import ConversionError
 
 _Arrays = tuple[npt.NDArray[Any], ...]
@@ -21,13 +21,13 @@ _ALIGNMENT = 4096  # a page: the file can be mapped
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The bytes of one part."""
+    """The place of one part in the file."""
 
     part: Part
     offset: int
 
     def write(self, file: BinaryIO, row: int, data: npt.NDArray[Any]) -> None:
-        """Put `data`, the part's share of the rows from `row` on, where it belongs."""
+        """Write `data`, the part's share of the rows from `row` on, to its place."""
         if not self.part.turned:
             file.seek(self.offset + row * (self.part.nbytes // self.part.shape[0]))
             file.write(data.data)
@@ -41,14 +41,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Tensors of a checkpoint, one below the other, packed as one."""
+    """Tensors of a checkpoint, concatenated by rows and packed as one matrix."""
 
-    sources: tuple[Stored, ...]
+    sources: tuple[StoredTensor, ...]
     packing: Packing
     places: tuple[Place, ...]
 
-    def write(self, file: BinaryIO, pool: Pool) -> Iterator[tuple[str, int]]:
-        """Write it all; (the tensor, how many numbers of it) after each block.
+    def write(self, file: BinaryIO, pool: OrderedThreadPool) -> Iterator[tuple[str, int]]:
+        """Write the matrix. Yields the name of the tensor and the count of numbers after each block.
 
         ConversionError for numbers that the packing cannot hold.
         """
@@ -71,14 +71,14 @@ class Matrix:
             self._put(file, row, waiting)
 
     def _put(self, file: BinaryIO, row: int, waiting: list[_Arrays]) -> int:
-        """Write these blocks, one below the other, from `row` on; how many rows they are."""
+        """Write these blocks, concatenated by rows, from `row` on. Returns their number of rows."""
         for place, blocks in zip(self.places, zip(*waiting, strict=True), strict=True):
             axis = -1 if place.part.turned else 0
             data = blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis)
             place.write(file, row, data)
         return int(data.shape[axis])
 
-    def _packed(self, source: Stored, block: npt.NDArray[Any]) -> tuple[int, _Arrays]:
+    def _packed(self, source: StoredTensor, block: npt.NDArray[Any]) -> tuple[int, _Arrays]:
         try:
             return block.size, self.packing.pack(source.float32(block))
         except ValueError:
@@ -86,14 +86,14 @@ class Matrix:
 
 
 class Layout:
-    """The plan of the file: `size` bytes so far."""
+    """The layout of the file, of `size` bytes so far."""
 
     def __init__(self) -> None:
         self.matrices: list[Matrix] = []
         self.size = 0
 
-    def matrix(self, sources: tuple[Stored, ...], packing: Packing) -> Matrix:
-        """Reserve room for the tensors `sources` as one matrix; vectors are matrices of one column."""
+    def matrix(self, sources: tuple[StoredTensor, ...], packing: Packing) -> Matrix:
+        """Reserve space for the tensors `sources` as one matrix; vectors are matrices of one column."""
         rows = sum(source.shape[0] for source in sources)
         columns = sources[0].shape[1] if len(sources[0].shape) > 1 else 1
         made = Matrix(sources, packing, tuple(self.place(part) for part in packing.parts(rows, columns)))
@@ -101,7 +101,7 @@ class Layout:
         return made
 
     def place(self, part: Part) -> Place:
-        """Reserve room for one array."""
+        """Reserve space for one array."""
         offset = -(-self.size // _ALIGNMENT) * _ALIGNMENT
         self.size = offset + part.nbytes
         return Place(part, offset)

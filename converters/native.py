@@ -1,4 +1,4 @@
-"""The few calls into llama.cpp that a conversion needs, with its log turned into our errors."""
+"""The calls into llama.cpp that a conversion needs, with its log messages as ConversionError."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import numpy.typing as npt
 from edgespec.backends.llama_library import bindings, captured_errors
 from edgespec.errors import ConversionError, MissingPackage
 
-_WIDE = (0, 30)  # enum ggml_type in ggml.h: F32 and BF16. The scales of all others are float16
-_FLOAT16_END = 65520.0  # from there on numbers round to infinity
+_WIDE = (0, 30)  # enum ggml_type in ggml.h: F32 and BF16. All others have float16 scales
+_FLOAT16_END = 65520.0  # numbers from here on round to infinity in float16
 
 
 @cache
@@ -53,8 +53,8 @@ def _sentence(errors: Sequence[str]) -> str:
     return "; ".join(errors) or "no reason given"
 
 
-class Tokenizer:
-    """llama.cpp's tokenizer, from a GGUF that needs to hold nothing but a vocabulary."""
+class LlamaTokenizer:
+    """llama.cpp's tokenizer, loaded from a GGUF file that may consist of a vocabulary only."""
 
     def __init__(self, path: Path) -> None:
         self._lib = bindings()
@@ -67,7 +67,7 @@ class Tokenizer:
             raise ConversionError(f"llama.cpp does not load the vocabulary: {_sentence(errors)}")
         self._vocab = self._lib.llama_model_get_vocab(self._model)
 
-    def __enter__(self) -> Tokenizer:
+    def __enter__(self) -> LlamaTokenizer:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -81,7 +81,7 @@ class Tokenizer:
     def encode(self, text: str, special: bool = False) -> list[int]:
         """The tokens of `text`, none added at its ends; with `special`, control tokens in it count."""
         data = text.encode()
-        room = len(data) + 2  # no token is shorter than a byte, but for the space that may be prefixed
+        room = len(data) + 2  # each token has at least a byte, except for a prefixed space
         while True:
             tokens = (self._lib.llama_token * room)()
             n = self._lib.llama_tokenize(self._vocab, data, len(data), tokens, room, False, special)
@@ -99,9 +99,9 @@ class Tokenizer:
 
 
 def check_loads(path: Path) -> None:
-    """ConversionError unless llama.cpp takes the model at `path`, and plans a context for it.
+    """ConversionError unless llama.cpp loads the model at `path` and creates a context for it.
 
-    Its head decides that. The tensors need only have their room in the file: they are neither read nor allocated.
+    Only the header is read. The tensors need their space in the file, but are neither read nor allocated.
     """
     lib = bindings()
     params = lib.llama_model_default_params()
@@ -121,7 +121,7 @@ def check_loads(path: Path) -> None:
 
 
 def quantize_file(source: Path, output: Path, file_type: int, threads: int = 1) -> None:
-    """llama.cpp's own quantization of a whole GGUF. ConversionError with its words if it fails."""
+    """Quantize a whole GGUF file with llama.cpp. ConversionError with its error message if it fails."""
     lib = bindings()
     params = lib.llama_model_quantize_default_params()
     params.ftype, params.nthread = file_type, threads
@@ -144,7 +144,7 @@ def quantize_rows(kind: int, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.ui
     lib = ggml()
     rows = np.ascontiguousarray(rows)
     n, columns = rows.shape
-    # ggml finds these, too, but complains on stderr. A NaN fails every comparison.
+    # ggml detects these as well, but writes to stderr. Comparisons with NaN are false.
     if not max(rows.max(initial=0), -rows.min(initial=0)) < (np.inf if kind in _WIDE else _FLOAT16_END):
         raise ValueError("not finite")
     packed = np.empty(n * row_bytes(kind, columns), np.uint8)

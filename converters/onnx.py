@@ -13,12 +13,12 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from edgespec.backends.machine import physical_cores
-from edgespec.converters import Note, Progress, card, companions, decoder
+from edgespec.converters import ConversionProgress, Note, auxiliary_files, card, decoder
+from edgespec.converters.atomic_folder import atomic_folder, check_folder
 from edgespec.converters.checkpoint import Checkpoint
-from edgespec.converters.folder import check_folder, whole_folder
-from edgespec.converters.onnx_graph import DATA, Graph, Scheme
-from edgespec.converters.packing import FLOAT, HALF, Blockwise, Plain, Turned, number
-from edgespec.converters.pool import Pool
+from edgespec.converters.onnx_graph import DATA, GraphBuilder, Scheme
+from edgespec.converters.packing import FLOAT, HALF, Blockwise, Turned, Unquantized, number
+from edgespec.converters.thread_pool import OrderedThreadPool
 from edgespec.errors import ConversionError, OptionError
 from edgespec.storage.checksum import digest
 
@@ -39,8 +39,8 @@ def _blocks(bits: int, block: int, half: bool = False) -> Scheme:
 
 
 _SCHEMES = {
-    "fp32": Scheme(Plain(FLOAT), Plain(FLOAT)),
-    "fp16": Scheme(Plain(HALF), Plain(HALF), half=True),
+    "fp32": Scheme(Unquantized(FLOAT), Unquantized(FLOAT)),
+    "fp16": Scheme(Unquantized(HALF), Unquantized(HALF), half=True),
     "int8": _blocks(8, 128),
     "int8-fp16": _blocks(8, 128, half=True),
     "int4": _blocks(4, 128),
@@ -67,21 +67,21 @@ def check_output(output: Path, force: bool) -> None:
     check_folder(output, _foreign, force)
 
 
-def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) -> Iterator[Progress | Note]:
+def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) -> Iterator[ConversionProgress | Note]:
     """Convert `checkpoint` into the folder `output`. See `edgespec.converters.convert`."""
     graph = decoder.read(checkpoint)
     total = graph.parameters()
     _check_graph(checkpoint, graph)
-    yield Progress("the tokenizer", 0, total)
-    files = companions.read(checkpoint, graph.vocabulary)
+    yield ConversionProgress("the tokenizer", 0, total)
+    files = auxiliary_files.read(checkpoint, graph.vocabulary)
     for note in (*graph.notes, *([_SATURATES] if quantization == "r8" else [])):
         yield Note(note)
-    yield Progress("the plan", 0, total)
+    yield ConversionProgress("the plan", 0, total)
     scheme = _SCHEMES[quantization]
-    made = Graph(checkpoint, graph, scheme)
+    made = GraphBuilder(checkpoint, graph, scheme)
     about = {**_metadata(checkpoint, graph, made, quantization), "edgespec.digest": 64 * "0"}  # not known yet
     size = made.layout.size + len(made.model(about).SerializeToString()) + sum(len(data) for data in files.values())
-    with whole_folder(output, size, force) as folder:
+    with atomic_folder(output, size, force) as folder:
         for name, data in files.items():
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes(data)
@@ -89,16 +89,16 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
             file.truncate(made.layout.size)
             _write_tables(file, checkpoint, graph.context, made)
             yield from _write_matrices(file, made, total)
-        yield Progress("the checksum", total, total)
+        yield ConversionProgress("the checksum", total, total)
         about = {**about, "edgespec.digest": digest(folder / DATA, physical_cores())}
         (folder / MODEL).write_bytes(made.model(about).SerializeToString())
-        yield Progress("done", total, total)
+        yield ConversionProgress("done", total, total)
         check_output(output, force)
 
 
 def _foreign(folder: Path) -> str:
-    """What in `folder` no conversion put there; empty if nothing is."""
-    known = {MODEL, DATA, *companions.NAMES}
+    """A file in `folder` that no conversion wrote; empty if there is none."""
+    known = {MODEL, DATA, *auxiliary_files.NAMES}
     others = sorted(path.name for path in folder.iterdir() if path.name not in known)
     if others:
         return others[0]
@@ -125,7 +125,7 @@ def _check_graph(checkpoint: Checkpoint, graph: decoder.Decoder) -> None:
         )
 
 
-def _write_tables(file: BinaryIO, checkpoint: Checkpoint, context: int, made: Graph) -> None:
+def _write_tables(file: BinaryIO, checkpoint: Checkpoint, context: int, made: GraphBuilder) -> None:
     """cos and sin of position times frequency, a thousand positions at a time."""
     try:
         _write_rotations(file, context, made)
@@ -135,7 +135,7 @@ def _write_tables(file: BinaryIO, checkpoint: Checkpoint, context: int, made: Gr
         ) from error
 
 
-def _write_rotations(file: BinaryIO, context: int, made: Graph) -> None:
+def _write_rotations(file: BinaryIO, context: int, made: GraphBuilder) -> None:
     for place, rope, function in made.tables:
         frequencies, magnitude = rope.frequencies(), rope.scaling.magnitude
         for start in range(0, context, 1024):
@@ -144,19 +144,21 @@ def _write_rotations(file: BinaryIO, context: int, made: Graph) -> None:
             place.write(file, start, number(magnitude * function(angles), place.part.dtype))
 
 
-def _write_matrices(file: BinaryIO, made: Graph, total: int) -> Iterator[Progress]:
+def _write_matrices(file: BinaryIO, made: GraphBuilder, total: int) -> Iterator[ConversionProgress]:
     done = reported = 0
     name = ""
-    with Pool() as pool:
+    with OrderedThreadPool() as pool:
         for matrix in made.layout.matrices:
             for source, size in matrix.write(file, pool):
                 done += size
                 if source != name or done - reported >= _REPORT:
                     name, reported = source, done
-                    yield Progress(name, done, total)
+                    yield ConversionProgress(name, done, total)
 
 
-def _metadata(checkpoint: Checkpoint, graph: decoder.Decoder, made: Graph, quantization: str) -> Mapping[str, str]:
+def _metadata(
+    checkpoint: Checkpoint, graph: decoder.Decoder, made: GraphBuilder, quantization: str
+) -> Mapping[str, str]:
     scheme = _SCHEMES[quantization]
     even = any(isinstance(p, Blockwise) and p.block > 32 for p in (scheme.matrices, scheme.ends))
     values = {
@@ -178,8 +180,8 @@ def _metadata(checkpoint: Checkpoint, graph: decoder.Decoder, made: Graph, quant
     return {f"edgespec.{key}": str(value) for key, value in values.items()}
 
 
-def _fingerprint(made: Graph) -> str:
-    """What a pass costs depends on this much of the weights: names, types and shapes."""
+def _fingerprint(made: GraphBuilder) -> str:
+    """A hash of names, types and shapes of the weights, on which the price of a pass depends."""
     tensors = sorted((name, t.data_type, tuple(t.dims)) for name, t in made.initializers.items())
     return hashlib.sha256(repr(tensors).encode()).hexdigest()
 

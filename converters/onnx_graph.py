@@ -23,7 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.decoder import Decoder
 from edgespec.converters.layout import Layout, Matrix, Place
-from edgespec.converters.packing import FLOAT, HALF, Blockwise, Packing, Part, Plain, number
+from edgespec.converters.packing import FLOAT, HALF, Blockwise, Packing, Part, Unquantized, number
 from edgespec.converters.rope import Rope
 from edgespec.errors import ConversionError
 
@@ -35,20 +35,20 @@ _Shape = Sequence[int | str]
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """A quantization: how the blocks' matrices are packed, how embedding and head are, and what is computed in."""
+    """A quantization: the packing of the blocks' matrices, of embedding and head, and the type of computation."""
 
     matrices: Packing
     ends: Packing
     half: bool = False
 
     @property
-    def plain(self) -> Plain:
-        """How all that is no matrix is stored, and the type of activations."""
-        return Plain(HALF if self.half else FLOAT)
+    def plain(self) -> Unquantized:
+        """The type of activations, and of tensors that are not matrices."""
+        return Unquantized(HALF if self.half else FLOAT)
 
 
-class Graph:
-    """The graph of a checkpoint under one scheme; `layout` says what goes into the file of weights."""
+class GraphBuilder:
+    """The graph of a checkpoint with one scheme; `layout` is that of the file of weights."""
 
     def __init__(self, checkpoint: Checkpoint, decoder: Decoder, scheme: Scheme) -> None:
         self.layout = Layout()
@@ -65,7 +65,7 @@ class Graph:
         self._build()
 
     def model(self, metadata: Mapping[str, str]) -> onnx.ModelProto:
-        """The graph as a file holds it."""
+        """The graph as an ONNX model."""
         graph = helper.make_graph(self._nodes, "decoder", self._inputs, self._outputs, list(self.initializers.values()))
         opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(_MS, 1)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR, producer_name="edgespec")
@@ -125,7 +125,7 @@ class Graph:
         return self._node("Mul", (x, self._constant(f"{by}", factor)), f"{x}.times")
 
     def _placed(self, x: str) -> str:
-        """Learned positions added."""
+        """Add learned position embeddings."""
         if "position_embd" not in self._decoder.family.ends:
             return x
         (place,) = self.layout.matrix(self._sources(None, "position_embd", "weight"), self._scheme.plain).places
@@ -134,7 +134,8 @@ class Graph:
         return self._node("Add", (x, positions), f"{x}.placed")
 
     def _entered(self, layer: int | None, role: str, stream: str, change: str) -> tuple[str, str]:
-        """What a block begins with, and the stream: `change` added, which after a layer is its hidden, then normed."""
+        """Add `change` to the residual stream and normalize it. Returns both; after a layer the stream is its hidden
+        state."""
         normed = (layer, role, "weight") in self._weights
         if not change:
             return (self._norm(layer, role, stream) if normed else stream), stream
@@ -150,7 +151,7 @@ class Graph:
         return name, total
 
     def _left(self, layer: int, role: str, change: str) -> str:
-        """What a block adds to the stream."""
+        """The output of a block, which is added to the residual stream."""
         if (layer, role, "weight") in self._weights:
             change = self._norm(layer, role, change)
         return self._scaled(change, self._decoder.scales.residual)
@@ -199,7 +200,7 @@ class Graph:
         )
 
     def _window(self) -> str:
-        """The bias of layers that see only the last tokens.
+        """The attention bias of sliding-window layers.
 
         Keys lie at the columns of their positions but for those of a tree, which a window never loses; so the
         operator's own window, which counts columns, would not do.
@@ -220,7 +221,7 @@ class Graph:
         return name
 
     def _normed_heads(self, layer: int, qkv: str) -> list[str]:
-        """Queries, keys and values apart, the first two normalized head by head or whole."""
+        """Split queries, keys and values, and normalize the first two by heads or as a whole."""
         decoder, width = self._decoder, self._decoder.head_dim
         sizes = [heads * width for heads in (decoder.heads, decoder.kv_heads, decoder.kv_heads)]
         parts = [f"{qkv}.{part}" for part in "qkv"]
@@ -256,7 +257,7 @@ class Graph:
         return self._node("QuickGelu", (x,), f"{x}.active", {"alpha": 1.0}, _MS)  # with alpha 1 it is SiLU
 
     def _rotations(self, local: bool) -> list[str]:
-        """The tables of cosines and sines: of all layers, or of those that see only a window."""
+        """The tables of cosines and sines: of all layers, or of sliding-window layers."""
         decoder = self._decoder
         rope, kind = (decoder.local_rope, "rope.local") if local else (decoder.rope, "rope")
         names = [f"{kind}.cos", f"{kind}.sin"]
@@ -268,7 +269,7 @@ class Graph:
         return names
 
     def _linear(self, layer: int, roles: str, x: str) -> str:
-        """x times the matrices of `roles`, one below the other, and their biases."""
+        """x times the concatenated matrices of `roles`, plus their biases."""
         name = _name(layer, roles)
         product = self._multiplied(name, self._matrix(layer, roles), x, name)
         if (layer, roles.split(maxsplit=1)[0], "bias") not in self._weights:
@@ -277,7 +278,7 @@ class Graph:
 
     def _multiplied(self, name: str, matrix: Matrix, x: str, output: str) -> str:
         packing, (first, *others) = matrix.packing, matrix.places
-        if isinstance(packing, Plain):
+        if isinstance(packing, Unquantized):
             weight = self._stored(f"{name}.weight", first)
             return self._node("FusedMatMul", (x, weight), output, {"transB": 1}, _MS)
         if isinstance(packing, Blockwise):
@@ -298,7 +299,7 @@ class Graph:
         return self._node("Mul", (product, scale), output)
 
     def _levels(self, x: str) -> tuple[str, str]:
-        """x in eight bits with one scale per row: no row depends on its neighbours."""
+        """x quantized to eight bits with a scale per row, so that rows are independent of each other."""
         if x not in self._quantized:
             most = self._node("Abs", (x,), f"{x}.abs")
             last = self._constant("last", np.array([-1], np.int64))
@@ -313,7 +314,7 @@ class Graph:
     def _embedded(self, matrix: Matrix) -> str:
         packing, (first, *others) = matrix.packing, matrix.places
         name, hidden = "token_embd", self._decoder.hidden
-        if isinstance(packing, Plain):
+        if isinstance(packing, Unquantized):
             return self._node("Gather", (self._stored(f"{name}.weight", first), "input_ids"), name)
         if isinstance(packing, Blockwise):
             # The bytes of the head, seen as rows.
@@ -352,7 +353,7 @@ class Graph:
         return tuple(stored for weight in found for stored in weight.stored(self._checkpoint))
 
     def _stored(self, name: str, place: Place, shape: Sequence[int] = ()) -> str:
-        """An initializer whose numbers lie at `place`, seen in `shape` if that is given."""
+        """An initializer with the data at `place`, reshaped to `shape` if that is given."""
         if name not in self.initializers:
             tensor = TensorProto(
                 name=name,

@@ -48,7 +48,7 @@ def number(values: npt.NDArray[Any], dtype: Dtype) -> npt.NDArray[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
+class Unquantized:
     """The numbers themselves."""
 
     dtype: Dtype
@@ -142,4 +142,4 @@ class Turned:
         return np.ascontiguousarray(np.rint(codes, out=codes).astype(np.int8).T), scales
 
 
-Packing: TypeAlias = Plain | Blockwise | Turned
+Packing: TypeAlias = Unquantized | Blockwise | Turned

@@ -1,11 +1,10 @@
 """llama.cpp's quantizations: their names, which tensor gets which type, and the packing itself.
 
-Which tensor gets which type is llama.cpp's business (Q4_K_M, say, mixes three types by layer), and changes
-with its versions. So it is asked: a skeleton model with the same metadata and tensor names but two rows of
-zeros per matrix goes through its quantizer, and the types are read off the result. Its choice depends on
-names, order, row lengths, and on counts of heads, layers and experts that the metadata give, never on the number of
-rows or of experts' matrices (llama-quant.cpp, `llama_tensor_get_type`); one row would not do, since that is a vector to
-it, and vectors stay float32.
+The type of each tensor depends on llama.cpp and its version (Q4_K_M, for example, mixes three types by layer). So
+llama.cpp quantizes a skeleton model, with the same metadata and tensor names but two rows of zeros per matrix, and the
+types are read from the result. Its choice depends on names, order, row lengths, and on the counts of heads, layers and
+experts in the metadata, never on the number of rows or of experts' matrices (llama-quant.cpp,
+`llama_tensor_get_type`). A single row would be a vector, and vectors stay float32.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from edgespec.converters import native
-from edgespec.converters.pool import Pool
-from edgespec.converters.stored import Stored
-from edgespec.converters.whole import scratch
+from edgespec.converters.atomic_file import scratch
+from edgespec.converters.stored_tensor import StoredTensor
+from edgespec.converters.thread_pool import OrderedThreadPool
 from edgespec.errors import ConversionError, OptionError
 
 #: Our names for llama.cpp's file types (enum llama_ftype in llama.h).
@@ -31,10 +30,10 @@ FILE_TYPES = {
     "q3_k_l": 13, "q3_k_m": 12, "q3_k_s": 11, "iq3_m": 27, "iq3_s": 26, "q2_k": 10,
 }  # fmt: skip
 
-_MATRIX = "it needs an importance matrix, which a conversion without calibration text has not"
-_TRAINED = "it is for models trained in that format, others come out as noise"
+_MATRIX = "it needs an importance matrix, which takes calibration text"
+_TRAINED = "it is for models trained in that format, and destroys others"
 _EXPERTS = "it is for mixture-of-experts models"
-#: What llama.cpp has and this converter refuses, and why.
+#: Quantizations of llama.cpp that this converter refuses, and the reasons.
 REFUSED = {
     **dict.fromkeys(("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq2_m", "iq3_xxs", "iq3_xs", "q2_k_s"), _MATRIX),
     **dict.fromkeys(("tq1_0", "tq2_0", "q1_0", "q2_0"), _TRAINED),
@@ -76,7 +75,7 @@ def tensor_types(
 
 
 def packed(
-    parts: Sequence[Stored], kind: int, order: npt.NDArray[np.int64] | None, pool: Pool
+    parts: Sequence[StoredTensor], kind: int, order: npt.NDArray[np.int64] | None, pool: OrderedThreadPool
 ) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
     """The rows of `parts`, one below the other, in the ggml type `kind`, in blocks: (numbers in the block, its bytes).
 
@@ -84,7 +83,7 @@ def packed(
     cannot hold: infinities, or numbers too large for float16.
     """
 
-    def work(piece: tuple[Stored, npt.NDArray[Any]]) -> tuple[int, npt.NDArray[np.uint8]]:
+    def work(piece: tuple[StoredTensor, npt.NDArray[Any]]) -> tuple[int, npt.NDArray[np.uint8]]:
         stored, block = piece
         if order is not None:
             block = block.reshape(-1, len(order), block.shape[1])[:, order].reshape(block.shape)

@@ -1,4 +1,4 @@
-"""Rotary position embeddings: how far each pair of a head is turned per position."""
+"""Rotary position embeddings: the rotation frequencies of a head."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True)
 class Rope:
-    """`width` is how many numbers of a head are turned: its first ones, halves against each other."""
+    """`width` is how many numbers of a head are rotated: the first ones, paired by halves."""
 
     theta: float
     width: int
     scaling: Scaling = Scaling()
 
     def factors(self) -> npt.NDArray[np.float32] | None:
-        """What each rotation frequency is divided by, float32 [width / 2]; None where all are divided alike."""
+        """The divisor of each rotation frequency, float32 [width / 2]; None where all have the same divisor."""
         return self._divisors().astype(np.float32) if self.scaling.kind == "llama3" else None
 
     def frequencies(self) -> Doubles:

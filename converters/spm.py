@@ -20,12 +20,12 @@ from edgespec.converters.vocabulary import (
     NORMAL,
     UNKNOWN,
     USER_DEFINED,
-    Claim,
+    GgufVocabulary,
     Reference,
-    Specials,
+    SpecialTokens,
+    TokenizerSpec,
     TokenizersReference,
     TokenList,
-    Vocabulary,
     added_tokens,
     has_step,
     special_texts,
@@ -50,8 +50,8 @@ _KINDS = {
 }  # TrainerSpec.ModelType of sentencepiece_model.proto
 
 
-def read(checkpoint: Checkpoint, description: Json | None, size: int) -> Claim:
-    """What tokenizer.json (`description`) or else tokenizer.model claims. ConversionError if unsupported."""
+def read(checkpoint: Checkpoint, description: Json | None, size: int) -> TokenizerSpec:
+    """The candidates by tokenizer.json (`description`), else by tokenizer.model. ConversionError if unsupported."""
     model = _sentencepiece(checkpoint.folder / "tokenizer.model")
     metaspace = False
     reference: Reference
@@ -73,9 +73,9 @@ def read(checkpoint: Checkpoint, description: Json | None, size: int) -> Claim:
         find = {text: token for token, text in enumerate(tokens)}.get
         begins, finishes = (lambda *_: True), (lambda *_: False)  # what transformers' LlamaTokenizer does
     _check_bytes(checkpoint, tokens)
-    special = Specials(checkpoint, find, size)
+    special = SpecialTokens(checkpoint, find, size)
     ids = special.ids()
-    first = Vocabulary(
+    first = GgufVocabulary(
         model="llama",
         pre="default",
         tokens=tokens,
@@ -84,7 +84,7 @@ def read(checkpoint: Checkpoint, description: Json | None, size: int) -> Claim:
         add_bos=special.adds("bos", begins(ids.get("bos"), 0)),
         add_eos=special.adds("eos", finishes(ids.get("eos"), -1)),
     )
-    return Claim(
+    return TokenizerSpec(
         what="SentencePiece-style BPE",
         candidates=[
             replace(first, scores=scores, add_space_prefix=prefix) for scores in score_lists for prefix in (True, False)
@@ -98,7 +98,7 @@ def read(checkpoint: Checkpoint, description: Json | None, size: int) -> Claim:
 
 
 class _MetaspaceReference(TokenizersReference):
-    """Compared on texts that do not begin with a space, and without special tokens: see _METASPACE."""
+    """The original tokenizer, for texts without a leading space and without special tokens: see _METASPACE."""
 
     def normalize(self, text: str) -> str:
         return text.lstrip(" ")
@@ -215,13 +215,13 @@ def _put_added(found: TokenList, entries: Sequence[Json], unknown: str | None) -
 
 
 def _text(entry: Json) -> str:
-    """What an added token is in a text: llama.cpp looks for it before it writes spaces SentencePiece's way."""
+    """An added token as it is in a text: llama.cpp searches for it before it replaces spaces."""
     text = str(entry["content"])
     return text if entry.get("special") else text.replace(_SPACE, " ")
 
 
 def _check_bytes(checkpoint: Checkpoint, tokens: list[str]) -> None:
-    """llama.cpp spells what no token covers in byte tokens, and ends the process where one is missing."""
+    """ConversionError if a byte token is missing: llama.cpp uses them for unknown text, and aborts without one."""
     missing = 256 - sum(1 for text in set(tokens) if _BYTE.fullmatch(text))
     if missing:
         raise ConversionError(
@@ -231,7 +231,7 @@ def _check_bytes(checkpoint: Checkpoint, tokens: list[str]) -> None:
 
 
 def _specials(checkpoint: Checkpoint, description: Json | None, size: int) -> list[tuple[int, str]]:
-    """SentencePiece by itself has no such notion."""
+    """The special tokens of tokenizer.json, each with a text; empty without it, since tokenizer.model has none."""
     if description is None:
         return []
     entries = added_tokens(checkpoint, description, size)

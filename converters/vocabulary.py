@@ -1,8 +1,8 @@
-"""The tokenizer of a checkpoint in the words of GGUF.
+"""The tokenizer of a checkpoint as GGUF stores it.
 
-Two kinds are known: byte-level BPE (bytelevel.py) and SentencePiece-style BPE (spm.py). Either reads what is
-certain and lists the candidates for what is not: which of llama.cpp's pre-tokenizers it is, whether a space
-is prefixed. proof.py picks the candidate that tokenizes as the original does.
+Two kinds are supported: byte-level BPE (bytelevel.py) and SentencePiece-style BPE (spm.py). Both read what the files
+state and list candidates for what they do not: which of llama.cpp's pre-tokenizers applies, and whether a space is
+prefixed. tokenizer_check.py chooses the candidate that tokenizes as the original does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 
 
 @dataclass(frozen=True, slots=True)
-class Vocabulary:
+class GgufVocabulary:
     """`tokens[i]` is the text of token i, `types[i]` its GGUF type; `ids` maps "bos", "eos"... to tokens."""
 
     model: str  #: "gpt2" or "llama", which are llama.cpp's names for the two kinds
@@ -45,20 +45,26 @@ class Reference(Protocol):
         """Tokens of each text, none added; with `special`, special tokens in a text are recognised."""
 
     def normalize(self, text: str) -> str:
-        """What the tokenizer does to a text before anything else, which llama.cpp cannot do."""
+        """The text after the tokenizer's normalization, which llama.cpp lacks."""
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """What a checkpoint's tokenizer may be: candidates to be proven against the original, likeliest first.
+class TokenizerSpec:
+    """The candidates for a checkpoint's tokenizer, the likeliest first, and the original to compare them with.
 
-    `ends` are all tokens at which generation has to stop. `pieces` are texts drawn from the vocabulary.
-    `specials` are added tokens that both sides have to recognise, each with a text around it. `notes` tell the user
-    what the converted tokenizer leaves to be done, or cannot do; `beyond` says whether a text is of the latter kind.
+    Args:
+        what: the kind of tokenizer, for error messages.
+        candidates: the possible vocabularies.
+        reference: the original tokenizer.
+        ends: all tokens at which generation has to stop.
+        pieces: texts from the vocabulary.
+        specials: added tokens that both tokenizers have to recognise, each with a text that contains it.
+        notes: limitations of the converted tokenizer, for the user.
+        beyond: whether a text is affected by these limitations, and so not compared.
     """
 
     what: str
-    candidates: Sequence[Vocabulary]
+    candidates: Sequence[GgufVocabulary]
     reference: Reference
     ends: tuple[int, ...]
     pieces: Sequence[str]
@@ -67,7 +73,7 @@ class Claim:
     beyond: Callable[[str], bool] = lambda _text: False
 
 
-def read(checkpoint: Checkpoint, size: int) -> Claim:
+def read(checkpoint: Checkpoint, size: int) -> TokenizerSpec:
     """The tokenizer of `checkpoint`, padded to `size` tokens. ConversionError for an unsupported kind."""
     from edgespec.converters import bytelevel, spm  # noqa: PLC0415 - they import this module
 
@@ -112,14 +118,14 @@ def has_step(stage: Any, kind: str) -> bool:
 
 
 class TokenList:
-    """Token texts and types under construction: every id is given a text, and only once."""
+    """Collects the texts and types of tokens, one for each id."""
 
     def __init__(self, checkpoint: Checkpoint, size: int) -> None:
         self._folder, self._size = checkpoint.folder, size
         self._entries: dict[int, tuple[str, int]] = {}
 
     def put(self, token: int, text: str, kind: int) -> None:
-        """The last word on a token counts: added tokens follow the model's own."""
+        """Set a token; a later call for the same id replaces an earlier one, as added tokens do the model's own."""
         if not isinstance(token, int) or not 0 <= token < self._size:
             raise ConversionError(
                 f"{self._folder}: the tokenizer's token {token!r} ({text!r}) is outside the vocabulary of "
@@ -128,9 +134,9 @@ class TokenList:
         self._entries[token] = (text, kind)
 
     def lists(self) -> tuple[list[str], list[int]]:
-        """Texts and types of all tokens; ids that the tokenizer leaves open are placeholders, never produced.
+        """Texts and types of all tokens, with unused placeholders for missing ids.
 
-        ConversionError if two tokens share a text, at which llama.cpp would end the process.
+        ConversionError if two tokens have the same text, for which llama.cpp would abort the process.
         """
         taken = {text for text, _ in self._entries.values()}
         texts, types, seen = [], [], dict[str, int]()
@@ -154,12 +160,12 @@ def _placeholder(token: int, taken: set[str]) -> str:
 
 
 def added_tokens(checkpoint: Checkpoint, description: Json | None, size: int) -> list[Json]:
-    """Added tokens, each with `id`, `content` and `special`, from all the places where they are kept.
+    """Added tokens, each with `id`, `content` and `special`, from all files that can define them.
 
-    Special ones of tokenizer.json outside the vocabulary are left out: they are another model's, whose file this was.
-    (That of Gemma 3's text models knows the token of an image.)
+    Special tokens of tokenizer.json outside the vocabulary are left out: they belong to another model of the family.
+    (The file of Gemma 3's text models has an image token.)
     """
-    if description is not None:  # what the original tokenizer itself reads has the last word, and is all there is
+    if description is not None:  # tokenizer.json is complete: the original tokenizer reads nothing else
         entries = _entries(checkpoint.folder / "tokenizer.json", description.get("added_tokens") or [])
         kept = [entry for entry in entries if entry["id"] < size or not entry.get("special")]
     else:
@@ -201,13 +207,13 @@ def _entries(path: Path, given: Any) -> list[Json]:
 
 
 def special_texts(entries: Iterable[Json]) -> list[tuple[int, str]]:
-    """Added tokens, each with a text around it; not those that swallow the space beside them, as llama.cpp's do not."""
+    """Added tokens, each with a text that contains it; without those that strip adjacent spaces, unlike llama.cpp's."""
     plain = [entry for entry in entries if not (entry.get("lstrip") or entry.get("rstrip"))]
     return [(entry["id"], f"one {entry['content']}two\n{entry['content']} three") for entry in plain[:512]]
 
 
-class Specials:
-    """Which tokens begin, end and pad, from tokenizer_config, special_tokens_map and config."""
+class SpecialTokens:
+    """The special tokens bos, eos, unk and pad by tokenizer_config.json, special_tokens_map.json and config.json."""
 
     def __init__(self, checkpoint: Checkpoint, find: Callable[[str], int | None], size: int) -> None:
         self._checkpoint, self._find, self._size = checkpoint, find, size
@@ -217,10 +223,9 @@ class Specials:
         }
 
     def ids(self) -> dict[str, int]:
-        """ "bos" and "eos", and "unk" and "pad" as far as there are any. ConversionError without an eos.
+        """The ids of "bos" and "eos", and of "unk" and "pad" if there are any. ConversionError without an eos.
 
-        Where the file names no bos or eos, llama.cpp takes some fixed token for it: so both are always named.
-        A text without a bos of its own follows the end of another.
+        Without a bos or eos in the file llama.cpp uses fixed ids, so both are always set; a missing bos is the eos.
         """
         found = {name: self._one(name) for name in ("bos", "eos", "unk", "pad")}
         if found["eos"] is None:
@@ -238,7 +243,7 @@ class Specials:
             text = text.get("content")
         if isinstance(text, str) and not is_text(text):
             raise ConversionError(
-                f"{self._checkpoint.folder}: {name}_token is {text!a:.80}, which is no text; fetch the files of the "
+                f"{self._checkpoint.folder}: {name}_token is {text!a:.80}, which is not text; fetch the files of the "
                 "tokenizer again"
             )
         if isinstance(text, str) and (token := self._find(text)) is not None:
@@ -252,16 +257,16 @@ class Specials:
         return [token for token in values if type(token) is int and 0 <= token < self._size]
 
     def ends(self) -> tuple[int, ...]:
-        """Every token that ends a generation, the tokenizer's own eos first.
+        """All tokens that end a generation, the tokenizer's own eos first.
 
-        transformers stops at the generation config's; the model config's count where that names none.
+        As in transformers, those of generation_config.json, else those of config.json.
         """
         eos = self._one("eos")
         listed = self._numbers(self._checkpoint.generation, "eos") or self._numbers(self._checkpoint.config, "eos")
         return tuple(dict.fromkeys([*([] if eos is None else [eos]), *listed]))
 
     def adds(self, name: str, default: bool) -> bool:
-        """Whether the tokenizer adds "bos" or "eos" to a text: its config if that says so, else `default`."""
+        """Whether the tokenizer adds "bos" or "eos" to a text: by its config, else `default`."""
         given = self._settings.get(f"add_{name}_token")
         return (given if isinstance(given, bool) else default) and self._one(name) is not None
 
@@ -294,7 +299,7 @@ class TokenizersReference:
 
     @contextmanager
     def _checked(self) -> Iterator[None]:
-        """What is wrong in the file comes as a plain Exception or, no subclass of it, a PanicException."""
+        """Convert errors of the package: Exception or PanicException, which is not a subclass of Exception."""
         try:
             yield
         except BaseException as error:

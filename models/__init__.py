@@ -1,13 +1,18 @@
-"""Which models there are: the demo pair that ships with the package, and drafts that lie beside a target.
+"""The models that can be loaded: the bundled demo pair, pairs by name, files of a Hugging Face hub, local drafts.
 
-registry.py   pairs known by name: registry.toml, and the user's own
-finding.py    from what was typed to files; drafts that are here
-hub.py        files of a hub, whole and checked; faults.py says what went wrong
-listing.py    what a repository holds, and which of it is wanted; growing.py, a file while it comes
-stated.py     what a hub states, checked before it becomes part of a path
-scouting.py   what a hub has, seen before it is fetched; drafts there, by the families of kin.py
-facts.py      what is known of a model before it is loaded
-fit.py        what fits: a plan of sizes.py, what a model takes, and memory.py, what is free
+registry.py       pairs by name: registry.toml, and the user's own file
+model_source.py   a name, a repository or a path to files; drafts on this machine
+hub.py            downloads of hub files, checked by checksum
+hub_errors.py     errors of the hub's package and of the disk as HubError
+hub_metadata.py   checks of what a hub states, before it becomes part of a path
+listing.py        the files of a repository, and the choice among them
+partial_file.py   a file that is being downloaded
+hub_search.py     what a hub file needs before it is fetched; the search for a draft on the hub
+model_name.py     family and size of a model by its name
+model_summary.py  vocabulary, template and sizes of a model that is not loaded
+sizes.py          bytes of weights, caches and buffers
+memory.py         free memory of the machine
+fit.py            the context and the GPU layers that fit into memory
 """
 
 from __future__ import annotations
@@ -33,10 +38,10 @@ def demo() -> Pair:
 
 
 def with_draft(target: Path) -> Pair:
-    """What a pair file names, if `target` is one or a folder with one; else `target` and the draft model beside it.
+    """The pair of a pair file, if `target` is one or a folder with one; else `target` and the draft model beside it.
 
     Raises:
-        ModelFileError: a pair file that is not what it should be.
+        ModelFileError: a malformed pair file.
     """
     if (file := pairfile.at(target)) is not None:
         pair = pairfile.read(file)

@@ -1,8 +1,8 @@
-"""What fits: the context, and the layers on a GPU, of a pair in the memory that is free.
+"""The context and the GPU layers with which a pair fits into the free memory.
 
-The draft goes on the GPU first and whole, for most passes are its own; then as many layers of the target as there is
-room for. What is not on the GPU is in the CPU's memory. There llama.cpp maps weights from the file: what does not fit
-still runs, but is read from the disk again in every pass, so it does not count as fitting. Caches and buffers must fit.
+The draft is placed on the GPU first, as a whole, since it runs most passes; then as many layers of the target as fit.
+The rest is in the CPU's memory. There llama.cpp maps weights from the file: weights that do not fit still run, but are
+read from the disk again in every pass, so they do not count as fitting. Caches and buffers must fit.
 """
 
 from __future__ import annotations
@@ -14,19 +14,25 @@ from pathlib import Path
 
 from edgespec.errors import OptionError
 
-from .memory import Memory, memory
+from .memory import MachineMemory, machine_memory
 from .sizes import Sizes, amount, sizes
 
-DEFAULT_CONTEXT = 4096  #: tokens, where none are asked for and they fit
-_LEAST, _STEP = 512, 256  # tokens: of the shortest context chosen by itself, and between two
-_SPARE = 200 << 20  # bytes to leave free for what the program needs besides
-_SPARE_GPU = 400 << 20  # on each GPU: its own program, and what the screen takes meanwhile
-ALL = -1  #: layers, as `Device` has it
+DEFAULT_CONTEXT = 4096  #: tokens of context where none are requested and they fit
+_LEAST, _STEP = 512, 256  # tokens: the shortest context that is chosen automatically, and the step between two
+_SPARE = 200 << 20  # bytes to leave free for the rest of the program
+_SPARE_GPU = 400 << 20  # bytes to leave free on each GPU, for its kernels and the display
+ALL = -1  #: all layers, as in `Device`
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What was asked for: tokens of context, 0 for what fits; layers on the GPU, None for what fits, `ALL`."""
+class Requested:
+    """The user's request.
+
+    Args:
+        context: tokens; 0 for what fits.
+        gpu_layers: layers of the target on the GPU; None for what fits, `ALL` for all.
+        draft_gpu_layers: layers of the draft, likewise.
+    """
 
     context: int = 0
     gpu_layers: int | None = None
@@ -35,19 +41,19 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a pair is loaded, and what it takes.
+    """How a pair is loaded, and the memory that it takes.
 
     Args:
         context: tokens.
-        gpu_layers: of the target, as `Device` has it; so the draft's.
-        layers: how many the target has, its output among them; 0 where that is not known.
-        weights: bytes; of both models.
-        cache: bytes; None where it is not known.
-        buffers: bytes of computing.
-        on_gpu: bytes of all this that lie on GPUs.
-        in_ram: bytes of it that lie in the CPU's memory.
-        free: what was free.
-        shortened: whether the context is less than the default.
+        gpu_layers: layers of the target on the GPU, as in `Device`; `draft_gpu_layers` likewise.
+        layers: layers of the target, its output included; 0 where not known.
+        weights: bytes of both models' weights.
+        cache: bytes of both KV caches; None where not known.
+        buffers: bytes of compute buffers.
+        on_gpu: bytes of all these on GPUs.
+        in_ram: bytes of all these in the CPU's memory.
+        free: the memory that was free.
+        shortened: whether the context is shorter than the default.
     """
 
     context: int
@@ -59,7 +65,7 @@ class Plan:
     buffers: int
     on_gpu: int
     in_ram: int
-    free: Memory
+    free: MachineMemory
     shortened: bool
 
     @property
@@ -69,17 +75,17 @@ class Plan:
 
     @property
     def needed(self) -> int:
-        """Bytes of all."""
+        """Bytes of weights, caches and buffers."""
         return self.weights + (self.cache or 0) + self.buffers
 
     @property
     def lacking(self) -> int:
-        """Bytes that the CPU's memory is short of."""
+        """Bytes that are missing in the CPU's memory."""
         return max(0, self.in_ram + _SPARE - self.free.free)
 
     @property
     def mapped(self) -> int:
-        """Bytes of weights in the CPU's memory: what may be read from the disk over and over in its stead."""
+        """Bytes of weights in the CPU's memory; those that do not fit are read from the disk in every pass."""
         return max(0, self.in_ram - (self.cache or 0) - self.buffers)
 
     @property
@@ -87,22 +93,23 @@ class Plan:
         return not self.lacking
 
 
-def plan(target: Path, draft: Path | None = None, asked: Asked | None = None) -> Plan:
+def plan(target: Path, draft: Path | None = None, asked: Requested | None = None) -> Plan:
     """The plan for these files in the memory that is free now.
 
     Raises:
-        ModelFileError: a file that cannot be read.
-        OptionError: what was asked for does not fit.
+        ModelFileError: a file cannot be read.
+        OptionError: the request does not fit.
     """
-    return choose(sizes(target), sizes(draft) if draft is not None else None, memory(), asked or Asked())
+    return choose(sizes(target), sizes(draft) if draft is not None else None, machine_memory(), asked or Requested())
 
 
-def choose(target: Sizes, draft: Sizes | None, free: Memory, asked: Asked) -> Plan:
-    """The longest context asked for, else the longest up to the default, with which all fits; else with which all but
-    the weights does.
+def choose(target: Sizes, draft: Sizes | None, free: MachineMemory, asked: Requested) -> Plan:
+    """The plan with the requested context, else with the longest one up to the default, with which everything fits.
+
+    If nothing fits, the first plan whose caches and buffers fit without the weights.
 
     Raises:
-        OptionError: a context, or layers on a GPU, that were asked for and do not fit.
+        OptionError: a requested context, or requested GPU layers, do not fit.
     """
     plans = (_placed(target, draft, free, asked, context) for context in _contexts(target, asked))
     running: Plan | None = None
@@ -116,25 +123,25 @@ def choose(target: Sizes, draft: Sizes | None, free: Memory, asked: Asked) -> Pl
     return running
 
 
-def longest(target: Sizes, draft: Sizes | None, free: Memory) -> int:
-    """Tokens of context with which all fits, a multiple of 256, up to what the target was trained for."""
+def longest(target: Sizes, draft: Sizes | None, free: MachineMemory) -> int:
+    """The most tokens of context with which everything fits: a multiple of 256, up to the target's training context."""
     contexts = range(_STEP, max(target.trained, DEFAULT_CONTEXT) + 1, _STEP)
-    fitting = bisect_left(contexts, True, key=lambda n: not _placed(target, draft, free, Asked(n), n).fits)
+    fitting = bisect_left(contexts, True, key=lambda n: not _placed(target, draft, free, Requested(n), n).fits)
     return contexts[fitting - 1] if fitting else 0
 
 
-def room(free: Memory) -> int:
-    """Bytes that there are for weights, caches and buffers together, on GPUs and beside them."""
+def room(free: MachineMemory) -> int:
+    """Bytes available for weights, caches and buffers together, in the memory of the CPU and the GPUs."""
     return max(0, free.free - _SPARE) + (0 if free.shared else _on_gpus(free))
 
 
-def _on_gpus(free: Memory) -> int:
+def _on_gpus(free: MachineMemory) -> int:
     there = sum(max(0, gpu.free - _SPARE_GPU) for gpu in free.gpus)
     return min(there, max(0, free.free - _SPARE)) if free.shared else there
 
 
-def _contexts(target: Sizes, asked: Asked) -> Iterator[int]:
-    """What was asked for, else the default and shorter ones."""
+def _contexts(target: Sizes, asked: Requested) -> Iterator[int]:
+    """The requested context, else the default and shorter ones."""
     if asked.context:
         yield asked.context
         return
@@ -147,21 +154,21 @@ def _default(target: Sizes) -> int:
     return min(target.trained or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
 
 
-def _too_long(target: Sizes, draft: Sizes | None, found: Plan, asked: Asked) -> str:
+def _too_long(target: Sizes, draft: Sizes | None, found: Plan, asked: Requested) -> str:
     beside = (found.cache or 0) + found.buffers
     most = longest(target, draft, found.free)
     out = "close other programs, or take a smaller model"
     if asked.context:
         out = f"--ctx {most} fits" if most else "give a smaller --ctx"
     return (
-        f"a context of {found.context} tokens takes {amount(beside)} beside the weights, and of memory only "
-        f"{amount(found.free.free)} are free; {out}"
+        f"a context of {found.context} tokens takes {amount(beside)} besides the weights, and only "
+        f"{amount(found.free.free)} of memory are free; {out}"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """So many layers of a model on GPUs, its last ones: bytes there, and in the CPU's memory."""
+    """A model with its last `count` layers on GPUs: its bytes there, and in the CPU's memory."""
 
     count: int
     on_gpu: int
@@ -182,17 +189,17 @@ def _part(model: Sizes, count: int, context: int, gpus: int) -> _Part:
 
 
 class _Placing:
-    """GPUs as they fill up, at a context."""
+    """The free memory of the GPUs while models are placed there, for one context."""
 
-    def __init__(self, free: Memory, context: int) -> None:
+    def __init__(self, free: MachineMemory, context: int) -> None:
         self.left = _on_gpus(free)
         self._gpus, self._context = len(free.gpus), context
 
     def put(self, model: Sizes, asked: int | None, *, wholly: bool) -> _Part:
-        """So many layers as were asked for; else as many as there is room for, or with `wholly` all or none.
+        """Place the requested layers of a model; without a request as many as fit, or with `wholly` all or none.
 
         Raises:
-            OptionError: there is no room for so many.
+            OptionError: the requested layers do not fit.
         """
         most = len(model.layers) if self._gpus else 0
         if asked is not None:
@@ -217,10 +224,10 @@ class _Placing:
         return _part(model, count, self._context, self._gpus)
 
 
-def _placed(target: Sizes, draft: Sizes | None, free: Memory, asked: Asked, context: int) -> Plan:
+def _placed(target: Sizes, draft: Sizes | None, free: MachineMemory, asked: Requested, context: int) -> Plan:
     placing = _Placing(free, context)
     second = draft or Sizes(0)
-    # Who keeps the target from the GPU wants no draft there either.
+    # A target that is kept off the GPU keeps its draft off it, too.
     theirs = asked.draft_gpu_layers if asked.draft_gpu_layers is not None or asked.gpu_layers != 0 else 0
     if asked.gpu_layers is None:
         drafting = placing.put(second, theirs, wholly=True)
@@ -245,8 +252,8 @@ def _placed(target: Sizes, draft: Sizes | None, free: Memory, asked: Asked, cont
     )
 
 
-def _layers(model: Sizes, part: _Part, asked: int | None, free: Memory) -> int:
-    """As `Device` has it. What is not known here is the engine's to decide."""
+def _layers(model: Sizes, part: _Part, asked: int | None, free: MachineMemory) -> int:
+    """The number of GPU layers as in `Device`. Without GPUs or known layers the engine decides."""
     if not free.gpus or not model.layers:
         return ALL if asked is None else asked
     return ALL if part.count == len(model.layers) else part.count

@@ -1,4 +1,4 @@
-"""What a repository holds, and which of it is wanted."""
+"""The files of a repository, and the choice among them; names of repositories and addresses of pages."""
 
 from __future__ import annotations
 
@@ -16,33 +16,39 @@ from edgespec.errors import HubError, OptionError
 
 from .sizes import amount
 
-QUANTIZATION = "q4_k_m"  #: taken where none is asked for, as llama.cpp does
-#: Taken in its stead, the largest that fits: finer ones bring nothing, coarser ones spoil too much.
-_SENSIBLE = (
+QUANTIZATION = "q4_k_m"  #: the default, as in llama.cpp
+#: Alternatives to the default, of which the largest that fits is chosen. Finer ones do not improve the output, coarser
+#: ones degrade it too much.
+_ALTERNATIVES = (
     *("q8_0", "q6_k", "q5_k_m", "q5_k_s", "q5_0", "q4_k_s", "q4_0", "iq4_nl", "iq4_xs"),
     *("q3_k_l", "q3_k_m", "q3_k_s", "iq3_m", "q2_k"),
 )
 _SPLIT = re.compile(r"-(\d{5})-of-(\d{5})$")
 _HOSTS = ("huggingface.co", "hf.co")
-# One slash is left of two where this was taken for a path.
+# `Path` collapses the two slashes after the scheme into one.
 _PAGE = re.compile(
     r"(?P<scheme>https?:/{1,2})?(?P<host>[^/]+)/(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<quantization>[\w.-]+))?"
     r"(?:/(?:tree|blob|resolve)/(?P<revision>[^/?#]+)(?:/(?P<file>[^?#]+\.gguf))?)?/?(?:[?#].*)?"
 )
-_BESIDE = ("*.json", "*.jinja", "*.model", "merges.txt", "vocab.txt", "README.md", "LICENSE*")
+_CHECKPOINT_FILES = ("*.json", "*.jinja", "*.model", "merges.txt", "vocab.txt", "README.md", "LICENSE*")
 
 
 @dataclass(frozen=True, slots=True)
-class Remote:
-    """A file of a repository: its name in it, its bytes, and what it is known by: SHA-256 of large files, else git's
-    object id; none where only the cache was asked."""
+class RemoteFile:
+    """A file of a repository.
+
+    Args:
+        name: its path in the repository.
+        size: bytes.
+        digest: SHA-256 of a file in LFS, else git's object id; empty where the listing is of the cache.
+    """
 
     name: str
     size: int
     digest: str = ""
 
     def hasher(self) -> Any:
-        """What `digest` is made by."""
+        """A new hash object of the kind of `digest`."""
         if len(self.digest) == 64:
             return hashlib.sha256()
         return hashlib.sha1(b"blob %d\0" % self.size, usedforsecurity=False)
@@ -50,21 +56,21 @@ class Remote:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a repository holds at a commit."""
+    """The files of a repository at a commit."""
 
     repo: str
     commit: str
-    files: tuple[Remote, ...]
+    files: tuple[RemoteFile, ...]
 
 
-#: Picks what is wanted. HubError where it is not there.
-Choose = Callable[[Listing], tuple[Remote, ...]]
+#: Chooses files of a listing. Raises HubError where the repository lacks them.
+Choose = Callable[[Listing], tuple[RemoteFile, ...]]
 
 
-def named(name: str) -> Choose:
-    """The file of this name, and the other parts if it is the first of several."""
+def file_named(name: str) -> Choose:
+    """Choose the file of this name, and the other parts if it is the first of several."""
 
-    def choose(listing: Listing) -> tuple[Remote, ...]:
+    def choose(listing: Listing) -> tuple[RemoteFile, ...]:
         file = next((file for file in listing.files if file.name == name), None)
         if file is None:
             raise HubError(f"{listing.repo} has no file {name}; its page lists what there is")
@@ -74,13 +80,13 @@ def named(name: str) -> Choose:
 
 
 def gguf(quantization: str = "", room: int | None = None) -> Choose:
-    """The GGUF file of this quantization, all its parts if it has several.
+    """Choose the GGUF file of this quantization, with all its parts.
 
-    If "", `QUANTIZATION`, or the largest sensible one where there is no such file, or it has more than `room` bytes;
-    the only one there is in any case.
+    If `quantization` is empty, choose `QUANTIZATION`; where the repository has no such file, or it has more than
+    `room` bytes, the largest of the alternatives that fits. The only GGUF file of a repository is always chosen.
     """
 
-    def choose(listing: Listing) -> tuple[Remote, ...]:
+    def choose(listing: Listing) -> tuple[RemoteFile, ...]:
         found = [file for file in listing.files if is_model(file.name)]
         asked = (quantization or QUANTIZATION).lower()
         file = _of(asked, found)
@@ -88,7 +94,7 @@ def gguf(quantization: str = "", room: int | None = None) -> Choose:
             if file is None:
                 names = ", ".join(file.name for file in found[:12]) or "no GGUF file at all"
                 raise HubError(
-                    f"{listing.repo} has no GGUF file of {asked}, but {names}; add one's quantization, as :Q8_0"
+                    f"{listing.repo} has no GGUF file of {asked}, but {names}; name a quantization it has, as :Q8_0"
                 )
             return _with_parts(listing, file)
         if len(found) == 1:
@@ -100,16 +106,18 @@ def gguf(quantization: str = "", room: int | None = None) -> Choose:
     return choose
 
 
-def _of(quantization: str, found: Sequence[Remote]) -> Remote | None:
-    """The file whose name says this quantization, the shortest of several."""
+def _of(quantization: str, found: Sequence[RemoteFile]) -> RemoteFile | None:
+    """The file with this quantization in its name, the one with the shortest name of several."""
     pattern = rf"(^|[-._/]){re.escape(quantization)}([-.]|$)"
     fitting = [file for file in found if re.search(pattern, file.name.lower())]
     return min(fitting, key=lambda file: (len(file.name), file.name)) if fitting else None
 
 
-def _largest(listing: Listing, found: Sequence[Remote], usual: Remote | None, room: int | None) -> tuple[Remote, ...]:
-    """`usual` if it has no more than `room` bytes, else the largest sensible file that has."""
-    others = [file for name in _SENSIBLE if (file := _of(name, found)) is not None]
+def _largest(
+    listing: Listing, found: Sequence[RemoteFile], usual: RemoteFile | None, room: int | None
+) -> tuple[RemoteFile, ...]:
+    """`usual` if it has no more than `room` bytes, else the largest alternative that has."""
+    others = [file for name in _ALTERNATIVES if (file := _of(name, found)) is not None]
     known = [_with_parts(listing, file) for file in ([usual] if usual is not None else []) + others] or [
         _with_parts(listing, min(found, key=lambda file: (file.size, file.name)))
     ]
@@ -125,13 +133,13 @@ def _largest(listing: Listing, found: Sequence[Remote], usual: Remote | None, ro
     return max(fitting, key=total)
 
 
-def total(files: Sequence[Remote]) -> int:
-    """Bytes of all."""
+def total(files: Sequence[RemoteFile]) -> int:
+    """The sum of their sizes, in bytes."""
     return sum(file.size for file in files)
 
 
-def checkpoint(listing: Listing) -> tuple[Remote, ...]:
-    """What `edgespec convert` reads: config, tokenizer, card, and weights in safetensors."""
+def checkpoint(listing: Listing) -> tuple[RemoteFile, ...]:
+    """Choose the files that `edgespec convert` reads: config, tokenizer, model card, and weights in safetensors."""
     own = [file for file in listing.files if "/" not in file.name]
     weights = [file for file in own if file.name == "model.safetensors"] or [
         file for file in own if fnmatch.fnmatchcase(file.name, "model-*-of-*.safetensors")
@@ -142,12 +150,13 @@ def checkpoint(listing: Listing) -> tuple[Remote, ...]:
             "`edgespec models pull`"
         )
     templates = [file for file in listing.files if fnmatch.fnmatchcase(file.name, "additional_chat_templates/*.jinja")]
-    beside = [file for file in own if any(fnmatch.fnmatchcase(file.name, pattern) for pattern in _BESIDE)]
+    beside = [file for file in own if any(fnmatch.fnmatchcase(file.name, pattern) for pattern in _CHECKPOINT_FILES)]
     return (*sorted(beside, key=lambda file: file.name != "config.json"), *templates, *weights)
 
 
 def is_model(name: str) -> bool:
-    """Whether this is a GGUF file that says something: no projector of images, no table of importances."""
+    """Whether this is the GGUF file of a language model: not an image projector or an importance matrix, and of a
+    model in several parts the first."""
     stem = PurePosixPath(name).name.lower()
     part = _SPLIT.search(stem.removesuffix(".gguf"))
     return (
@@ -158,7 +167,7 @@ def is_model(name: str) -> bool:
     )
 
 
-def _with_parts(listing: Listing, file: Remote) -> tuple[Remote, ...]:
+def _with_parts(listing: Listing, file: RemoteFile) -> tuple[RemoteFile, ...]:
     stem = file.name.removesuffix(".gguf")
     part = _SPLIT.search(stem)
     if part is None:
@@ -171,13 +180,13 @@ def _with_parts(listing: Listing, file: Remote) -> tuple[Remote, ...]:
 
 
 def split_name(text: str) -> tuple[str, str] | None:
-    """`org/name` or `org/name:quantization` as repository and quantization; None where `text` is neither."""
+    """Split `org/name` or `org/name:quantization` into repository and quantization; None where `text` is neither."""
     found = re.fullmatch(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::([\w.-]+))?", text)
     return (found[1], found[2] or "") if found and not text.lower().endswith(".gguf") else None
 
 
 class Page(NamedTuple):
-    """What a page of a hub is about: a repository, or a GGUF file of it; and the quantization where one was added."""
+    """The page of a repository on a hub, or of a GGUF file in it; with the quantization, if one was appended."""
 
     repo: str
     file: str
@@ -190,10 +199,10 @@ class Page(NamedTuple):
 
 
 def split_page(text: str) -> Page | None:
-    """The address of a page, as a browser has it or without https:// before it; None where `text` is none.
+    """Parse the address of a hub page, with or without https://; None where `text` is not one.
 
     Raises:
-        OptionError: it is not the hub's, or of another revision than the main one.
+        OptionError: the page is of another host, or of another revision than main.
     """
     found = _PAGE.fullmatch(text)
     if found is None:
@@ -206,13 +215,13 @@ def split_page(text: str) -> Page | None:
         raise OptionError(f"{found['host']} is not the hub, which is {' or '.join(sorted(own - {''}))}; give org/name")
     if revision != "main":
         raise OptionError(
-            f"that page is of the revision {revision}; `edgespec models pull {repo} --revision {revision}` has it"
+            f"that page is of the revision {revision}; `edgespec models pull {repo} --revision {revision}` fetches it"
         )
     return Page(repo, unquote(found["file"] or ""), found["quantization"] or "")
 
 
 def require_repo(text: str) -> tuple[str, str]:
-    """The same, or OptionError."""
+    """As `split_name`, but raises OptionError where `text` is not a repository."""
     found = split_name(text)
     if found is None:
         raise OptionError(f"{text!r} is no repository of a hub; write org/name, or org/name:q8_0 for a quantization")

@@ -1,4 +1,4 @@
-"""Pairs by name: what ships with the package (registry.toml), and the user's own, which win."""
+"""Pairs by name: those of the package (registry.toml), and the user's own, which take precedence."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _TEXTS = ("title", "licence", "vocabulary", "needs", "verified")
 
 
 @dataclass(frozen=True, slots=True)
-class File:
-    """A GGUF file in a repository of the hub, the first of its parts if it has several, and its bytes, about."""
+class HubFile:
+    """A GGUF file in a repository of the hub, the first of its parts if it has several, and its approximate bytes."""
 
     repo: str
     file: str
@@ -35,11 +35,11 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A target, and the draft model that goes with it. `verified` says what was checked of all this, and where."""
+    """A target and its draft model. `verified` says what of the entry was checked, and where."""
 
     name: str
-    target: File
-    draft: File | None
+    target: HubFile
+    draft: HubFile | None
     title: str
     licence: str
     vocabulary: str
@@ -48,12 +48,12 @@ class Entry:
 
     @property
     def size(self) -> int:
-        """Bytes of both, about."""
+        """Bytes of both files, about."""
         return self.target.size + (self.draft.size if self.draft else 0)
 
 
 def own_file() -> Path:
-    """Where the user's own pairs are looked for."""
+    """The path of the user's own pairs."""
     return user_config_path("edgespec", appauthor=False) / "models.toml"
 
 
@@ -61,7 +61,7 @@ def entries() -> dict[str, Entry]:
     """All pairs by name, in the files' order, the user's own last.
 
     Raises:
-        OptionError: the user's file is not what it should be; it says where.
+        OptionError: the user's file is malformed; the message says where.
     """
     return {**_read(_SHIPPED), **_read(own_file())}
 
@@ -72,9 +72,9 @@ def _read(path: Path) -> dict[str, Entry]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
-        raise OptionError(f"{path} cannot be read: {error.strerror}; mend or remove it") from error
-    except (ValueError, RecursionError) as error:  # TOML that is none, or no UTF-8; brackets in brackets
-        raise OptionError(f"{path} is not TOML: {' '.join(str(error).split())}; mend or remove it") from error
+        raise OptionError(f"{path} cannot be read: {error.strerror}; correct or remove it") from error
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or nested too deeply
+        raise OptionError(f"{path} is not TOML: {' '.join(str(error).split())}; correct or remove it") from error
     return {name: _entry(path, name, table) for name, table in tables.items()}
 
 
@@ -84,10 +84,10 @@ def _entry(path: Path, name: str, table: Any) -> Entry:
         raise OptionError(f"{where} has no target; write target = {{ repo = ..., file = ..., size = ... }}")
     if unknown := sorted(table.keys() - {"target", "draft", *_TEXTS}):
         raise OptionError(
-            f"{where} has {shown(unknown[0])}, which means nothing; known are target, draft, {', '.join(_TEXTS)}"
+            f"{where} has the unknown key {shown(unknown[0])}; known are target, draft, {', '.join(_TEXTS)}"
         )
     if not name.isprintable():
-        raise OptionError(f"{where} has control characters in its name; take letters, digits and signs")
+        raise OptionError(f"{where} has control characters in its name; use letters, digits and signs")
     texts = {key: table.get(key, "") for key in _TEXTS}
     for key, text in texts.items():
         if not isinstance(text, str):
@@ -97,7 +97,7 @@ def _entry(path: Path, name: str, table: Any) -> Entry:
     return Entry(name, _file(f"{where}.target", table["target"]), draft, **texts)
 
 
-def _file(where: str, table: Mapping[str, Any] | Any) -> File:
+def _file(where: str, table: Mapping[str, Any] | Any) -> HubFile:
     form = {"repo": str, "file": str, "size": int}
     if not isinstance(table, dict) or set(table) != set(form):
         raise OptionError(f'{where} must be {{ repo = "org/name", file = "x.gguf", size = 123 }}')
@@ -112,4 +112,4 @@ def _file(where: str, table: Mapping[str, Any] | Any) -> File:
         raise OptionError(
             f"{where} names {shown(table['repo'])} and {shown(table['file'])}; it takes org/name and a .gguf file"
         )
-    return File(table["repo"], table["file"], size)
+    return HubFile(table["repo"], table["file"], size)

@@ -1,4 +1,4 @@
-"""What a model takes, read from its files' heads before anything is loaded."""
+"""The memory that a model takes, computed from the headers of its files."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from edgespec.backends.gguf_header import Header, header
 
 _ROWS = 512  # tokens of a prefill pass
-_JUDGED = 64  # rows of logits that are kept beside it
+_LOGIT_ROWS = 64  # rows of logits that are kept besides
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Bytes of a layer's weights, and of what a token takes in its cache. `copied` where the CPU keeps them too."""
+    """Bytes of a layer's weights, and of one token in its cache. `copied` where the CPU keeps the weights as well."""
 
     weights: int
     cache: int = 0
@@ -23,15 +23,15 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What a model takes.
+    """The memory that a model takes.
 
     Args:
-        weights: bytes of all.
-        layers: those that may lie on a GPU, from the input on, the output matrix as the last; embeddings are none.
-            Empty where llama.cpp does not run the model, or its head was not seen.
-        cache: bytes a token takes in all layers; None where that is not known.
-        buffers: bytes of computing, at a context of no tokens; a token of context takes `_ROWS` 2-byte numbers more.
-        trained: tokens it was trained for, 0 where that is not known.
+        weights: bytes of all weights.
+        layers: the layers that can be on a GPU, from the input on, with the output matrix as the last; without the
+            embeddings. Empty where llama.cpp does not run the model, or its header was not read.
+        cache: bytes of one token in the caches of all layers; None where not known.
+        buffers: bytes of compute buffers at an empty context; each token of context adds `_ROWS` 2-byte numbers.
+        trained: tokens of context that it was trained for; 0 where not known.
     """
 
     weights: int
@@ -41,12 +41,12 @@ class Sizes:
     trained: int = 0
 
     def computing(self, context: int) -> int:
-        """Bytes of buffers."""
+        """Bytes of compute buffers with this many tokens of context."""
         return self.buffers + 2 * _ROWS * context
 
 
 def amount(size: float) -> str:
-    """So many bytes, for a person."""
+    """A number of bytes with its unit, for people."""
     for unit, bytes_ in (("GB", 1e9), ("MB", 1e6)):
         if size >= bytes_:
             return f"{size / bytes_:.{2 if unit == 'GB' else 1}f} {unit}"
@@ -54,7 +54,7 @@ def amount(size: float) -> str:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a model: of a GGUF with all its parts, of a folder all that is in it."""
+    """Bytes of a model: of a GGUF file all its parts, of a folder all its files."""
     if path.is_dir():
         return sum(each.stat().st_size for each in path.iterdir() if each.is_file())
     stem, part, rest = path.name.partition("-00001-of-")
@@ -65,10 +65,10 @@ def size_of(path: Path) -> int:
 
 
 def sizes(path: Path) -> Sizes:
-    """Of a GGUF file, or of an ONNX model that edgespec converted.
+    """The sizes of a GGUF file, or of an ONNX model that edgespec converted.
 
     Raises:
-        ModelFileError: it is none of these, or not whole.
+        ModelFileError: it is neither, or truncated.
     """
     if is_onnx(path):
         return _of_onnx(path)
@@ -76,17 +76,17 @@ def sizes(path: Path) -> Sizes:
 
 
 def is_onnx(path: Path) -> bool:
-    """Whether this is an ONNX model, or a folder, which can hold nothing else that is opened by its name."""
+    """Whether this is an ONNX model: a file, or a folder, since only ONNX models are opened by a folder's name."""
     return path.suffix.lower() == ".onnx" or path.is_dir()
 
 
 def of_header(head: Header, size: int) -> Sizes:
-    """Of a GGUF of so many bytes in all its parts."""
+    """The sizes of a GGUF model by its header and the bytes of all its parts."""
     vocabulary, caches = head.vocabulary.size, head.cache()
     inner = head.number("feed_forward_length") or (
         head.number("expert_feed_forward_length") * max(1, head.number("expert_used_count"))
     )
-    widths = (vocabulary + 2 * inner + 4 * head.number("embedding_length")) * _ROWS + vocabulary * _JUDGED
+    widths = (vocabulary + 2 * inner + 4 * head.number("embedding_length")) * _ROWS + vocabulary * _LOGIT_ROWS
     layers = tuple(_layers(head, size, caches or (0,) * head.layers)) if head.layers else ()
     cache = sum(caches) if caches else None
     return Sizes(size, layers, cache, 4 * widths, head.number("context_length"))
@@ -94,7 +94,7 @@ def of_header(head: Header, size: int) -> Sizes:
 
 def _layers(head: Header, size: int, caches: Sequence[int]) -> Iterator[Layer]:
     """The layers of a GGUF, and its output."""
-    if head.parts > 1:  # this head tells of its own tensors alone
+    if head.parts > 1:  # this header lists only the tensors of its own part
         each = size // (len(caches) + 1)
         yield from (Layer(each, cache) for cache in (*caches, 0))
         return
@@ -108,7 +108,7 @@ def _layers(head: Header, size: int, caches: Sequence[int]) -> Iterator[Layer]:
         elif kind in ("output", "output_norm"):
             output += bytes_
     yield from map(Layer, weights, caches)
-    # A model whose output is its embeddings has them on the GPU once more.
+    # Embeddings that serve as the output matrix, too, are copied to the GPU.
     tied = "output.weight" not in tensors
     yield Layer(output + tensors.get("token_embd.weight", 0) * tied, copied=tied)
 
@@ -119,5 +119,5 @@ def _of_onnx(path: Path) -> Sizes:
     model = read(path / "model.onnx" if path.is_dir() else path)
     number = 2 if model.half else 4
     cache = 2 * model.layers * model.kv_heads * model.head_dim * number
-    widths = (model.vocabulary * _JUDGED + 8 * model.hidden * _ROWS) * 4
+    widths = (model.vocabulary * _LOGIT_ROWS + 8 * model.hidden * _ROWS) * 4
     return Sizes(model.data_bytes, (), cache, widths, model.context)

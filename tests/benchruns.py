@@ -7,18 +7,30 @@ from typing import Any
 
 import numpy as np
 
-from edgespec.bench.records import OURS, PLAIN, Answer, Burst, Depth, Pass, Priced, Problem, Run, Stretch, Taking
+from edgespec.bench.records import (
+    OURS,
+    PLAIN,
+    AnswerRecord,
+    Burst,
+    ContenderEntry,
+    Depth,
+    Pass,
+    PassPrices,
+    Problem,
+    Run,
+    Stretch,
+)
 
 PEER = "llama-server"
 HOSTILE = '<script>alert("x")</script> & <img src="https://example.com/x.png"> \x1b[31m\x00 | `code`'
 
 TAKING = (
-    Taking(PLAIN, "plain decoding", peer=False, memory=1_200_000_000),
-    Taking(OURS, "edgespec", peer=False, memory=1_200_000_000),
-    Taking("k=4", "edgespec, fixed K = 4", peer=False),
-    Taking(PEER, "llama.cpp's server", peer=True, memory=900_000_000),
-    Taking(f"{PEER}:draft-8", "llama.cpp's server, draft model, K = 8", peer=True, memory=1_100_000_000),
-    Taking("transformers", "transformers", peer=True, skipped="it is not installed"),
+    ContenderEntry(PLAIN, "plain decoding", peer=False, memory=1_200_000_000),
+    ContenderEntry(OURS, "edgespec", peer=False, memory=1_200_000_000),
+    ContenderEntry("k=4", "edgespec, fixed K = 4", peer=False),
+    ContenderEntry(PEER, "llama.cpp's server", peer=True, memory=900_000_000),
+    ContenderEntry(f"{PEER}:draft-8", "llama.cpp's server, draft model, K = 8", peer=True, memory=1_100_000_000),
+    ContenderEntry("transformers", "transformers", peer=True, skipped="it is not installed"),
 )
 #: By category: questions, and how many times faster than plain each contender is there.
 _SPEEDS: Mapping[str, tuple[int, Mapping[str, float]]] = {
@@ -30,18 +42,18 @@ _SPEEDS: Mapping[str, tuple[int, Mapping[str, float]]] = {
 _REPLAYED = ("copy", "hard")
 
 
-def answer(question: str, contender: str, tokens: int, seconds: float, **more: Any) -> Answer:
+def answer(question: str, contender: str, tokens: int, seconds: float, **more: Any) -> AnswerRecord:
     """An answer in category "chat", whose prompt took no time, unless said otherwise."""
     known = {"category": "chat", "turn": 0, "replayed": False, "prompt": 10, "text": "", "digest": ""}
     times = {"tokens": tokens, "seconds": seconds, "prompt_seconds": 0.0}
-    return Answer(**{**known, **times, "question": question, "contender": contender, **more})
+    return AnswerRecord(**{**known, **times, "question": question, "contender": contender, **more})
 
 
-def run(answers: Sequence[Answer] = (), **more: Any) -> Run:
+def run(answers: Sequence[AnswerRecord] = (), **more: Any) -> Run:
     """A run of these answers, with as many questions as there are."""
     asked = {a.category: len({b.question for b in answers if b.category == a.category}) for a in answers}
     names = {a.contender: a.contender for a in answers}
-    takes = [Taking(name, name, peer=name.startswith(("peer", PEER))) for name in names]
+    takes = [ContenderEntry(name, name, peer=name.startswith(("peer", PEER))) for name in names]
     known = {"about": {}, "suite": "made up", "questions": asked, "contenders": takes, "prices": None}
     return Run(**{**known, "answers": tuple(answers), **more})
 
@@ -65,13 +77,13 @@ def fabricated(**more: Any) -> Run:
         "suite": "made up",
         "questions": {category: questions for category, (questions, _) in _SPEEDS.items()},
         "contenders": TAKING,
-        "prices": Priced(tuple(0.02 * (1 + 0.16 * n + 0.1 * (n > 0)) for n in range(32)), 0.002),
+        "prices": PassPrices(tuple(0.02 * (1 + 0.16 * n + 0.1 * (n > 0)) for n in range(32)), 0.002),
         "problems": (Problem("made-up.jsonl, line 7", HOSTILE), Problem("transformers", "it is not installed")),
     }
     return Run(**{**known, "answers": tuple(answers), **more})
 
 
-def _answer(rng: np.random.Generator, category: str, n: int, contender: str, speed: float) -> Answer:
+def _answer(rng: np.random.Generator, category: str, n: int, contender: str, speed: float) -> AnswerRecord:
     drafts = contender not in (PLAIN, PEER)
     replayed = category in _REPLAYED
     bursts, passes, strip = [], [], []

@@ -88,6 +88,12 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def small_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint as small as they come."""
+    return checkpoints.llama(tmp_path_factory.mktemp("pairs") / "source")
+
+
+@pytest.fixture(scope="session")
 def onnx_folders(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The folder of that checkpoint as an ONNX model, by quantization; converted when first asked for."""
     folder = tmp_path_factory.mktemp("onnx")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgespec.bench.figures import Figures, Latency, Sameness, Stage, course, figures
-from edgespec.bench.records import OURS, PLAIN, Answer, Burst, Depth, Pass, Run, Taking
+from edgespec.bench.figures import Figures, Latency, Stage, TextMatches, course, figures
+from edgespec.bench.records import OURS, PLAIN, AnswerRecord, Burst, ContenderEntry, Depth, Pass, Run
 from edgespec.bench.scopes import ALL, FREE, REPLAYED, Scope, categories, totals
-from edgespec.bench.speedups import Estimate, families, hindsight, speedup
+from edgespec.bench.speedups import Estimate, best_configurations, families, speedup
 
 from .benchruns import answer, fabricated, run
 
@@ -155,11 +155,11 @@ def test_an_empty_answer_spoils_no_interval() -> None:
 def test_a_run_without_answers_has_no_figures() -> None:
     found = figures(run(), OURS)
     assert (found.answers, found.tokens, found.lengths, found.depths) == (0, 0, {}, {})
-    assert found.same == Sameness(0, 0, 0)
+    assert found.same == TextMatches(0, 0, 0)
     none = ("tokens_per_second", "mean_accepted_length", "first", "gaps", "waits", "joules")
     assert [getattr(found, name) for name in none] == [None] * len(none)
     assert (found.speedup.decoding, found.speedup.questions) == (None, 0)
-    assert (course(run()), categories(run()), totals(run()), hindsight(run())) == ([], [], [], [])
+    assert (course(run()), categories(run()), totals(run()), best_configurations(run())) == ([], [], [], [])
 
 
 def spoken() -> Figures:
@@ -220,10 +220,10 @@ def test_sameness_counts_free_answers_whose_tokens_are_told() -> None:
         answer("e", "peer", 5, 1.0, digest="x"),
     ]
     forced = [answer("f", name, 5, 1.0, digest="x", replayed=True) for name in (PLAIN, "peer")]
-    assert figures(run([*plain, *peers, *forced]), "peer").same == Sameness(1, 2, 1)
+    assert figures(run([*plain, *peers, *forced]), "peer").same == TextMatches(1, 2, 1)
     free = [answer("f", name, 5, 1.0, digest="x") for name in (PLAIN, "peer")]
-    assert figures(run([forced[0], free[1]]), "peer").same == Sameness(0, 0, 0)
-    assert figures(run([free[0], forced[1]]), "peer").same == Sameness(0, 0, 0)
+    assert figures(run([forced[0], free[1]]), "peer").same == TextMatches(0, 0, 0)
+    assert figures(run([free[0], forced[1]]), "peer").same == TextMatches(0, 0, 0)
 
 
 def test_replayed_answers_stand_apart() -> None:
@@ -255,27 +255,30 @@ def test_a_category_with_both_kinds_is_two() -> None:
     assert categories(run(answers)) == [Scope("chat", False), Scope("chat", True)]
 
 
-def peers(*more: Answer) -> list[Answer]:
+def peers(*more: AnswerRecord) -> list[AnswerRecord]:
     """Two questions: ours twice as fast as plain; a peer 1.25 and 1.6 times, by its configuration."""
     seconds = {PLAIN: 10.0, OURS: 5.0, "peer": 8.0, "peer:fast": 6.25}
     return [*(answer(q, name, 20, each) for q in "ab" for name, each in seconds.items()), *more]
 
 
 def test_a_peer_is_compared_at_its_best() -> None:
-    (best,) = hindsight(run(peers()))
+    (best,) = best_configurations(run(peers()))
     assert (best.family, best.configuration, best.of) == ("peer", "peer:fast", 2)
     assert best.speedup.value == pytest.approx(1.6)
     assert value(best.ours.decoding) == pytest.approx(6.25 / 5)
 
 
 def test_a_configuration_that_broke_down_early_is_not_the_best() -> None:
-    (best,) = hindsight(run(peers(answer("a", "peer:lucky", 100, 1.0))))
+    (best,) = best_configurations(run(peers(answer("a", "peer:lucky", 100, 1.0))))
     assert best.configuration == "peer:fast"
 
 
 def test_families_are_peers_and_fixed_lengths_of_ours() -> None:
     names = {"plain": False, "edgespec": False, "lookup": False, "k=2": False, "k=4": False, "peer:x": True}
-    takes = [*(Taking(name, name, peer=peer) for name, peer in names.items()), Taking("gone", "", True, "missing")]
+    takes = [
+        *(ContenderEntry(name, name, peer=peer) for name, peer in names.items()),
+        ContenderEntry("gone", "", True, "missing"),
+    ]
     assert families(run([], contenders=takes)) == {"fixed K": ["k=2", "k=4"], "peer": ["peer:x"]}
 
 

@@ -20,9 +20,9 @@ import pytest
 
 import edgespec
 from edgespec.backends import Device
-from edgespec.bench.contender import Ask, Contender, ContenderFailed, Done, Said
+from edgespec.bench.contender import AnswerRequest, Chunk, Contender, ContenderFailed, Done
 from edgespec.bench.peers import PEERS, Absent, Setup, close_all, peer
-from edgespec.bench.peers.child import Child, Engine
+from edgespec.bench.peers.child import Child, PeerEngine
 from edgespec.bench.peers.llama_server import LlamaServer
 from edgespec.engine import Text
 from edgespec.errors import ContextOverflow, OptionError
@@ -32,7 +32,7 @@ from edgespec.sampling import Sampling
 from . import llamaserver
 
 unix = pytest.mark.skipif(sys.platform == "win32", reason="scripts are programs on a Unix")
-ASK = Ask([1, 2, 3, 4], Sampling(), 50)
+ASK = AnswerRequest([1, 2, 3, 4], Sampling(), 50)
 #: An engine that does as the first token of its prompt says.
 ENGINE = """
 import os, sys, threading
@@ -60,16 +60,16 @@ def answer(ask, say):
 """
 
 
-def said(answer: Iterator[Said | Done]) -> tuple[list[int | None], str, float | None]:
+def said(answer: Iterator[Chunk | Done]) -> tuple[list[int | None], str, float | None]:
     """Tokens, None for each that was not told; text; and the seconds of the prompt."""
     *parts, done = list(answer)
     assert isinstance(done, Done)
     tokens: list[int | None] = []
     for part in parts:
-        assert isinstance(part, Said)
+        assert isinstance(part, Chunk)
         tokens += part.tokens if part.tokens is not None else [None] * part.count
         assert part.tokens is None or len(part.tokens) == part.count
-    return tokens, "".join(part.text for part in parts if isinstance(part, Said)), done.prompt_seconds
+    return tokens, "".join(part.text for part in parts if isinstance(part, Chunk)), done.prompt_seconds
 
 
 def gone(pid: int) -> bool:
@@ -117,15 +117,15 @@ def test_a_server_answers_token_by_token(serving: Callable[..., Setup]) -> None:
         first = list(contender.answer(ASK))
         # The end of the turn is none of them, and of the two behind one character the first is not known.
         assert first == [
-            Said(" a", (5,), 1),
-            Said("", (6,), 1),
-            Said(" é", None, 2),
-            Said(".", (9,), 1),
+            Chunk(" a", (5,), 1),
+            Chunk("", (6,), 1),
+            Chunk(" é", None, 2),
+            Chunk(".", (9,), 1),
             Done(0.06),
         ]
         assert list(contender.answer(ASK)) == first
         # Without the end, what has no text is said all the same.
-        assert said(contender.answer(Ask([1], Sampling(), 2))) == ([5, 6], " a", 0.06)
+        assert said(contender.answer(AnswerRequest([1], Sampling(), 2))) == ([5, 6], " a", 0.06)
     assert (contender.memory() or 0) > 1_000_000, "as it was when it was closed"
     contender.close()
 
@@ -164,7 +164,7 @@ def test_a_server_is_asked_for_the_same_sampling(serving: Callable[..., Setup]) 
     warm = Sampling(0.8, 40, 0.9, 0.05, 1.1, 0.2, 0.3, 32, ((3, 1.5), (4, -float("inf"))), seed=(1 << 32) - 1)
     with closing(peer("llama-server", setup)) as contender:
         for sampling in (Sampling(top_k=40), warm):
-            list(contender.answer(Ask([1, 2], sampling, 9)))
+            list(contender.answer(AnswerRequest([1, 2], sampling, 9)))
             asked.append(json.loads(setup.target.with_suffix(".asked").read_text("utf-8")))
     always = {"prompt": [1, 2], "n_predict": 9, "stream": True, "cache_prompt": True, "return_tokens": True}
     assert all(always.items() <= each.items() for each in asked)
@@ -210,7 +210,7 @@ def test_a_server_that_breaks_off_says_why(
         contender._patience = patience
         answer = contender.answer(ASK)
         if fault != "refuses":
-            assert next(answer) == Said(" a", (5,), 1)
+            assert next(answer) == Chunk(" a", (5,), 1)
         with pytest.raises(ContenderFailed, match=f"^llama-server:? {complaint}"):
             list(answer)
 
@@ -320,7 +320,7 @@ def engine(tmp_path: Path) -> Iterator[Callable[..., Child]]:
     started: list[Child] = []
 
     def start(fault: str = "", patience: float = 30.0, python: str = sys.executable) -> Child:
-        described = Engine("toy", "A toy", str(tmp_path / "stand_in"), python, {"fault": fault}, ("min_p",))
+        described = PeerEngine("toy", "A toy", str(tmp_path / "stand_in"), python, {"fault": fault}, ("min_p",))
         started.append(Child(described, Setup(tmp_path, threads=3, patience=patience)))
         return started[-1]
 
@@ -333,12 +333,12 @@ def test_a_child_answers_whatever_its_engine_prints(engine: Callable[..., Child]
     child = engine()
     assert child.title == "A toy (1.2 with 3)"
     for seed in (7, 8):
-        heard = list(child.answer(Ask([1], Sampling(seed=seed), 3)))
-        assert heard == [Said("one", (10, 11), 2), Said(str(seed), (12, 12, 12), 3), Done(0.25)]
+        heard = list(child.answer(AnswerRequest([1], Sampling(seed=seed), 3)))
+        assert heard == [Chunk("one", (10, 11), 2), Chunk(str(seed), (12, 12, 12), 3), Done(0.25)]
     child.close()
     assert (child.memory() or 0) > 1_000_000
     with pytest.raises(ContenderFailed, match="toy: it was ended; start another"):
-        list(child.answer(Ask([1], Sampling(), 3)))
+        list(child.answer(AnswerRequest([1], Sampling(), 3)))
 
 
 @pytest.mark.parametrize(
@@ -354,14 +354,14 @@ def test_a_child_that_breaks_down_says_why(
 ) -> None:
     child = engine()
     child._patience = patience
-    answer = child.answer(Ask([prompt], Sampling(), 3))
-    assert next(answer) == Said("one", (10, 11), 2)
+    answer = child.answer(AnswerRequest([prompt], Sampling(), 3))
+    assert next(answer) == Chunk("one", (10, 11), 2)
     with pytest.raises(ContenderFailed, match=complaint):
         list(answer)
     assert psutil.pid_exists(child._process.pid) == (prompt == 2), "an error is no breakdown"
     if prompt == 2:
         child._patience = 30
-        assert len(list(child.answer(Ask([1], Sampling(), 3)))) == 3
+        assert len(list(child.answer(AnswerRequest([1], Sampling(), 3)))) == 3
 
 
 def test_a_child_that_does_not_load_says_why(engine: Callable[..., Child], tmp_path: Path) -> None:
@@ -381,7 +381,7 @@ def test_a_child_that_does_not_load_says_why(engine: Callable[..., Child], tmp_p
 def test_half_an_answer_ends_the_child(engine: Callable[..., Child]) -> None:
     """Or the rest of it would be heard as the next one."""
     child = engine()
-    answer = child.answer(Ask([4], Sampling(), 3))
+    answer = child.answer(AnswerRequest([4], Sampling(), 3))
     next(answer)
     answer.close()  # type: ignore[attr-defined]
     assert gone(child._process.pid)
@@ -390,7 +390,7 @@ def test_half_an_answer_ends_the_child(engine: Callable[..., Child]) -> None:
 def test_an_answer_is_ended_from_another_thread(engine: Callable[..., Child]) -> None:
     """As Ctrl-C has it, and a window that is closed."""
     child = engine()
-    answer = child.answer(Ask([4], Sampling(), 3))
+    answer = child.answer(AnswerRequest([4], Sampling(), 3))
     next(answer)
     threading.Thread(target=close_all).start()
     with pytest.raises(ContenderFailed, match="toy: it was ended; start another"):
@@ -413,12 +413,12 @@ def test_a_start_is_ended_from_another_thread(serving: Callable[..., Setup], mon
 def test_a_child_refuses_what_its_engine_does_not_know(engine: Callable[..., Child]) -> None:
     child = engine()
     with pytest.raises(ContenderFailed, match="toy knows no min_p like ours"):
-        list(child.answer(Ask([1], Sampling(min_p=0.1), 3)))
+        list(child.answer(AnswerRequest([1], Sampling(min_p=0.1), 3)))
     with pytest.raises(ContextOverflow, match="the prompt has 4096 tokens, the context 4096"):
-        list(child.answer(Ask([1] * 4096, Sampling(), 3)))
+        list(child.answer(AnswerRequest([1] * 4096, Sampling(), 3)))
     with pytest.raises(ContenderFailed, match="cannot be made to say a given text"):
-        list(child.answer(Ask([1], Sampling(), 3, replay=[5])))
-    assert len(list(child.answer(Ask([1], Sampling(), 3)))) == 3
+        list(child.answer(AnswerRequest([1], Sampling(), 3, replay=[5])))
+    assert len(list(child.answer(AnswerRequest([1], Sampling(), 3)))) == 3
 
 
 # For real
@@ -442,7 +442,7 @@ def plain(target: Path, prompts: list[list[int]]) -> list[list[int]]:
 def compare(contender: Contender, prompts: list[list[int]], expected: list[list[int]]) -> None:
     with closing(contender):
         for prompt, tokens, most in zip(prompts, expected, MOST, strict=True):
-            heard, _, seconds = said(contender.answer(Ask(prompt, Sampling(), most)))
+            heard, _, seconds = said(contender.answer(AnswerRequest(prompt, Sampling(), most)))
             assert heard == tokens
             assert (seconds or 0) >= 0
         assert (contender.memory() or 0) > 10_000_000
@@ -492,7 +492,7 @@ def test_genai_says_the_same_with_and_without_speculation() -> None:
     setup = Setup(Path(folder), genai=Path(folder), genai_draft=Path(folder), context=512, patience=120.0)
     prompts = [[5, 6, 7, 8, 5, 6, 7, 8, 5, 6], [300, 301, 302]]
     with closing(peer("genai", setup)) as contender:
-        asks = [Ask(prompt, Sampling(), most) for prompt, most in zip(prompts, MOST, strict=True)]
+        asks = [AnswerRequest(prompt, Sampling(), most) for prompt, most in zip(prompts, MOST, strict=True)]
         answers = [said(contender.answer(ask)) for ask in asks]
     expected = [[token for token in tokens if token is not None] for tokens, _, _ in answers]
     assert any(expected)

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from edgespec.bench.records import OURS, PLAIN, Depth, Pass, Priced, Run, Taking
+from edgespec.bench.records import OURS, PLAIN, ContenderEntry, Depth, Pass, PassPrices, Run
 from edgespec.bench.report import VERSION, html, markdown, write
 from edgespec.bench.report.charts import charts
 from edgespec.bench.report.charts.chart import NARROW, WIDE, Chart, leading
-from edgespec.bench.report.tables import Table, tables
+from edgespec.bench.report.tables import ReportTable, tables
 from edgespec.bench.report.wording import bounds, headline, interruption, ratio, remarks, three, with_bounds
 from edgespec.bench.speedups import Estimate
 from edgespec.errors import OptionError
@@ -35,8 +35,8 @@ PARTIAL = {
     "no bursts, no rounds": run([answer(q, name, 10, 1.0) for q in "ab" for name in (PLAIN, OURS)]),
     "no time, no tokens": run([answer(q, name, 0, 0.0) for q in "ab" for name in (PLAIN, OURS)]),
     "replayed alone": FORCED,
-    "no prices": fabricated(prices=Priced((), None)),
-    "prices of narrow passes alone": fabricated(prices=Priced((0.02, 0.03), None)),
+    "no prices": fabricated(prices=PassPrices((), None)),
+    "prices of narrow passes alone": fabricated(prices=PassPrices((0.02, 0.03), None)),
 }
 
 
@@ -194,7 +194,7 @@ def test_no_name_is_trusted(field: str) -> None:
     both = [
         answer(names["question"], each, 10, 2.0, depths=depths, **told) for each in (PLAIN, OURS, names["contender"])
     ]
-    takes = [Taking(each, name, peer=each not in (PLAIN, OURS)) for each in (PLAIN, OURS, names["contender"])]
+    takes = [ContenderEntry(each, name, peer=each not in (PLAIN, OURS)) for each in (PLAIN, OURS, names["contender"])]
     fields: dict[str, Any] = {
         "suite": {"suite": name},
         "title": {"contenders": takes},
@@ -270,7 +270,7 @@ def test_half_as_fast_is_as_far_from_plain_as_twice_as_fast() -> None:
 
 def test_prices_that_cannot_be_true_are_not_drawn() -> None:
     for passes in ((0.02, 1e-5, 1e-5), (1e-5, 0.02, 0.02)):
-        drawn = charts(fabricated(prices=Priced(passes, 0.002)))
+        drawn = charts(fabricated(prices=PassPrices(passes, 0.002)))
         assert not [chart for chart in drawn if chart.words.title.startswith("What passes cost")]
 
 
@@ -286,7 +286,7 @@ def test_of_several_configurations_the_best_is_drawn() -> None:
     assert [*leading(made)] == [OURS, "k=4", "peer:y", "lookup"]
 
 
-def table(made: Run, title: str) -> Table:
+def table(made: Run, title: str) -> ReportTable:
     return next(each for each in tables(made) if each.title == title)
 
 
@@ -330,7 +330,7 @@ def test_replayed_and_free_stand_apart_and_together() -> None:
     assert "replayed" not in headline(fabricated())
     assert any(remark.startswith("Made to say given texts (replayed)") for remark in remarks(fabricated()))
     others = {row[0]: row for row in table(fabricated(), "Other figures").rows if row[1] == "free"}
-    assert [others[name][-1] for name in (PLAIN, OURS, "llama-server")] == ["–", "16 of 16", "not told"]
+    assert [others[name][-1] for name in (PLAIN, OURS, "llama-server")] == ["–", "16 of 16", "unknown"]
     kinds = [row[1] for row in table(fabricated(), "Other figures").rows if row[0] == OURS]
     assert kinds == ["free", "replayed", "free and replayed"]
 
@@ -384,7 +384,7 @@ def test_the_result_comes_in_a_sentence() -> None:
         "edgespec came to 1.50x plain decoding (95% 1.50 to 1.50) over 8 questions on this machine."
     )
     assert headline(paces(*[0.9, 0.95] * 6)).endswith("on this machine: speculation does not pay here.")
-    assert headline(paces(*[0.9, 1.1] * 4)).endswith("on this machine: no difference that could be told from chance.")
+    assert headline(paces(*[0.9, 1.1] * 4)).endswith("on this machine: no significant difference.")
 
 
 def test_where_there_is_no_interval_it_is_said_how_many_questions_there_would_have_to_be() -> None:
@@ -406,10 +406,10 @@ def test_of_a_run_in_which_nothing_was_drafted_no_speedup_is_claimed() -> None:
         for said in (headline(made), *remarks(made)):
             assert "came to" not in said
             assert "does not pay" not in said
-            assert "chance" not in said
+            assert "significant" not in said
     assert headline(paces(2.2, 2.2, drafted=0)) == (
         "edgespec drafted nothing over 2 questions on this machine: it decoded plainly. Its 2.2x plain decoding is "
-        "what two runs of plain decoding differ by."
+        "the difference between two runs of plain decoding."
     )
 
 
@@ -433,8 +433,7 @@ def test_a_speedup_beyond_what_its_passes_bring_is_called_a_disturbance() -> Non
 def test_a_ratio_of_a_few_tokens_is_no_result() -> None:
     few = run([answer("a", PLAIN, 29, 10.0), answer("a", OURS, 29, 0.1)])
     assert headline(few) == (
-        "No result: over 1 question plain decoding or edgespec said fewer than 30 tokens, and a ratio of so few is "
-        "noise."
+        "No result: over 1 question plain decoding or edgespec has fewer than 30 tokens, too few for a ratio."
     )
 
 
@@ -443,7 +442,7 @@ def test_remarks_say_where_speculation_does_not_pay() -> None:
     assert "Speculation does not pay in hard (replayed), 0.96x." in said
     assert "The best in hindsight of 2 configurations of llama-server, llama-server:draft-8, came to 1.1 (" in said[-1]
     assert any(each.startswith("k=4 came to") and "14 of them replayed" in each for each in said)
-    assert "No difference that could be told from chance in chat." in remarks(paces(*[0.9, 1.1] * 4))
+    assert "No significant difference in chat." in remarks(paces(*[0.9, 1.1] * 4))
 
 
 def test_an_interruption_is_said_first() -> None:

@@ -14,7 +14,7 @@ from edgespec.backends.toy import Bytes, Rule, ToyModel, ToySession, blend, ngra
 from edgespec.errors import Interrupted
 from edgespec.prices import Prices
 from edgespec.sampling import pick
-from edgespec.terminal.report import Report
+from edgespec.terminal.check_report import CheckReport
 from edgespec.tools.check import Divergence, Verdict, _diverge, _several_ways, check
 from edgespec.types import Floats
 from edgespec.verify import match
@@ -306,7 +306,7 @@ def test_half_an_answer_is_not_judged() -> None:
 
 def test_an_answer_that_is_cut_short_has_no_gap_to_state() -> None:
     """Nor "inf apart"."""
-    report = Report(1)
+    report = CheckReport(1)
     report.add(Verdict(9, 4, 2, Divergence(3, float("inf"), 0.0, flips=False)))
     line, *_ = report.text().splitlines()
-    assert line == "prompt 1: DIFFERENT at token 3: no near tie explains it"
+    assert line == "prompt 1: DIFFERENT at token 3, and not by a near tie"

@@ -13,7 +13,7 @@ import pytest
 
 from edgespec.converters import convert
 from edgespec.converters.checkpoint import Checkpoint, header
-from edgespec.converters.stored import float32
+from edgespec.converters.stored_tensor import float32
 from edgespec.errors import ConversionError
 
 from . import checkpoints
@@ -106,7 +106,7 @@ HEADERS: dict[str, tuple[str, Change]] = {
     "not text": ("JSON", lambda _, data: (b"\xff\xfe{}", data)),
     "not an object": ("JSON object", lambda _, data: (b"[]", data)),
     "nested too deep": ("JSON", lambda _, data: (b"[" * 100_000, data)),
-    "duplicate": ("stands twice", twice),
+    "duplicate": ("is repeated", twice),
     "unknown dtype": ("unknown dtype 'F4'", entry(NORM, dtype="F4")),
     "dtype is a list": ("unknown dtype", entry(NORM, dtype=["F32"])),
     "unsupported dtype": ("I16; F32, F16 and BF16", entry(NORM, dtype="I16")),
@@ -244,7 +244,7 @@ def test_shard_without_what_the_index_promises(tmp_path: Path) -> None:
     path = source / "model-00001-of-00003.safetensors"
     entries, data = split(path)
     join(path, *without(next(iter(entries)))(entries, data))
-    refused(source, words="promises .* which lacks it")
+    refused(source, words="lists .* which lacks it")
 
 
 def test_a_tensor_in_two_shards(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import llama_cpp
 import numpy as np
 import pytest
 
-from edgespec.converters import Progress, convert, formats, quantizations
-from edgespec.converters.stored import Stored
+from edgespec.converters import ConversionProgress, convert, formats, quantizations
+from edgespec.converters.stored_tensor import StoredTensor
 from edgespec.errors import OptionError
 
 from . import checkpoints
@@ -162,19 +162,19 @@ def test_large_tensors_are_cut_into_blocks_without_a_seam(tmp_path: Path, monkey
     """One row group at a time, the smallest block there is, gives the same file as whole tensors."""
     source = checkpoints.llama(tmp_path / "source", hidden=256, ffn=256, heads=4)
     whole = run(source, tmp_path / "whole.gguf", "q4_k_m").read_bytes()
-    blocks = Stored.blocks
-    monkeypatch.setattr(Stored, "blocks", lambda self, multiple=1: blocks(self, multiple, weights=1))
+    blocks = StoredTensor.blocks
+    monkeypatch.setattr(StoredTensor, "blocks", lambda self, multiple=1: blocks(self, multiple, weights=1))
     assert run(source, tmp_path / "cut.gguf", "q4_k_m").read_bytes() == whole
 
 
 def test_progress_counts_every_parameter_once(tmp_path: Path) -> None:
     source = checkpoints.llama(tmp_path / "source")
-    steps = [step for step in convert(source, tmp_path / "model.gguf") if isinstance(step, Progress)]
+    steps = [step for step in convert(source, tmp_path / "model.gguf") if isinstance(step, ConversionProgress)]
     total = sum(values.size for values in read_tensors(source).values())
     assert {step.total for step in steps} == {total}
     assert [step.done for step in steps] == sorted(step.done for step in steps)
     assert steps[0].done == 0
-    assert steps[-1] == Progress("done", total, total)
+    assert steps[-1] == ConversionProgress("done", total, total)
     assert {"token_embd.weight", "blk.0.attn_q.weight", "output_norm.weight"} <= {step.what for step in steps}
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from edgespec.converters import convert, folder
+from edgespec.converters import atomic_folder, convert
 from edgespec.errors import ConversionError
 
 from . import checkpoints
@@ -204,7 +204,7 @@ def test_folders_that_are_replaced_in_the_same_moment(tmp_path: Path) -> None:
     def replace(text: str) -> None:
         try:
             for _ in range(100):
-                with folder.whole_folder(output, 2, replace=True) as part:
+                with atomic_folder.atomic_folder(output, 2, replace=True) as part:
                     (part / "a").write_text(text)
                     (part / "b").write_text(text)
         except BaseException as error:  # noqa: BLE001 - a thread's errors are told by the test
@@ -231,7 +231,10 @@ def test_a_folder_that_comes_in_the_last_moment_is_kept(tmp_path: Path, monkeypa
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", late)
-    with pytest.raises(ConversionError, match="meanwhile"), folder.whole_folder(output, 1, replace=False) as part:
+    with (
+        pytest.raises(ConversionError, match="meanwhile"),
+        atomic_folder.atomic_folder(output, 1, replace=False) as part,
+    ):
         (part / "ours").write_text("ours")
     assert names(output) == ["model"]
     assert [path.name for path in output.iterdir()] == ["theirs"]

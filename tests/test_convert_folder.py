@@ -17,7 +17,7 @@ import sentencepiece
 from onnx import helper
 from tokenizers import Tokenizer
 
-from edgespec.converters import convert, fast, layout
+from edgespec.converters import convert, layout, tokenizer_json
 from edgespec.errors import ConversionError
 
 from . import checkpoints
@@ -192,7 +192,7 @@ def test_no_room_is_found_before_starting(source: Path, output: Path, monkeypatc
         if fits:
             exhaust(source, output)
         else:
-            with pytest.raises(ConversionError, match=f"no room.*{size:,} bytes.*{free:,} free"):
+            with pytest.raises(ConversionError, match=f"not enough space.*{size:,} bytes.*{free:,} free"):
                 exhaust(source, output)
             assert names(output.parent) == []
 
@@ -330,8 +330,8 @@ def test_a_sentencepiece_model_that_tokenizers_cannot_do(
 ) -> None:
     """Its merges are not the model's: refused, with the first text that differs."""
     source = checkpoints.llama(tmp_path / "source", tokenizer="spm-model")
-    made = fast.tokenizer_json
-    monkeypatch.setattr(fast, "tokenizer_json", lambda words: made(replace(words, scores=words.scores[::-1])))
+    made = tokenizer_json.tokenizer_json
+    monkeypatch.setattr(tokenizer_json, "tokenizer_json", lambda words: made(replace(words, scores=words.scores[::-1])))
     with pytest.raises(ConversionError, match="tokenizers package has no tokenizer that agrees") as caught:
         exhaust(source, output)
     assert "\n" not in str(caught.value)

@@ -12,11 +12,11 @@ import onnx
 import pytest
 from tokenizers import Tokenizer
 
-from edgespec.converters import Note, Progress, chosen_quantization, convert, quantizations
+from edgespec.converters import ConversionProgress, Note, chosen_quantization, convert, quantizations
 from edgespec.converters import onnx as onnx_writer
 from edgespec.converters.onnx_graph import Scheme
-from edgespec.converters.packing import FLOAT, HALF, Blockwise, Packing, Plain, Turned
-from edgespec.converters.stored import Stored
+from edgespec.converters.packing import FLOAT, HALF, Blockwise, Packing, Turned, Unquantized
+from edgespec.converters.stored_tensor import StoredTensor
 from edgespec.errors import ConversionError, OptionError
 
 from . import checkpoints
@@ -25,8 +25,8 @@ from .reference import Reference, read_tensors
 from .test_convert import LLAMA3, SHARED, VARIANTS
 
 PACKED: dict[str, Packing] = {
-    "fp32": Plain(FLOAT),
-    "fp16": Plain(HALF),
+    "fp32": Unquantized(FLOAT),
+    "fp16": Unquantized(HALF),
     "int8": Blockwise(8, 128, FLOAT),
     "int8-fp16": Blockwise(8, 128, HALF),
     "int4": Blockwise(4, 128, FLOAT),
@@ -174,14 +174,14 @@ def test_every_position_has_its_rotation(rope: Any, tmp_path: Path) -> None:
 PACKINGS: tuple[Packing, ...] = (
     *(Blockwise(bits, block, scales) for bits in (4, 8) for block in (32, 128) for scales in (FLOAT, HALF)),
     Turned(),
-    Plain(FLOAT),
-    Plain(HALF),
+    Unquantized(FLOAT),
+    Unquantized(HALF),
 )
 
 
 def _unpacked(packing: Packing, arrays: tuple[Any, ...], columns: int) -> tuple[Any, Any]:
     """The numbers that stand for a matrix, and how far each may be from the original."""
-    if isinstance(packing, Plain):
+    if isinstance(packing, Unquantized):
         values = arrays[0].astype(np.float32)
         return values, np.abs(values) * (2.0**-11 if packing.dtype == HALF else 0)
     if isinstance(packing, Turned):
@@ -217,7 +217,7 @@ def test_packing_is_within_a_step(packing: Packing, columns: int) -> None:
         assert error < 0.35 * step[0].mean(), "rounded to the nearest, not down"
 
 
-@pytest.mark.parametrize("packing", [packing for packing in PACKINGS if packing != Plain(FLOAT)], ids=str)
+@pytest.mark.parametrize("packing", [packing for packing in PACKINGS if packing != Unquantized(FLOAT)], ids=str)
 def test_packing_refuses_what_is_not_finite(packing: Packing) -> None:
     for value in (np.inf, -np.inf, np.nan):
         rows = np.ones((2, 40), np.float32)
@@ -245,8 +245,8 @@ def test_large_tensors_are_cut_into_blocks_without_a_seam(
     name: str, odd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = (run(odd, tmp_path / "whole", name) / "model.onnx.data").read_bytes()
-    blocks = Stored.blocks
-    monkeypatch.setattr(Stored, "blocks", lambda self, multiple=1, weights=0: blocks(self, multiple, 1))
+    blocks = StoredTensor.blocks
+    monkeypatch.setattr(StoredTensor, "blocks", lambda self, multiple=1, weights=0: blocks(self, multiple, 1))
     monkeypatch.setattr(onnx_writer, "_SCHEMES", {**onnx_writer._SCHEMES, "r8": Scheme(Turned(1, 300), Turned(1, 300))})
     assert (run(odd, tmp_path / "cut", name) / "model.onnx.data").read_bytes() == whole
 
@@ -292,11 +292,11 @@ def test_the_fingerprint_is_of_the_shapes(wide: Path, odd: Path, tmp_path: Path)
 
 def test_progress_counts_every_parameter_once(tmp_path: Path) -> None:
     source = checkpoints.llama(tmp_path / "source")
-    steps = [step for step in convert(source, tmp_path / "out", fmt="onnx") if isinstance(step, Progress)]
+    steps = [step for step in convert(source, tmp_path / "out", fmt="onnx") if isinstance(step, ConversionProgress)]
     total = sum(values.size for values in read_tensors(source).values())
     assert {step.total for step in steps} == {total}
     assert [step.done for step in steps] == sorted(step.done for step in steps)
-    assert steps[-1] == Progress("done", total, total)
+    assert steps[-1] == ConversionProgress("done", total, total)
     assert steps[-2].done == total
     assert {"model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight"} <= {step.what for step in steps}
 

@@ -147,7 +147,7 @@ def test_no_room_is_found_before_starting(source: Path, output: Path, monkeypatc
         if fits:
             exhaust(source, output)
         else:
-            with pytest.raises(ConversionError, match=f"no room.*{size:,} bytes.*{free:,} free"):
+            with pytest.raises(ConversionError, match=f"not enough space.*{size:,} bytes.*{free:,} free"):
                 exhaust(source, output)
             assert files(output) == []
 

@@ -21,7 +21,7 @@ import pytest
 import sentencepiece
 from tokenizers import Tokenizer
 
-from edgespec.converters import Note, convert, native, proof, vocabulary
+from edgespec.converters import Note, convert, native, tokenizer_check, vocabulary
 from edgespec.converters import gguf as gguf_writer
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.errors import ConversionError
@@ -85,8 +85,8 @@ def run(source: Path, output: Path) -> Path:
 
 
 @contextmanager
-def tokenizer(source: Path, output: Path) -> Iterator[native.Tokenizer]:
-    with native.Tokenizer(run(source, output)) as found:
+def tokenizer(source: Path, output: Path) -> Iterator[native.LlamaTokenizer]:
+    with native.LlamaTokenizer(run(source, output)) as found:
         yield found
 
 
@@ -170,8 +170,8 @@ def test_real_tokenizers() -> None:
         entries = json.loads(path.read_text(encoding="utf-8"))
         tokens = {*entries["model"]["vocab"].values(), *(entry["id"] for entry in entries["added_tokens"])}
         checkpoint = Checkpoint(path.parent, {"eos_token_id": 2}, {}, {})
-        claim = vocabulary.read(checkpoint, max(tokens) + 1)
-        assert proof.proven(claim, gguf_writer.opened, "llama.cpp").tokens, path
+        spec = vocabulary.read(checkpoint, max(tokens) + 1)
+        assert tokenizer_check.matching_candidate(spec, gguf_writer.open_tokenizer, "llama.cpp").tokens, path
 
 
 @pytest.mark.parametrize("kind", checkpoints.SENTENCEPIECE)
@@ -202,7 +202,7 @@ def test_metaspace(scheme: str, tmp_path: Path) -> None:
     output = tmp_path / "model.gguf"
     notes = [step.text for step in convert(source, output) if isinstance(step, Note)]
     assert sum("Metaspace" in note for note in notes) == 1
-    with native.Tokenizer(output) as ours:
+    with native.LlamaTokenizer(output) as ours:
         for text in texts(300):
             text = text.lstrip(" ")  # noqa: PLW2901
             assert ours.encode(text) == judge.encode(text, add_special_tokens=False).ids, text

@@ -40,7 +40,7 @@ def test_where_drafts_pay_it_says_how_long_and_by_how_much(name: str, who: str) 
     # A round of 3 commits 1 + .8 + .64 + .512 tokens in 1.8 + 3 * .02.
     assert says(Q8_0, {name: 0.8}, **{name: 0.0002}) == (
         f"this machine checks 4 tokens for the price of 1.8; {who} right 80% of the time: "
-        "drafts of 3 would give 1.6x, and more where guesses are surer than that"
+        "drafts of 3 would give 1.6x, and more where they are accepted more often"
     )
 
 
@@ -78,7 +78,7 @@ def test_while_nothing_is_known_nothing_is_said() -> None:
 def test_prices_that_cannot_be_true_are_not_explained(curve: tuple[float, ...]) -> None:
     """They made it "4 tokens for the price of 0.0", "of 3448.5" and "8.7x by drafts of 1"."""
     said = says(curve, {"lookup": 0.8}, lookup=0.0)
-    assert said.startswith("the prices of passes known here cannot be true")
+    assert said.startswith("the measured prices of passes are implausible")
     assert "`edgespec tune`" in said
 
 
@@ -96,7 +96,8 @@ def test_of_a_few_guesses_no_share_is_stated() -> None:
     for tries in (1, 7, 19):
         assert told(Q8_0, {"model": Share(1.0, tries)}, model=0.0) == (
             "this machine checks 4 tokens for the price of 1.8: "
-            "drafts pay where your draft model is right more than 48% of the time; too few guesses yet to tell"
+            "drafts pay where your draft model is right more than 48% of the time; "
+            "too few guesses so far to know the rate"
         )
     assert "look-ups are right more than 51%" in told((1.0, 1.5), {"lookup": Share(0.0, 7)}, lookup=0.0)
     assert told(DEAR, {"mine": Share(1.0, 7)}, mine=0.0) == (

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from edgespec.converters import Note, convert, quantize
-from edgespec.converters.elsewhere import hint
 from edgespec.converters.families import FAMILIES
-from edgespec.converters.stored import Stored
+from edgespec.converters.stored_tensor import StoredTensor
+from edgespec.converters.unsupported import hint
 from edgespec.errors import ConversionError
 
 from . import family_checkpoints, llamacpp_converter
@@ -140,7 +140,7 @@ def test_experts_are_stacked_and_told(tmp_path: Path) -> None:
 def test_experts_are_streamed_without_a_seam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Quantized a few rows at a time, and no block is larger than that."""
     source = family_checkpoints.make(tmp_path / "source", "mixtral", fused=True)
-    sizes, blocks, packed = set(), Stored.blocks, quantize.packed
+    sizes, blocks, packed = set(), StoredTensor.blocks, quantize.packed
 
     def noted(*arguments: Any) -> Iterator[Any]:
         for weights, data in packed(*arguments):
@@ -148,7 +148,7 @@ def test_experts_are_streamed_without_a_seam(tmp_path: Path, monkeypatch: pytest
             yield weights, data
 
     run(source, tmp_path / "whole.gguf", "gguf")
-    monkeypatch.setattr(Stored, "blocks", lambda self, multiple=1: blocks(self, multiple, weights=2000))
+    monkeypatch.setattr(StoredTensor, "blocks", lambda self, multiple=1: blocks(self, multiple, weights=2000))
     monkeypatch.setattr(quantize, "packed", noted)
     run(source, tmp_path / "cut.gguf", "gguf")
     assert max(sizes) <= 2000
@@ -241,8 +241,8 @@ REFUSED: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "and of experts": ("qwen3moe", "gguf", "llama3 rope scaling, and onnx no experts", {"rope_scaling": LLAMA3}),
     "kinds": ("gemma3", "onnx", "layer_types", {"layer_types": ["chunked_attention"] * 6}),
     "known to llama.cpp": ("llama", "gguf", "are; llama.cpp runs it", {"architectures": ["GPTBigCodeForCausalLM"]}),
-    "by its type": ("llama", "onnx", "fetch a GGUF of it", {"architectures": None, "model_type": "gpt_bigcode"}),
-    "recurrent": ("llama", "gguf", "no draft to be taken back", {"architectures": ["Qwen3_5ForConditionalGeneration"]}),
+    "by its type": ("llama", "onnx", "use a GGUF file of it", {"architectures": None, "model_type": "gpt_bigcode"}),
+    "recurrent": ("llama", "gguf", "cannot be rolled back", {"architectures": ["Qwen3_5ForConditionalGeneration"]}),
     "known to nobody": (
         "llama",
         "gguf",

@@ -18,8 +18,8 @@ from edgespec.backends import Device, Interrupt, open_model
 from edgespec.backends.gguf_header import header
 from edgespec.errors import ModelFileError, OptionError
 from edgespec.models import fit
-from edgespec.models.fit import ALL, Asked, choose
-from edgespec.models.memory import Gpu, Memory, memory, used_by_llamacpp
+from edgespec.models.fit import ALL, Requested, choose
+from edgespec.models.memory import Gpu, MachineMemory, machine_memory, used_by_llamacpp
 from edgespec.models.sizes import Layer, Sizes, size_of, sizes
 
 GB = 1 << 30
@@ -213,7 +213,7 @@ def test_of_an_onnx_model(onnx_folders: Callable[[str], Path]) -> None:
 
 
 def test_on_the_cpu_alone_all_that_is_free_counts() -> None:
-    plan = choose(TARGET, DRAFT, Memory(12 * GB), Asked())
+    plan = choose(TARGET, DRAFT, MachineMemory(12 * GB), Requested())
     assert plan.fits
     assert (plan.context, plan.shortened, plan.gpu_layers, plan.draft_gpu_layers) == (4096, False, ALL, ALL)
     assert plan.weights == 8.5 * GB
@@ -221,41 +221,41 @@ def test_on_the_cpu_alone_all_that_is_free_counts() -> None:
     assert plan.buffers == 3 * GB // 8 + 2 * 4096 * 1024
     assert plan.needed == plan.in_ram == plan.weights + plan.cache + plan.buffers
     assert plan.on_gpu == 0
-    alone = choose(TARGET, None, Memory(12 * GB), Asked())
+    alone = choose(TARGET, None, MachineMemory(12 * GB), Requested())
     assert alone.needed == 8 * GB + 4096 * 32 * 4096 + GB // 4 + 4096 * 1024
 
 
 def test_a_context_is_cut_to_what_fits_unless_it_was_asked_for() -> None:
-    needed = choose(TARGET, DRAFT, Memory(12 * GB), Asked()).needed
-    tight = Memory(needed + (100 << 20))
-    plan = choose(TARGET, DRAFT, tight, Asked())
+    needed = choose(TARGET, DRAFT, MachineMemory(12 * GB), Requested()).needed
+    tight = MachineMemory(needed + (100 << 20))
+    plan = choose(TARGET, DRAFT, tight, Requested())
     assert plan.fits
     assert plan.shortened
     assert plan.context % 256 == 0
     assert plan.context == fit.longest(TARGET, DRAFT, tight)
-    assert not choose(TARGET, DRAFT, tight, Asked(plan.context + 256)).fits
-    asked = choose(TARGET, DRAFT, tight, Asked(4096))
+    assert not choose(TARGET, DRAFT, tight, Requested(plan.context + 256)).fits
+    asked = choose(TARGET, DRAFT, tight, Requested(4096))
     assert (asked.context, asked.fits) == (4096, False)
-    assert choose(replace(TARGET, trained=1000), DRAFT, Memory(12 * GB), Asked()).context == 1000
-    assert choose(replace(TARGET, trained=0), DRAFT, Memory(12 * GB), Asked()).context == 4096
+    assert choose(replace(TARGET, trained=1000), DRAFT, MachineMemory(12 * GB), Requested()).context == 1000
+    assert choose(replace(TARGET, trained=0), DRAFT, MachineMemory(12 * GB), Requested()).context == 4096
 
 
 def test_weights_that_do_not_fit_may_stay_on_the_disk_and_nothing_else() -> None:
-    short = choose(TARGET, DRAFT, Memory(4 * GB), Asked())
+    short = choose(TARGET, DRAFT, MachineMemory(4 * GB), Requested())
     assert not short.fits
     assert short.context == 4096, "less context would not help"
     assert short.lacking == short.needed + (200 << 20) - 4 * GB
     assert short.largest < 4 * GB < short.largest + (1 << 30) + (200 << 20) + (short.cache or 0)
-    with pytest.raises(OptionError, match=r"a context of 32768 tokens takes .* GB beside the weights.*--ctx \d+ fits"):
-        choose(replace(TARGET, weights=GB, layers=()), None, Memory(3 * GB), Asked(32768))
+    with pytest.raises(OptionError, match=r"a context of 32768 tokens takes .* GB besides the weights.*--ctx \d+ fits"):
+        choose(replace(TARGET, weights=GB, layers=()), None, MachineMemory(3 * GB), Requested(32768))
     with pytest.raises(OptionError, match="give a smaller --ctx"):
-        choose(TARGET, None, Memory(4 * GB), Asked(32768))
+        choose(TARGET, None, MachineMemory(4 * GB), Requested(32768))
     with pytest.raises(OptionError, match=r"a context of 512 tokens .*take a smaller model"):
-        choose(TARGET, DRAFT, Memory(3 * GB // 8), Asked())
+        choose(TARGET, DRAFT, MachineMemory(3 * GB // 8), Requested())
 
 
 def test_an_unknown_cache_is_not_made_up() -> None:
-    plan = choose(replace(TARGET, cache=None, layers=()), DRAFT, Memory(12 * GB), Asked())
+    plan = choose(replace(TARGET, cache=None, layers=()), DRAFT, MachineMemory(12 * GB), Requested())
     assert plan.cache is None
     assert plan.fits
 
@@ -275,7 +275,7 @@ def test_an_unknown_cache_is_not_made_up() -> None:
     ],
 )
 def test_the_draft_goes_on_the_gpu_first_and_whole(gpus: list[float], layers: int, drafts: int) -> None:
-    plan = choose(TARGET, DRAFT, Memory(16 * GB, tuple(Gpu(int(each * GB)) for each in gpus)), Asked())
+    plan = choose(TARGET, DRAFT, MachineMemory(16 * GB, tuple(Gpu(int(each * GB)) for each in gpus)), Requested())
     assert (plan.gpu_layers, plan.draft_gpu_layers) == (layers, drafts)
     assert plan.fits
     assert (plan.on_gpu > 0) == bool(layers or drafts)
@@ -286,19 +286,19 @@ def test_the_draft_goes_on_the_gpu_first_and_whole(gpus: list[float], layers: in
 
 
 def test_what_is_on_a_gpu_needs_no_other_memory() -> None:
-    plan = choose(TARGET, DRAFT, Memory(2 * GB, (Gpu(24 * GB),)), Asked(32768))
+    plan = choose(TARGET, DRAFT, MachineMemory(2 * GB, (Gpu(24 * GB),)), Requested(32768))
     assert plan.fits
     assert plan.in_ram == GB // 2 + (GB // 2 - 24 * GB // 64), "embeddings"
-    assert not choose(TARGET, DRAFT, Memory(2 * GB, (Gpu(4 * GB),)), Asked()).fits
+    assert not choose(TARGET, DRAFT, MachineMemory(2 * GB, (Gpu(4 * GB),)), Requested()).fits
 
 
 def test_a_gpu_that_shares_the_cpus_memory_adds_none() -> None:
-    shared = Memory(12 * GB, (Gpu(11 * GB, shared=True),))
-    plan = choose(TARGET, DRAFT, shared, Asked())
+    shared = MachineMemory(12 * GB, (Gpu(11 * GB, shared=True),))
+    plan = choose(TARGET, DRAFT, shared, Requested())
     assert (plan.gpu_layers, plan.draft_gpu_layers, plan.fits) == (ALL, ALL, True)
     assert plan.in_ram > plan.on_gpu > 8 * GB
-    assert not choose(TARGET, DRAFT, Memory(8 * GB, (Gpu(8 * GB, shared=True),)), Asked()).fits
-    assert choose(TARGET, DRAFT, Memory(8 * GB, (Gpu(8 * GB),)), Asked()).fits
+    assert not choose(TARGET, DRAFT, MachineMemory(8 * GB, (Gpu(8 * GB, shared=True),)), Requested()).fits
+    assert choose(TARGET, DRAFT, MachineMemory(8 * GB, (Gpu(8 * GB),)), Requested()).fits
     assert fit.room(shared) == 12 * GB - (200 << 20)
     assert fit.room(replace(shared, gpus=(Gpu(11 * GB),))) == 23 * GB - (600 << 20)
 
@@ -312,10 +312,10 @@ def test_integrated_gpus_count_only_where_there_is_no_other() -> None:
 
 
 def test_layers_that_are_asked_for_are_honoured_or_refused() -> None:
-    free = Memory(16 * GB, (Gpu(6 * GB),))
+    free = MachineMemory(16 * GB, (Gpu(6 * GB),))
 
     def chosen(*asked: int | None) -> tuple[int, int]:
-        plan = choose(TARGET, DRAFT, free, Asked(0, *asked))
+        plan = choose(TARGET, DRAFT, free, Requested(0, *asked))
         return plan.gpu_layers, plan.draft_gpu_layers
 
     assert chosen(10) == (10, ALL)
@@ -341,16 +341,16 @@ def test_heads_that_are_no_numbers_are_not_known(tmp_path: Path) -> None:
 
 
 def test_without_a_gpu_what_was_asked_is_the_engines_to_refuse() -> None:
-    plan = choose(TARGET, DRAFT, Memory(16 * GB), Asked(0, 5, 7))
+    plan = choose(TARGET, DRAFT, MachineMemory(16 * GB), Requested(0, 5, 7))
     assert (plan.gpu_layers, plan.draft_gpu_layers) == (5, 7)
-    onnx = choose(replace(TARGET, layers=()), None, Memory(16 * GB, (Gpu(24 * GB),)), Asked())
+    onnx = choose(replace(TARGET, layers=()), None, MachineMemory(16 * GB, (Gpu(24 * GB),)), Requested())
     assert (onnx.gpu_layers, onnx.on_gpu) == (ALL, 0)
-    kept = choose(replace(TARGET, layers=()), None, Memory(16 * GB, (Gpu(24 * GB),)), Asked(0, 0))
+    kept = choose(replace(TARGET, layers=()), None, MachineMemory(16 * GB, (Gpu(24 * GB),)), Requested(0, 0))
     assert kept.gpu_layers == 0
 
 
 def test_this_machine_has_memory(demo: dict[str, Path]) -> None:
-    assert memory().free > 0
+    assert machine_memory().free > 0
     plan = fit.plan(demo["target"], demo["draft"])
     assert plan.fits
     assert plan.context == 2048

@@ -15,17 +15,17 @@ from edgespec.controller.calibration import Share
 from edgespec.errors import OptionError
 from edgespec.library import Job, Wanted, fetching, fitted, open_model_files
 from edgespec.models import fit
-from edgespec.models.facts import of_path
-from edgespec.models.finding import Source
 from edgespec.models.hub import Pulled
-from edgespec.models.memory import Gpu, Memory
+from edgespec.models.memory import Gpu, MachineMemory
+from edgespec.models.model_source import Source
+from edgespec.models.model_summary import of_path
 from edgespec.models.sizes import sizes
 from edgespec.prices import Prices
 from edgespec.runtime.loading import Files
 from edgespec.runtime.speculation import Speculation
-from edgespec.terminal.gains import promised
+from edgespec.terminal.expected_speedup import speedup_lines
 from edgespec.terminal.models import planned
-from edgespec.terminal.watching import watched
+from edgespec.terminal.terminal_job import terminal_job
 
 MB = 1 << 20
 
@@ -35,9 +35,9 @@ def having(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let the machine have so much memory, and GPUs with so much."""
 
     def have(free: int, gpus: Sequence[int] = ()) -> None:
-        found = Memory(free, tuple(map(Gpu, gpus)))
-        monkeypatch.setattr(fit, "memory", lambda: found)
-        monkeypatch.setattr("edgespec.terminal.models.memory", lambda: found)
+        found = MachineMemory(free, tuple(map(Gpu, gpus)))
+        monkeypatch.setattr(fit, "machine_memory", lambda: found)
+        monkeypatch.setattr("edgespec.terminal.models.machine_memory", lambda: found)
 
     return have
 
@@ -66,7 +66,7 @@ def test_where_all_fits_nothing_is_said(pair: Files, having: Callable[..., None]
 
 def test_what_is_less_than_hoped_for_is_said(pair: Files, having: Callable[..., None]) -> None:
     target, draft, job = pair.target, pair.draft or pair.target, Job()
-    needed = fit.choose(sizes(target), sizes(draft), Memory(1000 * MB), fit.Asked()).needed
+    needed = fit.choose(sizes(target), sizes(draft), MachineMemory(1000 * MB), fit.Requested()).needed
     having(200 * MB + needed - 4 * MB)
     device = fitted(pair, Device(), job)
     assert 512 <= device.context < 2048
@@ -119,10 +119,10 @@ def test_plans_in_words(demo: dict[str, Path], having: Callable[..., None]) -> N
     target, draft = of_path(demo["target"]), of_path(demo["draft"])
 
     def words(context: int = 0) -> str:
-        return "\n".join(planned(target, draft, fit.Asked(context)))
+        return "\n".join(planned(target, draft, fit.Requested(context)))
 
     having(1000 * MB)
-    assert words().endswith("= 66.5 MB; free are 1.05 GB: it fits")
+    assert words().endswith("= 66.5 MB; 1.05 GB are free: it fits")
     having(200 * MB + 50_000_000)
     assert re.search(r"it does not fit\nto do: \d+\.\d [kM]B are", words())
     assert "memory: it does not fit: a context of 1000000 tokens takes" in words(1_000_000)
@@ -131,31 +131,35 @@ def test_plans_in_words(demo: dict[str, Path], having: Callable[..., None]) -> N
     having(1000 * MB, [445 * MB])
     assert "and 466.6 MB on GPUs: it fits\nGPU: 1 of 5 layers of the target, all layers of the draft" in words()
     target = replace(target, sizes=replace(target.sizes, cache=None, layers=()))
-    said = "memory: weights 18.3 MB, and a cache for 2048 tokens, not known yet; free are 1.05 GB, and 466.6 MB on GPUs"
+    said = (
+        "memory: weights 18.3 MB, and a cache of unknown size for 2048 tokens; 1.05 GB are free, and 466.6 MB on GPUs"
+    )
     assert words() == f"{said}: its weights fit"
 
 
 def test_what_a_pair_promises() -> None:
     prices, drafting = Prices.of({16: [0.010, 0.011, 0.012, 0.013]}), Prices.of({16: [0.001, 0.001]})
-    fresh = list(promised(prices, drafting, None))
+    fresh = list(speedup_lines(prices, drafting, None))
     assert fresh[0] == "price: a plain step takes 10.0 ms, a step of the draft 1.0: 0.10 of it"
     assert fresh[2] == "   50%  1.25x at K = 1"  # 1.5 tokens for 12 ms, 1.75 for 14
-    assert fresh[-1].startswith("learned here: not enough yet")
-    learned = list(promised(prices, drafting, Share(0.7, 200)))
-    assert learned[-1].startswith("learned here: 70% of the draft's first guesses were right, which means 1.")
-    assert list(promised(prices, drafting, Share(0.7, 10)))[-1].startswith("learned here: not enough yet")
-    assert list(promised(prices, drafting, Share(0.01, 200)))[-1].startswith("better: the draft is too often wrong")
+    assert fresh[-1].startswith("measured here: too few guesses")
+    learned = list(speedup_lines(prices, drafting, Share(0.7, 200)))
+    assert learned[-1].startswith("measured here: 70% of the draft's first guesses were accepted, which means 1.")
+    assert list(speedup_lines(prices, drafting, Share(0.7, 10)))[-1].startswith("measured here: too few guesses")
+    assert list(speedup_lines(prices, drafting, Share(0.01, 200)))[-1].startswith(
+        "better: the draft is rejected too often"
+    )
     disturbed = Prices.of({16: [1e-5, 0.011, 0.012, 0.013]})
-    (said,) = promised(disturbed, drafting, Share(0.7, 200))
-    assert said.startswith("speedup: the prices known here cannot be true")
+    (said,) = speedup_lines(disturbed, drafting, Share(0.7, 200))
+    assert said.startswith("speedup: the known prices are implausible")
     dear = Prices.of({16: [0.004, 0.004]})
-    assert list(promised(prices, dear, None))[-1].startswith("better: the draft is dear for this target")
+    assert list(speedup_lines(prices, dear, None))[-1].startswith("better: the draft is slow for this target")
 
 
 def test_what_memory_cannot_hold_is_told_before_it_is_fetched(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("edgespec.models.memory.memory", lambda: Memory(700 * MB, (Gpu(700 * MB),)))
+    monkeypatch.setattr("edgespec.models.memory.machine_memory", lambda: MachineMemory(700 * MB, (Gpu(700 * MB),)))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(fetching, "pulled", lambda source, _job: Pulled(source.repo, "c", (tmp_path / source.file,)))
     room = 800 * MB
@@ -169,10 +173,10 @@ def test_what_memory_cannot_hold_is_told_before_it_is_fetched(
     job = Job(allow)
     assert fetching.fetched(target, draft, job) == (tmp_path / "t.gguf", tmp_path / "d.gguf")
     assert asked == [Wanted("a/b t.gguf and a/c d.gguf", room, tmp_path, room, room)]
-    with watched() as job:
+    with terminal_job() as job:
         fetching.fetched(target, draft, job)
         assert capsys.readouterr().err == (
             f"Not here yet, so it is fetched into {tmp_path}, 838.9 MB: a/b t.gguf and a/c d.gguf\n"
         )
         fetching.fetched(target, replace(draft, size=6), job)
-    assert "Its 838.9 MB are more than the 838.9 MB of memory that are free" in capsys.readouterr().err
+    assert "It has 838.9 MB, more than the 838.9 MB of free memory" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from edgespec.bench.report import _put
-from edgespec.converters.whole import scratch, sweep, whole
+from edgespec.converters.atomic_file import atomic_file, scratch, sweep
 from edgespec.storage import leftovers
 from edgespec.storage.cache import Shelf
 
@@ -61,7 +61,7 @@ def test_a_killed_conversion_is_swept_and_files_of_the_user_are_not(
     much_later(monkeypatch)
     sweep(output)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*own, before]), "the only one there is"
-    with whole(output, 1, force=False) as file:
+    with atomic_file(output, 1, force=False) as file:
         file.write(b"x")
     sweep(output)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*own, "model.gguf"])
@@ -84,7 +84,7 @@ def test_what_a_killed_run_left_of_kept_things_and_reports_is_swept(
 
 def test_scratch_folders_of_killed_runs_are_swept(tmp_path: Path, dead: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    code = "import os; from edgespec.converters.whole import scratch\nwith scratch() as folder: os._exit(0)"
+    code = "import os; from edgespec.converters.atomic_file import scratch\nwith scratch() as folder: os._exit(0)"
     subprocess.run([sys.executable, "-I", "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}, check=True)
     (left,) = tmp_path.iterdir()
     (tmp_path / "edgespec-bench").mkdir()

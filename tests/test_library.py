@@ -17,7 +17,7 @@ from edgespec import Device, Interrupt, Notice, Progress, Wanted, models
 from edgespec.converters import convert
 from edgespec.errors import ConversionError, HubError, Interrupted, ModelFileError, OptionError
 from edgespec.models import fit, registry
-from edgespec.models.memory import Memory
+from edgespec.models.memory import MachineMemory
 
 from . import checkpoints
 from .hubserver import StandIn, serving
@@ -235,7 +235,7 @@ def test_a_checkpoint_is_converted_once(own_cache: Path, tmp_path: Path) -> None
 
 def test_what_does_not_fit_is_made_to_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     needed = fit.plan(DEMO.target, DEMO.draft).needed
-    monkeypatch.setattr(fit, "memory", lambda: Memory((200 << 20) + needed - (4 << 20)))
+    monkeypatch.setattr(fit, "machine_memory", lambda: MachineMemory((200 << 20) + needed - (4 << 20)))
     seen: Seen = []
     with edgespec.load(DEMO.target, device=Device(threads=1), on_progress=seen.append) as runtime:
         assert 512 <= runtime.context < 2048

@@ -187,11 +187,11 @@ def test_a_context_that_grew_is_not_read_again(monkeypatch: pytest.MonkeyPatch) 
     read: list[int] = []
     append = Automaton.append
 
-    def watched(automaton: Automaton, token: int) -> None:
+    def terminal_job(automaton: Automaton, token: int) -> None:
         read.append(token)
         append(automaton, token)
 
-    monkeypatch.setattr(Automaton, "append", watched)
+    monkeypatch.setattr(Automaton, "append", terminal_job)
     lookup, context = Lookup(earlier=[[9]]), [1, 2, 3]
     for more in ([4], [], [5, 6]):
         context += more
@@ -204,12 +204,12 @@ def test_a_tree_takes_one_step_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = 0
     step = Automaton.step
 
-    def watched(automaton: Automaton, match: SuffixMatch, token: int) -> SuffixMatch:
+    def terminal_job(automaton: Automaton, match: SuffixMatch, token: int) -> SuffixMatch:
         nonlocal steps
         steps += 1
         return step(automaton, match, token)
 
-    monkeypatch.setattr(Automaton, "step", watched)
+    monkeypatch.setattr(Automaton, "step", terminal_job)
     lookup = Lookup()
     context = np.random.default_rng(0).integers(0, 3, 300).tolist()
     lookup.begin(round_context(context))

@@ -14,7 +14,7 @@ import pytest
 
 from edgespec import models
 from edgespec.errors import OptionError
-from edgespec.models import finding, listing, registry
+from edgespec.models import listing, model_source, registry
 
 from . import checkpoints
 from .hubserver import COMMIT, Fault, StandIn, etag, serving
@@ -81,7 +81,7 @@ def test_the_users_own_file_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     shipped = registry.entries()["qwen3-8b"]
     own.write_text('[qwen3-8b]\ntarget = { repo = "my/own", file = "x.gguf", size = 5 }\n' + PAIR)
     known = registry.entries()
-    assert known["qwen3-8b"].target == registry.File("my/own", "x.gguf", 5) != shipped.target
+    assert known["qwen3-8b"].target == registry.HubFile("my/own", "x.gguf", 5) != shipped.target
     assert known["qwen3-8b"].draft is None
     assert known["tiny"].size == 19600000
     assert len(known) > 12
@@ -108,7 +108,7 @@ def test_the_users_own_file_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (f"[a]\ntitle = {[['x'] * 3000]}\ntarget = 1", "has title = [['x', 'x'"),
         ("[a]\ntarget = { repo = 'n', file = 'x.gguf', size = 1 }", "it takes org/name and a .gguf file"),
         ("[a]\ntarget = { repo = 'o/n', file = 'x.bin', size = 1 }", "it takes org/name and a .gguf file"),
-        ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = 1 }\nlicense = 'mit'", "has 'license', which means"),
+        ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = 1 }\nlicense = 'mit'", "has the unknown key 'license'"),
         ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = 1 }\nneeds = 4", "has needs = 4; it must be text"),
     ],
 )
@@ -141,55 +141,64 @@ def test_what_exists_or_looks_like_a_path_is_one(tmp_path: Path, monkeypatch: py
     (tmp_path / "qwen3-8b").mkdir()
     (tmp_path / "org").mkdir()
     for text in ("qwen3-8b", "missing.gguf", "org/name", "/a/b", "./a", "", "x" * 5000):
-        assert finding.named(text) is None, text
+        assert model_source.resolve_name(text) is None, text
     (tmp_path / "qwen3-8b").rmdir()
-    found = finding.named("qwen3-8b")
+    found = model_source.resolve_name("qwen3-8b")
     assert found is not None
     assert found.entry == registry.entries()["qwen3-8b"]
-    assert finding.named("some/repo:q8_0") == finding.Named(finding.Source("some/repo", quantization="q8_0"))
+    assert model_source.resolve_name("some/repo:q8_0") == model_source.ResolvedName(
+        model_source.Source("some/repo", quantization="q8_0")
+    )
     with pytest.raises(OptionError, match="no model at qwen9, and none of that name is known"):
-        finding.named("qwen9")
+        model_source.resolve_name("qwen9")
 
 
 def test_a_slip_of_a_name_is_told_what_was_meant() -> None:
     for slip, meant in (("Qwen3-8B", "qwen3-8b"), ("qwen38b", "qwen3-8b"), ("gemma3-4b", "gemma-3-4b")):
         with pytest.raises(OptionError, match=rf"\(did you mean {meant}"):
-            finding.named(slip)
+            model_source.resolve_name(slip)
     with pytest.raises(OptionError, match="is known: "):
-        finding.named("zzz")
+        model_source.resolve_name("zzz")
 
 
 @pytest.mark.parametrize("start", ["https://huggingface.co/", "http:/127.0.0.1:8000/"])
 def test_the_address_of_a_page_names_its_repository_or_file(start: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:8000")
     for end in ("", "/", "/tree/main", "?tab=files", "#readme"):
-        assert finding.named(f"{start}some/repo-1.5{end}") == finding.Named(finding.Source("some/repo-1.5"))
+        assert model_source.resolve_name(f"{start}some/repo-1.5{end}") == model_source.ResolvedName(
+            model_source.Source("some/repo-1.5")
+        )
     for kind in ("blob", "resolve"):
-        found = finding.named(f"{start}some/repo/{kind}/main/part%201/x-q8_0.gguf?download=true")
-        assert found == finding.Named(finding.Source("some/repo", "part 1/x-q8_0.gguf"))
+        found = model_source.resolve_name(f"{start}some/repo/{kind}/main/part%201/x-q8_0.gguf?download=true")
+        assert found == model_source.ResolvedName(model_source.Source("some/repo", "part 1/x-q8_0.gguf"))
     for text in (f"{start}some/repo:q8_0", "hf.co/some/repo:q8_0", "huggingface.co/some/repo:q8_0"):
-        assert finding.named(text) == finding.Named(finding.Source("some/repo", quantization="q8_0"))
+        assert model_source.resolve_name(text) == model_source.ResolvedName(
+            model_source.Source("some/repo", quantization="q8_0")
+        )
     for text in ("hf.co/some/repo", "127.0.0.1:8000/some/repo/", "huggingface.co/some/repo/tree/main"):
-        assert finding.named(text) == finding.Named(finding.Source("some/repo"))
-    found = finding.named("hf.co/some/repo/blob/main/x-q8_0.gguf")
-    assert found == finding.Named(finding.Source("some/repo", "x-q8_0.gguf"))
+        assert model_source.resolve_name(text) == model_source.ResolvedName(model_source.Source("some/repo"))
+    found = model_source.resolve_name("hf.co/some/repo/blob/main/x-q8_0.gguf")
+    assert found == model_source.ResolvedName(model_source.Source("some/repo", "x-q8_0.gguf"))
     for path in ("models/some/repo", "git.example/some/repo", "hf.co/some"):
-        assert finding.named(path) in (None, finding.Named(finding.Source("hf.co/some"))), path
+        assert model_source.resolve_name(path) in (
+            None,
+            model_source.ResolvedName(model_source.Source("hf.co/some")),
+        ), path
     entry = registry.entries()["qwen3-14b"]
-    assert getattr(finding.named(start + entry.target.repo), "entry", None) == entry
-    with pytest.raises(OptionError, match="of the revision v2; `edgespec models pull some/repo --revision v2` has it"):
-        finding.named(f"{start}some/repo/tree/v2")
-    assert finding.named(f"{start}only-one") is None
+    assert getattr(model_source.resolve_name(start + entry.target.repo), "entry", None) == entry
+    with pytest.raises(OptionError, match="of the revision v2; `edgespec models pull some/repo --revision v2` fetches"):
+        model_source.resolve_name(f"{start}some/repo/tree/v2")
+    assert model_source.resolve_name(f"{start}only-one") is None
     with pytest.raises(OptionError, match=r"git\.example is not the hub, which is 127\.0\.0\.1:8000 or hf\.co"):
-        finding.named("https://git.example/some/repo")
+        model_source.resolve_name("https://git.example/some/repo")
 
 
 def test_a_repository_of_the_registry_brings_its_draft() -> None:
     entry = registry.entries()["qwen3-14b"]
-    found = finding.named(entry.target.repo)
+    found = model_source.resolve_name(entry.target.repo)
     assert found is not None
     assert found.entry == entry
-    again = finding.named(f"{entry.target.repo}:q8_0")
+    again = model_source.resolve_name(f"{entry.target.repo}:q8_0")
     assert again is not None
     assert again.draft is None
 
@@ -202,14 +211,14 @@ def test_a_draft_is_found_by_its_vocabulary_and_size(tmp_path: Path, monkeypatch
     small.write_bytes((DEMO.draft or DEMO.target).read_bytes())
     (tmp_path / "text.gguf").write_text("no model")
     (tmp_path / "mmproj-x.gguf").write_bytes(small.read_bytes() + b"x")
-    assert finding.local_draft(target) is None, "more than a tenth"
+    assert model_source.local_draft(target) is None, "more than a tenth"
     with target.open("ab") as file:
         file.truncate(12 * small.stat().st_size)
-    assert finding.local_draft(target) == small
+    assert model_source.local_draft(target) == small
     smaller = tmp_path / "smaller.gguf"
     smaller.write_bytes(small.read_bytes()[:-1000])
-    assert finding.local_draft(target) == small, "the largest of them"
-    assert finding.local_draft(tmp_path / "missing.gguf") is None
+    assert model_source.local_draft(target) == small, "the largest of them"
+    assert model_source.local_draft(tmp_path / "missing.gguf") is None
 
 
 # --- commands
@@ -261,7 +270,7 @@ def test_on_a_terminal_it_is_asked_before_anything_is_fetched(env: dict[str, str
     assert not list(hub.rglob("*.gguf"))
     source = "org/model"
     stand_in.repos[source] = {"config.json": b"{}", "model.safetensors": b"x" * 2000}
-    assert "nothing was fetched" in asked("n", "convert", source, "--out", str(hub.parent / "a.gguf"))[0]
+    assert "nothing was fetched" in asked("n", "convert", source, "--out", str(hub.parents[1] / "a.gguf"))[0]
     assert len(stand_in.gets("tiny-Q8_0.gguf")) == before
     wanted = ("chat", "org/tinier-GGUF", "--draft", "none", "-p", "x", "--k", "0", "--max-tokens", "1")
     assert asked("", *wanted, "--yes")[1] == 0
@@ -328,7 +337,7 @@ def test_a_repository_brings_a_draft_of_its_family(env: dict[str, str], stand_in
         assert "found: of the family talk, found on the hub" in paired.stdout
         assert "vocabulary: the same" in paired.stdout
         assert "size: the draft has 10% of the target's bytes; good" in paired.stdout
-        assert "speedup: told once both are here" in paired.stdout
+        assert "speedup: known after both are fetched" in paired.stdout
         named = run(env, "models", "pair", "a/Talk-7B-GGUF", "a/Talk-0.5B-GGUF")
         assert "draft   a/Talk-0.5B-GGUF d-Q4_K_M.gguf" in named.stdout, named.stderr
         assert "found:" not in named.stdout

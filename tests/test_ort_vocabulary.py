@@ -16,7 +16,7 @@ from edgespec import Device, Interrupt
 from edgespec.backends import Vocabulary, open_model, require_same_tokens
 from edgespec.backends.ort_vocabulary import OrtVocabulary, TokenizerFiles
 from edgespec.converters import convert
-from edgespec.converters.probes import TEXTS
+from edgespec.converters.tokenizer_texts import TEXTS
 from edgespec.errors import ModelFileError, TemplateError
 from edgespec.text.template import ChatTemplate
 

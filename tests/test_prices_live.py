@@ -62,7 +62,7 @@ def best_width(curve: Curve, acceptance: float = 0.75, step: float = 0.08) -> in
     return max(range(1, WIDTHS + 1), key=lambda n: rate(curve, n, acceptance, step))
 
 
-class Machine:
+class MachineOptions:
     """Rounds on a machine whose passes vary by 10% (lognormal), one in fifty of them 20 times too slow."""
 
     def __init__(self, buy: Buyer, truth: Truth, believed: Curve = Q8_0, *, seed: int = 0, noise: float = 0.1) -> None:
@@ -72,7 +72,7 @@ class Machine:
         self._buy, self._truth, self._noise = buy, truth, noise
         self._random = np.random.default_rng(seed)
 
-    def run(self, until: int, hiccups: float = 0.02) -> Machine:
+    def run(self, until: int, hiccups: float = 0.02) -> MachineOptions:
         for round_ in range(len(self.bought), until):
             n = self._buy(round_, self.prices)
             exact = self._truth(round_)[n - 1]
@@ -95,7 +95,7 @@ SEEDS = range(3)
 @pytest.mark.parametrize("buy", [one_width, mixed, best()])
 def test_on_a_calm_machine_noise_and_hiccups_move_little(buy: Buyer, seed: int) -> None:
     """All widths, those never bought too, for three thousand rounds."""
-    machine = Machine(buy, times(1.0), seed=seed)
+    machine = MachineOptions(buy, times(1.0), seed=seed)
     for until in range(100, 3001, 100):
         machine.run(until)
         assert all(0.8 < machine.error(n) < 1.25 for n in range(1, WIDTHS + 1)), until
@@ -117,7 +117,7 @@ def test_one_hiccup_is_no_news(n: int, hiccup: float) -> None:
 @pytest.mark.parametrize("factor", [1.5, 3.0, 30.0, 1 / 3])
 def test_a_drift_is_followed_within_eight_rounds(factor: float, seed: int) -> None:
     """And of widths not bought since it is assumed, and said to be a guess."""
-    machine = Machine(one_width, times(factor), seed=seed).run(200)
+    machine = MachineOptions(one_width, times(factor), seed=seed).run(200)
     machine.run(208, hiccups=0)
     assert 0.85 < machine.error(5) < 1.2
     assert 0.8 < machine.error(8) < 1.25
@@ -131,7 +131,7 @@ def test_a_drift_is_followed_within_eight_rounds(factor: float, seed: int) -> No
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("factor", [1.5, 3.0, 30.0])
 def test_the_plain_step_follows_upwards_once_two_plain_steps_say_so(factor: float, seed: int) -> None:
-    machine = Machine(one_width, times(factor), seed=seed).run(210, hiccups=0)
+    machine = MachineOptions(one_width, times(factor), seed=seed).run(210, hiccups=0)
     assert machine.error(1) == pytest.approx(1 / factor, rel=0.15), "not dearer because drafts are"
     errors = []
     for _ in range(3):
@@ -143,7 +143,7 @@ def test_the_plain_step_follows_upwards_once_two_plain_steps_say_so(factor: floa
 
 def test_the_plain_step_follows_downwards_at_once() -> None:
     """It is rather too cheap than too dear: then plain steps are taken, and they tell."""
-    machine = Machine(one_width, times(0.3)).run(210, hiccups=0)
+    machine = MachineOptions(one_width, times(0.3)).run(210, hiccups=0)
     assert 0.8 < machine.error(1) < 1.2
 
 
@@ -151,7 +151,7 @@ def test_the_plain_step_follows_downwards_at_once() -> None:
 @pytest.mark.parametrize("factor", [0.3, 1.5, 3.0, 30.0])
 def test_both_are_right_after_three_plain_steps_in_200_rounds(factor: float, seed: int) -> None:
     """With one width observed, and a plain step every 64 rounds."""
-    machine = Machine(one_width, times(factor), seed=seed).run(420)
+    machine = MachineOptions(one_width, times(factor), seed=seed).run(420)
     assert 0.75 < machine.error(1) < 1.3
     assert 0.85 < machine.error(5) < 1.2
 
@@ -159,7 +159,7 @@ def test_both_are_right_after_three_plain_steps_in_200_rounds(factor: float, see
 @pytest.mark.parametrize("seed", SEEDS)
 def test_where_only_wide_passes_get_dearer_the_plain_step_does_not(seed: int) -> None:
     for buy in (one_width, mixed):
-        machine = Machine(buy, only_wide(2.0), seed=seed)
+        machine = MachineOptions(buy, only_wide(2.0), seed=seed)
         for until in range(200, 500, 4):
             machine.run(until)
             assert 0.75 < machine.error(1) < 1.3, until
@@ -171,7 +171,7 @@ def test_where_only_wide_passes_get_dearer_the_plain_step_does_not(seed: int) ->
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("rate_", [0.01, 0.003, -0.005])
 def test_a_slow_throttle_is_followed(rate_: float, seed: int) -> None:
-    machine = Machine(best(), throttled(rate_), seed=seed)
+    machine = MachineOptions(best(), throttled(rate_), seed=seed)
     for until in range(200, 700, 10):
         machine.run(until)
         assert 0.6 < machine.error(machine.bought[-1]) < 1.4
@@ -190,7 +190,7 @@ def test_a_slow_throttle_is_followed(rate_: float, seed: int) -> None:
 )
 def test_company_comes_and_goes(truth: Truth, changes: Sequence[int], seed: int) -> None:
     """Within 20 rounds of each change the width bought earns what the right one would, or nearly."""
-    machine = Machine(best(), truth, seed=seed)
+    machine = MachineOptions(best(), truth, seed=seed)
     for change in changes:
         machine.run(change + 20)
         curve = truth(change)
@@ -203,7 +203,7 @@ def test_company_comes_and_goes(truth: Truth, changes: Sequence[int], seed: int)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("truth", [times(3.0), times(30.0), only_wide(6.0), throttled(0.01)])
 def test_it_is_never_much_slower_than_plain_decoding(truth: Truth, seed: int) -> None:
-    machine = Machine(best(), truth, seed=seed)
+    machine = MachineOptions(best(), truth, seed=seed)
     machine.run(200)
     machine.tokens = machine.seconds = 0.0
     machine.run(500)
@@ -225,7 +225,7 @@ def test_what_company_left_behind_is_forgotten() -> None:
 
 def test_a_faster_machine_than_was_measured_is_believed() -> None:
     """The table was measured under load."""
-    machine = Machine(mixed, times(0.4), seed=2).run(420)
+    machine = MachineOptions(mixed, times(0.4), seed=2).run(420)
     row = machine.prices.rows()[64]
     assert [s and s / true for s, true in zip(row, Q8_0, strict=True)] == pytest.approx([0.4] * WIDTHS, rel=0.2)
 
@@ -233,14 +233,14 @@ def test_a_faster_machine_than_was_measured_is_believed() -> None:
 def test_wrong_prices_of_one_width_are_found_without_a_drift() -> None:
     believed = [*Q8_0]
     believed[4] *= 2
-    machine = Machine(mixed, times(1.0), believed).run(120)
+    machine = MachineOptions(mixed, times(1.0), believed).run(120)
     assert 0.85 < machine.error(5) < 1.15
     assert machine.prices.since_drift is None
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_prices_converge_from_anywhere(seed: int) -> None:
-    machine = Machine(lambda r, _p: 1 + (7 * r) % WIDTHS, times(1.0), [5.0] * WIDTHS, seed=seed).run(1500)
+    machine = MachineOptions(lambda r, _p: 1 + (7 * r) % WIDTHS, times(1.0), [5.0] * WIDTHS, seed=seed).run(1500)
     assert all(0.8 < machine.error(n) < 1.25 for n in range(1, WIDTHS + 1))
 
 

@@ -17,7 +17,7 @@ from edgespec.backends.toy import ToyModel, ToySession, ngram_rule
 from edgespec.errors import Interrupted, ModelFileError, OptionError, VocabularyMismatch
 from edgespec.prices import recall, restless
 from edgespec.runtime.loading import assemble
-from edgespec.terminal.tune import Findings, gains, meaning, prices
+from edgespec.terminal.tune import TuneReport, gains, meaning, prices
 from edgespec.tools.tuning import (
     WIDEST,
     Best,
@@ -37,8 +37,9 @@ from edgespec.tools.tuning import (
 from edgespec.types import Floats
 
 from . import checkpoints
+from .commandline import refused, run, unix
 from .helpers import Clock, Priced
-from .test_cli import refused, run, spawn, unix
+from .terminals import spawn
 
 pexpect = pytest.importorskip("pexpect", reason="pseudo-terminals need a Unix")
 RULE = ngram_rule(8)
@@ -313,15 +314,15 @@ def found(curve: Sequence[float], step: float | None = None, threads: int = 2) -
 
 def test_it_says_what_a_draft_gives_and_what_is_the_most() -> None:
     said = meaning(found(Q8_0, 0.1))
-    assert "checks 4 tokens for the price of 1.8 plain steps" in said
+    assert "verifies 4 tokens for the price of 1.8 plain steps" in said
     assert "0.10 of a plain step" in said
     gain = speedup(Q8_0, 0.1, 0.7, 3)
-    assert f"right 70% of the time gives {gain:.2f}x, at K = 3" in said
+    assert f"acceptance rate of 70% gives {gain:.2f}x, at K = 3" in said
     least = break_even(Q8_0, 0.1)
-    assert f"more than {least:.0%} of the time" in said
+    assert f"above an acceptance rate of {least:.0%}" in said
     assert f"{16 / 6.7:.2f}x, at K = 15" in said
-    assert "dear" not in said
-    assert "dear for this target" in meaning(found(Q8_0, 0.3))
+    assert "slow" not in said
+    assert "slow for this target" in meaning(found(Q8_0, 0.3))
     assert "draft model" not in meaning(found(Q8_0))
 
 
@@ -329,10 +330,10 @@ def test_it_says_so_where_speculation_cannot_pay() -> None:
     for measured in (found(DEAR), found(Q8_0, 2.0), found([1.0])):
         said = meaning(measured)
         assert "cannot pay here" in said
-        assert "pay if" not in said
+        assert "Drafts pay" not in said
     said = meaning(found((1.0, 1.9, 2.8, 3.0)))
     assert "cannot pay" not in said
-    assert "70% of the time" not in said, "at so dear a price that is not often enough"
+    assert "rate of 70%" not in said, "at so dear a price that is not often enough"
 
 
 def test_the_tables_hold_the_figures() -> None:
@@ -365,18 +366,18 @@ def test_what_was_not_timed_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
         assert [set(line.split()[-1]) for line in lines] == [{bar} for bar in bars]
         assert len({line.index(".") for line in lines}) == 1, "figures stay below each other"
-        assert why.startswith(f"~ and {bars[1]}: not timed")
-    findings = Findings(default=2)
+        assert why.startswith(f"~ and {bars[1]}: interpolated")
+    findings = TuneReport(default=2)
     findings.add(some)
     assert json.loads(findings.as_json())["measured"][0]["interpolated"] == {"64": [2], "1024": [2, 3]}
     for nothing in ({}, {64: (), 1024: ()}):
         table = prices(Measured(2, rows, between=nothing))
         assert "~" not in table
-        assert "not timed" not in table
+        assert "interpolated" not in table
 
 
 def test_another_thread_count_than_the_default_is_recommended() -> None:
-    findings = Findings(default=4)
+    findings = TuneReport(default=4)
     findings.add(found(Q8_0, threads=2))
     assert "--threads" not in findings.text(), "with one there is nothing to compare"
     findings.add(found([2 * s for s in Q8_0], threads=4))
@@ -388,13 +389,13 @@ def test_another_thread_count_than_the_default_is_recommended() -> None:
 def test_figures_that_are_no_good_are_not_interpreted() -> None:
     """A plain pass that was measured too dear, or too cheap, would promise or refuse anything."""
     for curve in ((5.0, 1.0, 1.0), (1.0, 0.6, 2.0), (1.0, 5.0, 6.0), (1e-4, 1.0, 1.1)):
-        findings = Findings(default=2)
+        findings = TuneReport(default=2)
         findings.add(found(curve))
-        assert "no good" in findings.text()
-        for word in ("checks", "times faster", "x plain", "Best"):
+        assert "implausible" in findings.text()
+        for word in ("verifies", "Speedup over", "x plain", "Best"):
             assert word not in findings.text()
         told = json.loads(findings.as_json())
-        assert told["restless"] is True
+        assert told["implausible"] is True
         assert [told[name] for name in ("best", "ceiling", "break_even")] == [None] * 3
         assert told["threads"]["best"] is None
 
@@ -410,7 +411,7 @@ def test_no_draft_gives_more_than_its_tokens() -> None:
     """Where a wider pass seems a little cheaper than a plain one."""
     curve = (1.0, 0.8, 0.75)
     assert [speedup(curve, 0.0, 1.0, k) for k in range(3)] == [1.0, 2.0, 3.0]
-    assert "checks 3 tokens for the price of 1.0 plain steps" in meaning(found(curve))
+    assert "verifies 3 tokens for the price of 1.0 plain steps" in meaning(found(curve))
 
 
 # The command
@@ -422,10 +423,10 @@ def test_tune_measures_the_demo(own_cache: Path) -> None:
     told = json.loads(done.stdout)
     (measured,) = told["measured"]
     assert measured["threads"] == 1
-    assert told["threads"]["best"] == (None if told["restless"] else 1)
+    assert told["threads"]["best"] == (None if told["implausible"] else 1)
     assert all(len(row) == WIDEST and min(row) > 0 for row in measured["prices"].values())
     assert measured["step"] > 0
-    assert told["restless"] or set(told["best"]) == {"0.5", "0.6", "0.7", "0.8", "0.9"}
+    assert told["implausible"] or set(told["best"]) == {"0.5", "0.6", "0.7", "0.8", "0.9"}
     text = run("tune", "--budget", "1", "--ctx", "128", "--threads", "1", "--draft", "none")
     assert text.returncode == 0, text.stderr
     assert "What a pass takes with 1 thread, in milliseconds" in text.stdout

@@ -1,12 +1,14 @@
-"""`edgespec bench`: plain decoding, edgespec and its peers on the same questions, in one run.
+"""`edgespec bench`: plain decoding, edgespec and other engines (peers) on the same questions, in one run.
 
-suites       questions, read from the formats that the field uses
-contender    what is compared: something that answers a prompt and tells when tokens came
-own, peers/  edgespec with and without speculation; other engines, driven as their users drive them
-running      who answers what, in which order; what went wrong
-records      an answer in figures, and the JSON they are kept as
-scopes       which answers a figure is of: a category, free answers, replayed ones
-speedups     ratios, and their intervals
-figures      rates, latencies, acceptance
-report/      JSON, Markdown, HTML
+suites              questions, in the formats of Spec-Bench and MT-bench
+contender           the protocol of what is compared: it answers a prompt and reports when tokens came
+edgespec_contender  edgespec with and without speculation
+peers/              other engines, used through their public interfaces
+runner              the order of the answers, and the handling of failures
+records             the data of a run, and its JSON
+journal             the answers of a run on disk, so that it can be resumed
+scopes              subsets of the answers: a category, free answers, replayed ones
+speedups            speedups and their confidence intervals
+figures             rates, latencies, acceptance
+report/             the report in JSON, Markdown and HTML
 """

@@ -1,4 +1,4 @@
-"""What is compared: something that answers a prompt, and tells when tokens came."""
+"""The protocol of contenders: they answer a prompt, and report when tokens came."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from ..types import Round
 
 
 class ContenderFailed(EdgespecError):
-    """A contender broke down; the others go on without it."""
+    """A contender failed; the run continues without it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class AnswerRequest:
     """One prompt.
 
     Args:
-        prompt: its tokens, special ones included; nothing is to be added.
-        max_tokens: tokens to say at most.
-        replay: tokens that the target is made to say in place of its own choices, its passes being computed and paid
-            for; None lets it choose.
+        prompt: its tokens, special ones included; nothing is added.
+        max_tokens: tokens of the answer, at most.
+        replay: tokens that replace the target's own choices; its passes are computed in full. None for a free answer.
     """
 
     prompt: Sequence[int]
@@ -33,10 +32,10 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """Tokens that came together, without one that ends the turn, which may leave none.
+class Chunk:
+    """Tokens that came together, without one that ends the turn; possibly none.
 
-    `tokens` is None where the engine tells only how many came. `round` is what our engine says of it.
+    `tokens` is None where the engine reports only their number. `round` is the round of edgespec's engine.
     """
 
     text: str
@@ -46,33 +45,33 @@ class Said:
 
 
 class Done(NamedTuple):
-    """The end of an answer; `prompt_seconds` until all of the prompt but its last token was computed, None where the
-    engine does not tell."""
+    """The end of an answer. `prompt_seconds` is the time until all tokens of the prompt but the last were evaluated;
+    None where the engine does not report it."""
 
     prompt_seconds: float | None
 
 
 class Contender(Protocol):
-    """Something that answers. It is made ready when it is made, and so raises ContenderFailed then, or later on."""
+    """An engine that answers. Its constructor starts it, and raises ContenderFailed if it cannot be started."""
 
-    #: Short, of use on a command line; and for a person.
+    #: The name on the command line, and the title in the report.
     name: str
     title: str
-    #: Whether it can be made to say a given text.
+    #: Whether it can replay a given text.
     replays: bool
 
-    def answer(self, ask: Ask) -> Iterator[Said | Done]:
-        """Say the answer as tokens come; `Done` is last.
+    def answer(self, ask: AnswerRequest) -> Iterator[Chunk | Done]:
+        """Stream the answer; `Done` is last.
 
         Raises:
-            ContenderFailed: it broke down, or does not answer in time.
+            ContenderFailed: the engine failed, or did not respond in time.
         """
         ...
 
     def memory(self) -> int | None:
-        """Bytes of its process at their peak; None where that is not known."""
+        """The peak memory of its process in bytes; None where not known."""
         ...
 
     def close(self) -> None:
-        """End it, and whatever it started. Closing twice does no harm."""
+        """End it and the processes that it started. May be called more than once."""
         ...

@@ -1,4 +1,4 @@
-"""What answers come to: rates, latencies, acceptance. Each figure is defined here and nowhere else."""
+"""The figures of a set of answers: rates, latencies, acceptance."""
 
 from __future__ import annotations
 
@@ -10,33 +10,32 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .records import OURS, PLAIN, Answer, Depth, Pass, Run
+from .records import OURS, PLAIN, AnswerRecord, Depth, Pass, Run
 from .scopes import ALL, Scope
 from .speedups import FEWEST_TOKENS, Speedup, speedup
 
-_PERCENTILES = {50: 3, 95: 20, 99: 100}  # and the cases that each needs
+_PERCENTILES = {50: 3, 95: 20, 99: 100}  # and the number of values that each requires
 
 
 class Latency(NamedTuple):
-    """Seconds that are not exceeded in 50, 95 and 99% of the cases; None where there are too few cases to tell: of 20
-    cases one in 20 is a single one."""
+    """The 50th, 95th and 99th percentile in seconds; None where there are too few values."""
 
     p50: float | None
     p95: float | None
     p99: float | None
 
 
-class Sameness(NamedTuple):
-    """Of the free answers that plain decoding gave too: how many say the same, of how many whose tokens are known; and
-    how many whose tokens are not told. A replayed answer is the same by force, so it does not count."""
+class TextMatches(NamedTuple):
+    """Free answers with the same tokens as plain decoding's: how many, of how many compared; `unknown` counts those
+    whose tokens the engine does not report. Replayed answers are the same by construction and do not count."""
 
     same: int
     compared: int
-    untold: int
+    unknown: int
 
 
 class Stage(NamedTuple):
-    """A number of rounds, one after another: the tokens drafted and accepted in a round, on average."""
+    """A number of consecutive rounds: the average tokens drafted and accepted per round."""
 
     rounds: int
     drafted: float
@@ -49,14 +48,14 @@ class Figures:
 
     Args:
         answers: turns answered.
-        tokens_per_second: without the time that the prompt took; None of fewer than `FEWEST_TOKENS`.
-        mean_accepted_length: tokens a pass of the target.
+        tokens_per_second: without the time of the prompt; None for fewer than `FEWEST_TOKENS`.
+        mean_accepted_length: tokens per pass of the target.
         first: median seconds to the first token.
-        gaps: seconds between a token and the one before it; 0 for those that came together.
-        waits: the same between bursts of tokens.
-        joules: of energy, a token.
-        lengths: how many rounds drafted so many tokens (K).
-        depths: by drafter, what became of its guesses at depth 1, 2, ...
+        gaps: seconds between consecutive tokens; 0 within a burst.
+        waits: seconds between consecutive bursts of tokens.
+        joules: energy per token.
+        lengths: the number of rounds by drafted tokens (K).
+        depths: by drafter, its guesses at depth 1, 2, ..., drafted and accepted.
     """
 
     contender: str
@@ -70,13 +69,13 @@ class Figures:
     gaps: Latency | None
     waits: Latency | None
     joules: float | None
-    same: Sameness
+    same: TextMatches
     lengths: Mapping[int, int]
     depths: Mapping[str, tuple[Depth, ...]]
 
 
 def figures(run: Run, contender: str, scope: Scope = ALL) -> Figures:
-    """All that is known of `contender` in `scope`."""
+    """The figures of `contender` in `scope`."""
     answers = [answer for answer in run.by(contender) if scope.holds(answer)]
     tokens, rounds = sum(answer.tokens for answer in answers), _rounds(answers)
     paces = [(answer.tokens, seconds) for answer in answers if (seconds := answer.decoding) is not None]
@@ -99,26 +98,26 @@ def figures(run: Run, contender: str, scope: Scope = ALL) -> Figures:
     )
 
 
-def gaps(answers: Iterable[Answer]) -> list[float]:
-    """Seconds between each token and the one before it; 0 for those that came together."""
+def gaps(answers: Iterable[AnswerRecord]) -> list[float]:
+    """Seconds between consecutive tokens; 0 within a burst."""
     return [gap for answer in answers for gap in answer.gaps]
 
 
-def waits(answers: Iterable[Answer]) -> list[float]:
-    """Seconds between each burst and the one before it."""
+def waits(answers: Iterable[AnswerRecord]) -> list[float]:
+    """Seconds between consecutive bursts."""
     pairs = (pair for answer in answers for pair in zip(answer.bursts, answer.bursts[1:], strict=False))
     return [later.seconds - earlier.seconds for earlier, later in pairs]
 
 
 def course(run: Run, scope: Scope = ALL, *, stages: int = 60) -> list[Stage]:
-    """How much we drafted over time: the rounds as they came, in at most `stages` parts of like size."""
+    """The tokens drafted by edgespec over time: its rounds in order, in at most `stages` parts of similar size."""
     rounds = _rounds(answer for answer in run.by(OURS) if scope.holds(answer))
     kept = np.array([(each.drafted, each.accepted) for each in rounds], dtype=float).reshape(-1, 2)
     parts = np.array_split(kept, min(stages, len(kept)) or 1)
     return [Stage(len(part), *map(float, part.mean(axis=0))) for part in parts if len(part)]
 
 
-def _rounds(answers: Iterable[Answer]) -> list[Pass]:
+def _rounds(answers: Iterable[AnswerRecord]) -> list[Pass]:
     return [each for answer in answers for each in answer.passes]
 
 
@@ -129,25 +128,27 @@ def _pace(answers: Sequence[tuple[int, float]]) -> float | None:
 
 
 def _latency(seconds: Sequence[float]) -> Latency | None:
-    told = [float(np.percentile(seconds, p)) if len(seconds) >= fewest else None for p, fewest in _PERCENTILES.items()]
-    return Latency(*told) if any(each is not None for each in told) else None
+    values = [
+        float(np.percentile(seconds, p)) if len(seconds) >= fewest else None for p, fewest in _PERCENTILES.items()
+    ]
+    return Latency(*values) if any(each is not None for each in values) else None
 
 
-def _joules(answers: Iterable[Answer]) -> float | None:
+def _joules(answers: Iterable[AnswerRecord]) -> float | None:
     known = [(answer.joules, answer.tokens) for answer in answers if answer.joules is not None]
     tokens = sum(count for _, count in known)
     return sum(joules for joules, _ in known) / tokens if tokens else None
 
 
-def _sameness(run: Run, answers: Iterable[Answer]) -> Sameness:
+def _sameness(run: Run, answers: Iterable[AnswerRecord]) -> TextMatches:
     plain = {(a.category, a.question, a.turn): a.digest for a in run.by(PLAIN) if not a.replayed and a.digest}
     free = [answer for answer in answers if not answer.replayed]
     pairs = [(a.digest, plain[key]) for a in free if (key := (a.category, a.question, a.turn)) in plain]
-    told = [(its, other) for its, other in pairs if its]
-    return Sameness(sum(its == other for its, other in told), len(told), len(pairs) - len(told))
+    known = [(its, other) for its, other in pairs if its]
+    return TextMatches(sum(its == other for its, other in known), len(known), len(pairs) - len(known))
 
 
-def _depths(answers: Iterable[Answer]) -> Mapping[str, tuple[Depth, ...]]:
+def _depths(answers: Iterable[AnswerRecord]) -> Mapping[str, tuple[Depth, ...]]:
     found: defaultdict[str, Counter[tuple[int, bool]]] = defaultdict(Counter)
     for answer in answers:
         for drafter, rows in answer.depths.items():

@@ -1,4 +1,4 @@
-"""What else a run takes: energy and memory, where the system tells."""
+"""Energy and memory of a run, where the system reports them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _POWERCAP = Path("/sys/class/powercap")  # kernel.org: power/powercap/powercap.h
 
 @dataclass(frozen=True, slots=True)
 class _Domain:
-    """A processor's counter of microjoules, which begins anew after `range`."""
+    """A processor's counter of microjoules, which wraps around at `range`."""
 
     counter: Path
     range: int
@@ -25,7 +25,7 @@ class _Domain:
 
 
 class Meter:
-    """The energy of the processors. It counts all that runs on them, not this program alone."""
+    """The energy of the processors, which includes that of other programs."""
 
     def __init__(self, folder: Path = _POWERCAP) -> None:
         self._domains = list(_domains(folder))
@@ -38,7 +38,7 @@ class Meter:
         return []
 
     def joules(self, start: list[int]) -> float | None:
-        """Since that reading; None where the system does not tell."""
+        """The energy since the reading `start`; None where the system does not report it."""
         now = self.start()
         if not now or len(now) != len(start):
             return None
@@ -47,7 +47,7 @@ class Meter:
 
 
 def _domains(folder: Path) -> Iterator[_Domain]:
-    """The counters of whole processors that may be read: those within them are parts."""
+    """The readable counters of whole processors; counters of their parts are left out."""
     with contextlib.suppress(OSError):
         for domain in sorted(folder.glob("intel-rapl:*")):
             if domain.name.count(":") > 1:
@@ -59,7 +59,7 @@ def _domains(folder: Path) -> Iterator[_Domain]:
 
 
 def peak_memory() -> int:
-    """Bytes that this process held at most, shared pages of files among them."""
+    """The peak memory of this process in bytes, shared pages of files included."""
     if sys.platform == "win32":
         return int(psutil.Process().memory_info().peak_wset)
     import resource  # noqa: PLC0415 - not on Windows

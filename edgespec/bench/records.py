@@ -1,4 +1,4 @@
-"""Answers in figures, and the JSON that they are kept as."""
+"""The data of a run, and its JSON."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from ..errors import OptionError
 from ..values import instance, real, whole
 
 R = TypeVar("R")
-_LARGEST = 1e15  # of a number: JSON has some that no float holds, and NaN
-PLAIN, OURS = "plain", "edgespec"  #: the two contenders that every run has
+_LARGEST = 1e15  # the largest number accepted; JSON can have larger ones than float
+PLAIN, OURS = "plain", "edgespec"  #: the two contenders of every run
 
 
 class Burst(NamedTuple):
-    """Tokens that came together, `seconds` after the prompt was handed over."""
+    """Tokens that came together, `seconds` after the request."""
 
     seconds: float
     tokens: int
 
 
 class Depth(NamedTuple):
-    """Of the tokens that a drafter guessed at one depth of its drafts: how many, and how many were accepted."""
+    """The guesses of a drafter at one depth of its drafts: how many, and how many were accepted."""
 
     drafted: int
     accepted: int
 
 
 class Pass(NamedTuple):
-    """A round of speculation: tokens drafted (K), accepted and committed, and the seconds it took in all."""
+    """A round of speculation: tokens drafted (K), accepted and committed, and its seconds."""
 
     drafted: int
     accepted: int
@@ -39,30 +39,30 @@ class Pass(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """A stretch of an answer. `kind`: own (the target's), accepted or rejected."""
+    """A part of an answer. `kind`: own (the target's token), accepted or rejected."""
 
     text: str
     kind: str
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What one contender made of one turn of a question.
+class AnswerRecord:
+    """The answer of one contender to one turn of a question.
 
     Args:
         turn: from 0.
         prompt: tokens of the prompt.
-        text: what was said; empty where it was replayed from the suite.
-        tokens: said, without one that ends the turn.
-        digest: names the tokens, so that contenders can be compared; empty where a peer does not tell its tokens.
-        seconds: from handing the prompt over to the end.
-        prompt_seconds: of these, until all of the prompt but its last token was computed; None where the engine does
-            not tell and its tokens do not show it.
-        bursts: when tokens came.
-        passes: the rounds, where it is known.
-        depths: by drafter, what became of its guesses at depth 1, 2, ...
-        strip: the text by origin, where it is known.
-        joules: energy that the processor took meanwhile, where the system tells.
+        text: the answer; empty where it was replayed from the suite.
+        tokens: of the answer, without one that ends the turn.
+        digest: a hash of the tokens, to compare contenders by; empty where a peer does not report its tokens.
+        seconds: from the request to the end.
+        prompt_seconds: the part of `seconds` until all tokens of the prompt but the last were evaluated; None where the
+            engine does not report it and it cannot be estimated.
+        bursts: the times of tokens.
+        passes: the rounds, where known.
+        depths: by drafter, its guesses at depth 1, 2, ..., drafted and accepted.
+        strip: the text by origin, where known.
+        joules: energy of the processors meanwhile, where the system reports it.
     """
 
     question: str
@@ -84,17 +84,17 @@ class Answer:
 
     @property
     def decoding(self) -> float | None:
-        """Seconds without those of the prompt; None where these are not known."""
+        """Seconds without those of the prompt; None where the latter are not known."""
         return None if self.prompt_seconds is None else self.seconds - self.prompt_seconds
 
     @property
     def first(self) -> float | None:
-        """Seconds to the first token; None where none came."""
+        """Seconds to the first token; None without tokens."""
         return self.bursts[0].seconds if self.bursts else None
 
     @property
     def gaps(self) -> list[float]:
-        """Seconds between a token and the one before it, the first left out: 0 for those that came together."""
+        """Seconds between consecutive tokens; 0 within a burst."""
         found: list[float] = []
         for i, burst in enumerate(self.bursts):
             if i:
@@ -103,11 +103,11 @@ class Answer:
         return found
 
     @classmethod
-    def of(cls, kept: Mapping[str, Any]) -> Answer:
-        """From what `as_dict` gave, by way of JSON.
+    def of(cls, kept: Mapping[str, Any]) -> AnswerRecord:
+        """An answer from the JSON of `as_dict`.
 
         Raises:
-            ValueError: it did not give this.
+            ValueError: malformed JSON.
         """
         if not isinstance(kept, Mapping) or kept.keys() != _FORM.keys():
             raise ValueError("these are not the fields of an answer")
@@ -134,12 +134,12 @@ def _text(value: Any) -> str:
 
 
 def _rows(kind: Callable[..., R], *columns: Callable[[Any], Any]) -> Callable[[Any], tuple[R, ...]]:
-    """What reads a list of rows of these columns."""
+    """A function that reads a list of rows with these columns."""
     return lambda rows: tuple(kind(*(read(v) for read, v in zip(columns, row, strict=True))) for row in rows)
 
 
 _depths = _rows(Depth, _count, _count)
-#: What reads each field of an answer from JSON; it raises OptionError, TypeError, ValueError or AttributeError.
+#: Readers of the fields of an answer from JSON; they raise OptionError, TypeError, ValueError or AttributeError.
 _FORM: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("question", "category", "contender", "text", "digest"), _text),
     **dict.fromkeys(("turn", "prompt", "tokens"), _count),
@@ -154,15 +154,15 @@ _FORM: Mapping[str, Callable[[Any], Any]] = {
 
 
 class Problem(NamedTuple):
-    """What went wrong, and where: a line of the suite, a question, a contender."""
+    """A problem of a run, and where: in a line of the suite, a question, or a contender."""
 
     where: str
     what: str
 
 
 @dataclass(frozen=True, slots=True)
-class Taking:
-    """A contender that took part, or was left out for a reason. `memory` is its process's peak in bytes."""
+class ContenderEntry:
+    """A contender that took part, or was left out for the reason `skipped`. `memory`: its process's peak in bytes."""
 
     name: str
     title: str
@@ -172,8 +172,8 @@ class Taking:
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
-    """What passes of the target over 1, 2, ... tokens cost, in seconds, and a step of the draft model."""
+class PassPrices:
+    """The seconds of passes of the target over 1, 2, ... tokens, and of a step of the draft model."""
 
     passes: tuple[float, ...]
     step: float | None
@@ -181,30 +181,30 @@ class Priced:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """All of a run.
+    """The data of a whole run.
 
     Args:
-        about: what can be said in a line each, by name: date, command, machine, versions, models, settings.
-        questions: by category, how many questions were asked for.
+        about: descriptions by name: date, command, machine, versions, models, settings.
+        questions: the number of questions by category.
     """
 
     about: Mapping[str, str]
     suite: str
     questions: Mapping[str, int]
-    contenders: Sequence[Taking]
-    prices: Priced | None
-    answers: Sequence[Answer]
+    contenders: Sequence[ContenderEntry]
+    prices: PassPrices | None
+    answers: Sequence[AnswerRecord]
     problems: Sequence[Problem] = ()
     interrupted: bool = False
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> Run:
-        """From what `as_dict` gave, by way of JSON."""
+        """A run from the JSON of `as_dict`."""
         prices = kept["prices"]
         values = {
-            "contenders": tuple(Taking(**each) for each in kept["contenders"]),
-            "prices": prices and Priced(tuple(prices["passes"]), prices["step"]),
-            "answers": tuple(Answer.of(each) for each in kept["answers"]),
+            "contenders": tuple(ContenderEntry(**each) for each in kept["contenders"]),
+            "prices": prices and PassPrices(tuple(prices["passes"]), prices["step"]),
+            "answers": tuple(AnswerRecord.of(each) for each in kept["answers"]),
             "problems": tuple(Problem(*each) for each in kept["problems"]),
         }
         return cls(**{**kept, **values})
@@ -222,19 +222,19 @@ class Run:
             "interrupted": self.interrupted,
         }
 
-    def by(self, contender: str, *, category: str | None = None) -> list[Answer]:
+    def by(self, contender: str, *, category: str | None = None) -> list[AnswerRecord]:
         """The answers of one contender, in a category or in all."""
         return [a for a in self.answers if a.contender == contender and category in (None, a.category)]
 
     @property
     def categories(self) -> list[str]:
-        """Those that were answered, in the suite's order."""
+        """The categories with answers, in the suite's order."""
         said = {answer.category for answer in self.answers}
         return [category for category in self.questions if category in said]
 
     @property
-    def typical(self) -> Answer | None:
-        """Our answer of median length that shows drafts, to look at; a replayed one where no other does."""
+    def typical(self) -> AnswerRecord | None:
+        """The answer of edgespec of median length among those with drafts, free ones preferred, as an example."""
         drafted = [answer for answer in self.by(OURS) if any(each.drafted for each in answer.passes)]
         shown = [answer for answer in drafted if not answer.replayed] or drafted
         return sorted(shown, key=lambda answer: answer.tokens)[len(shown) // 2] if shown else None

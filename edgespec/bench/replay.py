@@ -1,4 +1,4 @@
-"""A model that is made to say a given text, at the cost of its own."""
+"""Sessions whose output is a given text while each pass is computed in full."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from ..backends import Interrupt, Model, Session, Vocabulary
 from ..types import Floats
 
-_CERTAIN = 1e4  # a logit above all others
+_CERTAIN = 1e4  # a logit far above all others
 
 
-class Replayed:
-    """A session whose logits say `text`, prompt and answer, where that is not empty: each pass is computed in full,
-    and its choice overruled."""
+class ReplaySession:
+    """A session that computes each pass in full, and then replaces its choice by the next token of `text`, which is
+    prompt and answer; an empty `text` replaces nothing."""
 
     def __init__(self, session: Session) -> None:
         self.vocab = session.vocab
@@ -51,15 +51,15 @@ class Replayed:
         self._session.close()
 
 
-class Lent:
-    """A model that several runtimes use: none of them closes it. Its sessions can be made to say a text."""
+class SharedModel:
+    """A model that several runtimes use and do not close, with sessions of the kind `ReplaySession`."""
 
     def __init__(self, model: Model) -> None:
         self.trained_context = model.trained_context
         self.description = model.description
         self.sampling = model.sampling
         self.weights = model.weights
-        self.sessions: list[Replayed] = []
+        self.sessions: list[ReplaySession] = []
         self._model = model
 
     @property
@@ -71,9 +71,9 @@ class Lent:
         return self._model.vocabulary
 
     def session(self, context: int, interrupt: Interrupt | None = None) -> Session:
-        session = Replayed(self._model.session(context, interrupt))
+        session = ReplaySession(self._model.session(context, interrupt))
         self.sessions.append(session)
         return session
 
     def close(self) -> None:
-        """Its owner closes it."""
+        """Does nothing: the owner of the model closes it."""

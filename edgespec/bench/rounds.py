@@ -1,4 +1,4 @@
-"""What rounds say of an answer: what was drafted, what became of it, and where the text came from."""
+"""The data of an answer's rounds: drafted and accepted tokens, and the origin of the text."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .records import Depth, Pass, Stretch
 
 
 def passes(rounds: Iterable[tuple[Round, float]]) -> tuple[Pass, ...]:
-    """The rounds in figures, each with the seconds it took."""
+    """The tokens and the seconds of each round."""
     return tuple(Pass(len(each.draft), len(each.path), len(each.tokens), seconds) for each, seconds in rounds)
 
 
 def depths(rounds: Iterable[Round]) -> dict[str, tuple[Depth, ...]]:
-    """By drafter, what became of its guesses at each depth."""
+    """By drafter, its guesses at each depth, drafted and accepted."""
     found: defaultdict[str, list[list[int]]] = defaultdict(list)
     for each in rounds:
         level = [0] * len(each.draft)
@@ -30,7 +30,7 @@ def depths(rounds: Iterable[Round]) -> dict[str, tuple[Depth, ...]]:
 
 
 def strip(rounds: Iterable[Round], text: Callable[[Sequence[int]], str]) -> tuple[Stretch, ...]:
-    """The text of an answer by origin, what was drafted in vain standing where it was tried."""
+    """The text of an answer by origin, with the rejected tokens at their places."""
     stretches: list[Stretch] = []
     for each in rounds:
         accepted = [each.draft.tokens[node] for node in each.path][: len(each.tokens)]

@@ -1,8 +1,8 @@
-"""How many times faster than another: ratios of what a token took, and how sure they are.
+"""Speedups: ratios of the time per token of two contenders, with confidence intervals.
 
 Intervals are symmetric bootstrap-t intervals of the ratio's logarithm over questions (P. Hall, The Bootstrap and
-Edgeworth Expansion, 1992, section 3.6): a question's turns are not independent, so they stay together.
-`tests/test_bench_coverage.py` simulates how often they hold the true ratio, beside other methods.
+Edgeworth Expansion, 1992, section 3.6): the turns of a question are not independent, so they are resampled together.
+`tests/test_bench_coverage.py` simulates the coverage of this method and of others.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import NamedTuple
 import numpy as np
 
 from ..types import Doubles
-from .records import OURS, PLAIN, Answer, Run
+from .records import OURS, PLAIN, AnswerRecord, Run
 from .scopes import ALL, Scope
 
-FEWEST_QUESTIONS = 8  #: that an interval needs: with fewer it holds the true ratio too seldom
-FEWEST_TOKENS = 30  #: of each side that a ratio needs: with fewer it is noise
-_FEWEST_RATIOS = 3  # that a median needs
+FEWEST_QUESTIONS = 8  #: for an interval; with fewer its coverage is too low
+FEWEST_TOKENS = 30  #: of each contender for a ratio; with fewer it is noise
+_FEWEST_RATIOS = 3  # for a median
 _RESAMPLES = 1000
 _SEED = 0
 _SURE = 95  # percent
-#: Standard errors that half an interval has at most. A single question unlike all others would make it endless.
+#: The maximal half width of an interval in standard errors, which a single outlier would make infinite.
 _WIDEST = 5.0
-_SIGNS = np.array([1.0, -1.0, -1.0, 1.0])  # of a row's sums in the logarithm of their ratio
-_FIXED = "k="  # what the names of ours with a fixed draft length begin with
+_SIGNS = np.array([1.0, -1.0, -1.0, 1.0])  # of the logarithms of a row's sums in that of their ratio
+_FIXED = "k="  # the prefix of edgespec's contenders with a fixed draft length
 
 
 class Estimate(NamedTuple):
-    """A figure and its 95% interval, which fewer than `FEWEST_QUESTIONS` do not have."""
+    """A figure and its 95% interval; None for fewer than `FEWEST_QUESTIONS`."""
 
     value: float
     interval: tuple[float, float] | None = None
@@ -42,14 +42,14 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """How many times faster, over the questions that both answered.
+    """A speedup over the questions that both contenders answered.
 
     Args:
-        decoding: by the seconds a token took, without the prompt; None where fewer than `FEWEST_TOKENS` were said.
-        whole: the same with the prompt, over the questions on which both said as many tokens: with fewer of them the
-            prompt would weigh more.
-        median: of the single questions' ratios, without the prompt; None where too few have tokens enough.
-        questions: how many both answered, the time of the prompt being known.
+        decoding: by the seconds per token, without the prompt; None with fewer than `FEWEST_TOKENS` tokens.
+        whole: the same with the prompt, over the questions with equally many tokens of both contenders: otherwise the
+            prompt would have different weights.
+        median: of the ratios of single questions, without the prompt; None where too few have enough tokens.
+        questions: how many both answered, with known time of the prompt.
     """
 
     decoding: Estimate | None
@@ -58,8 +58,8 @@ class Speedup:
     questions: int
 
 
-class Hindsight(NamedTuple):
-    """Of several configurations of one engine the one that proved best, over plain decoding; and ours over that."""
+class BestConfiguration(NamedTuple):
+    """The fastest of several configurations of one engine: its speedup over plain decoding, and edgespec's over it."""
 
     family: str
     configuration: str
@@ -72,7 +72,7 @@ Question = tuple[str, str, bool]  # category, name, replayed
 
 
 def speedup(run: Run, contender: str, scope: Scope = ALL, *, base: str = PLAIN) -> Speedup:
-    """How many times faster `contender` is than `base`."""
+    """The speedup of `contender` over `base`."""
     theirs, its = _by_question(run.by(base), scope), _by_question(run.by(contender), scope)
     decoding, whole = [], []
     for question, answers in its.items():
@@ -90,7 +90,7 @@ def speedup(run: Run, contender: str, scope: Scope = ALL, *, base: str = PLAIN) 
 
 
 def families(run: Run) -> Mapping[str, list[str]]:
-    """The names of contenders that are one engine in several configurations: each peer, and ours with a fixed K."""
+    """Contenders that are configurations of one engine: of each peer, and of edgespec with a fixed K."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for each in run.contenders:
         if each.peer and not each.skipped:
@@ -100,8 +100,8 @@ def families(run: Run) -> Mapping[str, list[str]]:
     return found
 
 
-def hindsight(run: Run) -> list[Hindsight]:
-    """The best configuration of each family, by its total; of those that answered most, lest a lucky few win."""
+def best_configurations(run: Run) -> list[BestConfiguration]:
+    """The configuration of each family with the highest total speedup, of those with most answered questions."""
     found = []
     for family, names in families(run).items():
         totals = {name: speedup(run, name) for name in names}
@@ -109,12 +109,12 @@ def hindsight(run: Run) -> list[Hindsight]:
         values = {n: each.decoding for n, each in totals.items() if each.decoding and each.questions == most}
         if values:
             best, estimate = max(values.items(), key=lambda item: item[1].value)
-            found.append(Hindsight(family, best, len(names), estimate, speedup(run, OURS, base=best)))
+            found.append(BestConfiguration(family, best, len(names), estimate, speedup(run, OURS, base=best)))
     return found
 
 
-def _by_question(answers: Sequence[Answer], scope: Scope) -> Mapping[Question, Mapping[int, Answer]]:
-    found: defaultdict[Question, dict[int, Answer]] = defaultdict(dict)
+def _by_question(answers: Sequence[AnswerRecord], scope: Scope) -> Mapping[Question, Mapping[int, AnswerRecord]]:
+    found: defaultdict[Question, dict[int, AnswerRecord]] = defaultdict(dict)
     for answer in answers:
         if scope.holds(answer):
             found[answer.category, answer.question, answer.replayed][answer.turn] = answer
@@ -122,7 +122,7 @@ def _by_question(answers: Sequence[Answer], scope: Scope) -> Mapping[Question, M
 
 
 def _row(seconds: Sequence[Sequence[float]], tokens: Sequence[Sequence[int]]) -> list[float]:
-    """What sums of make a ratio: the base's seconds and tokens, and those of what is compared with it."""
+    """The terms of the ratio's sums: seconds and tokens of the base, and those of the contender."""
     return [sum(seconds[0]), sum(tokens[0]), sum(seconds[1]), sum(tokens[1])]
 
 
@@ -155,8 +155,8 @@ def spread(rows: Doubles) -> float:
 
 
 def _logarithms(rows: Doubles, weights: Doubles) -> tuple[Doubles, Doubles]:
-    """The logarithm of the ratio of sums of `rows` and its standard error, by the delta method, for each of so many
-    ways to weigh them, [ways, questions]."""
+    """The logarithm of the ratio of weighted sums of `rows` and its standard error, by the delta method, for each row
+    of `weights`, [samples, questions]."""
     n = len(rows)
     sums = weights @ rows
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -2,9 +2,9 @@
 
     {"question_id": 81, "category": "writing", "turns": ["first question", "second one"]}
 
-A line may carry `replay`: a text for each turn that the target is made to say, its passes computed in full and paid
-for; it shows look-ups and control at real cost on a text that a small model would not write. `reference`, MT-bench's
-solutions for judges, is left alone.
+A line may have `replay`: the text of each answer, which replaces the target's own choices while its passes are computed
+in full. That measures drafters at real cost on texts that a small model would not write. `reference`, MT-bench's
+solutions for judges, is ignored.
 
 Spec-Bench: Xia et al. 2024, "Unlocking Efficiency in Large Language Model Inference", github.com/hemingkx/Spec-Bench.
 MT-bench: Zheng et al. 2023, "Judging LLM-as-a-Judge with MT-Bench and Chatbot Arena".
@@ -25,19 +25,19 @@ from ..errors import OptionError
 from ..storage.files import regular
 from .records import Problem
 
-#: Spec-Bench counts the eight categories of MT-bench as one.
+#: Spec-Bench treats the eight categories of MT-bench as one.
 _MT_BENCH = frozenset(("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"))
 _SPEC_BENCH = frozenset(("translation", "summarization", "qa", "math_reasoning", "rag"))
 _FORM = '{"question_id": 1, "category": "qa", "turns": ["a question"]}'
 
 
 class _NoQuestion(Exception):
-    """What is wrong with a line."""
+    """A malformed line; the message says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Turns of one user, and, where the answers are given, what is said to each."""
+    """The turns of a user, and the answers to replay, if they are given."""
 
     id: str
     category: str
@@ -47,7 +47,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Questions in their file's order, and the lines that were none. `digest` names the text."""
+    """Questions in their file's order, and the malformed lines. `digest` is a hash of the file."""
 
     name: str
     digest: str
@@ -55,7 +55,7 @@ class Suite:
     problems: Sequence[Problem]
 
     def limited(self, each: int | None) -> Suite:
-        """The first so many questions of each category; all where None."""
+        """The first `each` questions of each category; all where None."""
         seen: Counter[str] = Counter()
         kept = []
         for question in self.questions:
@@ -78,7 +78,7 @@ def bundled() -> list[str]:
 def read(name: str) -> Suite:
     """The bundled suite of this name, or that of a file.
 
-    A line that is no question is left out, and told in `problems`.
+    A malformed line is left out, and reported in `problems`.
 
     Raises:
         OptionError: no such suite, a file that cannot be read, or one without a single question.

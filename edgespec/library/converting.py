@@ -13,11 +13,11 @@ from ..storage.leftovers import sweep
 from .job import Job
 
 if TYPE_CHECKING:
-    from edgespec.converters import Note, Progress
+    from edgespec.converters import ConversionProgress, Note
 
 
-def run(steps: Iterator[Progress | Note], job: Job) -> None:
-    """Run a conversion. If it fails, or raises Interrupted, incomplete files are removed."""
+def run(steps: Iterator[ConversionProgress | Note], job: Job) -> None:
+    """Do the steps of a conversion. Nothing is left behind if one fails, or if the job is stopped: Interrupted."""
     from edgespec.converters import Note  # noqa: PLC0415
 
     try:
@@ -50,14 +50,14 @@ def converted(path: Path, job: Job) -> Path:
 def _of_checkpoint(folder: Path, job: Job) -> Path:
     """The GGUF file of a checkpoint in the cache folder, converted now unless it was converted from the same files."""
     from edgespec.converters import chosen_quantization, convert  # noqa: PLC0415
-    from edgespec.converters.again import Again  # noqa: PLC0415
+    from edgespec.converters.conversion_cache import CachedConversion  # noqa: PLC0415
 
     name = folder.resolve()
     digest = hashlib.sha256(str(name).encode("utf-8", "replace")).hexdigest()
     quantization = chosen_quantization("gguf", None)
     output = cache_folder() / "converted" / f"{name.name}-{digest[:12]}.{quantization}.gguf"
-    again = Again.of(folder, output, "gguf", quantization)
-    if not again.is_there:
+    conversion = CachedConversion.of(folder, output, "gguf", quantization)
+    if not conversion.is_current:
         job.notice(
             "convert",
             f"{folder} is a checkpoint, so it is converted to {quantization}, once, into {output.parent}; "
@@ -71,7 +71,7 @@ def _of_checkpoint(folder: Path, job: Job) -> Path:
                 f"{output.parent} cannot be written: {error.strerror}; EDGESPEC_CACHE moves it"
             ) from error
         run(convert(folder, output, quantization=quantization, force=True), job)
-        again.keep()
+        conversion.record()
     return output
 
 

@@ -12,8 +12,8 @@ from ..errors import HubError, OptionError
 from .job import Job, Wanted
 
 if TYPE_CHECKING:
-    from edgespec.models.finding import Source
     from edgespec.models.hub import Pulled
+    from edgespec.models.model_source import Source
 
 # The import of the hub's client takes 0.3 s, so it is imported where it is needed.
 
@@ -73,9 +73,9 @@ def pull(name: str, job: Job, quantization: str = "", revision: str = "main") ->
         OptionError: `name` is a path, or has a quantization already.
         and as `fetched`.
     """
-    from edgespec.models import finding  # noqa: PLC0415
+    from edgespec.models import model_source  # noqa: PLC0415
 
-    known = finding.named(name)
+    known = model_source.resolve_name(name)
     if known is None:
         raise OptionError(f"{name} is a path; give a name of `edgespec models list`, or org/repo on the hub")
     if quantization and known.target.quantization:
@@ -113,20 +113,20 @@ def checkpoint(source: Path, job: Job) -> Path:
 def _chosen(
     target: Source, draft: Source | None, job: Job, *, context: int, look: bool
 ) -> tuple[Source, Source | None]:
-    """The file of a repository, by the hub's list, and a draft model for it if none is given."""
-    from edgespec.models import finding, scouting  # noqa: PLC0415
+    """Which file of a repository, by what the hub holds, and a draft for it where none is given."""
+    from edgespec.models import hub_search, model_source  # noqa: PLC0415
 
     _require_fetching(str(target), job)
     with quietly():
-        seen = scouting.seen(target, context)
+        seen = hub_search.inspect(target, context)
         if seen.instead_of:
             job.notice("quantization", f"{seen.instead_of} does not fit into memory, so it is {seen.source.file}.")
-        limit = seen.source.size // finding.TENTH
-        if draft is not None or not look or seen.head is None or finding.draft_here(seen.head.vocabulary, limit):
+        limit = seen.source.size // model_source.MIN_SIZE_RATIO
+        if draft is not None or not look or seen.head is None or model_source.cached_draft(seen.head.vocabulary, limit):
             return seen.source, draft
         job.check()
         try:
-            match = scouting.draft_for(seen.source.repo, seen.head.vocabulary, seen.source.size)
+            match = hub_search.find_draft(seen.source.repo, seen.head.vocabulary, seen.source.size)
         except HubError as error:
             job.notice("no-draft", f"No draft model was looked for: {error}")
             return seen.source, None
@@ -136,13 +136,13 @@ def _chosen(
 
 
 def _settled(source: Source, revision: str) -> Source:
-    """`source` with a file chosen, if none was named and none is in the cache."""
-    from edgespec.models import scouting  # noqa: PLC0415
+    """Which file it is to be, where that was left open and nothing of it is here."""
+    from edgespec.models import hub_search  # noqa: PLC0415
 
     if source.file or source.quantization or revision != "main" or source.here() is not None:
         return source
     with quietly():
-        return scouting.seen(source).source
+        return hub_search.inspect(source).source
 
 
 def _require_consent(what: str, size: int, weights: int, job: Job) -> None:
@@ -152,7 +152,7 @@ def _require_consent(what: str, size: int, weights: int, job: Job) -> None:
     job.check()
     _require_fetching(what, job)
     if callable(job.fetch):
-        wanted = Wanted(what, size, hub.Hub().cache, weights, fit.room(memory.memory()))
+        wanted = Wanted(what, size, hub.Hub().cache, weights, fit.room(memory.machine_memory()))
         if not job.fetch(wanted):
             raise OptionError(
                 "nothing was fetched; name a model that is here, or leave out the draft with --draft none"

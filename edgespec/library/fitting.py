@@ -29,8 +29,8 @@ def fitted(files: Files, device: Device, job: Job, *, anywhere: bool = True) -> 
     freely = None if not device.exact else 0  # logits are bit-identical only on the CPU
     layers = freely if anywhere else device.gpu_layers
     try:
-        plan = fit.plan(files.target, files.draft, fit.Asked(device.context, layers, device.draft_gpu_layers))
-    except (ModelError, OSError, ValueError):  # the error is reported when the files are opened
+        plan = fit.plan(files.target, files.draft, fit.Requested(device.context, layers, device.draft_gpu_layers))
+    except (ModelError, OSError, ValueError):  # what is wrong with the files is told when they are opened
         return device
     context = device.context or (plan.context if plan.shortened else 0)
     for kind, text in _notices(plan, freely=layers is None, shortened=bool(context) and not device.context):

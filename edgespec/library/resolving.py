@@ -36,9 +36,9 @@ def resolve(model: str | Path | None, draft: str | Path | None, job: Job, *, con
     if not look:
         return Files(files.target, _draft(path_of("draft", draft), draft, job))
     if files.draft is None and model is not None and _exists(files.target):
-        from edgespec.models import finding  # noqa: PLC0415
+        from edgespec.models import model_source  # noqa: PLC0415
 
-        return replace(files, draft=finding.local_draft(files.target), found=True)
+        return replace(files, draft=model_source.local_draft(files.target), found=True)
     return files
 
 
@@ -51,9 +51,9 @@ def _target(model: str | Path | None, job: Job, *, look: bool, context: int) -> 
         return Files(demo.target, demo.draft, found=True)
     path = path_of("model", model)
     if isinstance(model, str):
-        from edgespec.models import finding  # noqa: PLC0415
+        from edgespec.models import model_source  # noqa: PLC0415
 
-        if (known := finding.named(model)) is not None:
+        if (known := model_source.resolve_name(model)) is not None:
             wanted = known.draft if look else None
             return Files(*fetched(known.target, wanted, job, context=context, look=look), found=True)
     path = converted(path, job)
@@ -63,9 +63,9 @@ def _target(model: str | Path | None, job: Job, *, look: bool, context: int) -> 
 def _draft(path: Path, draft: object, job: Job) -> Path:
     """The file of a draft model that was named."""
     if isinstance(draft, str):
-        from edgespec.models import finding  # noqa: PLC0415
+        from edgespec.models import model_source  # noqa: PLC0415
 
-        if (named := finding.named(draft)) is not None:
+        if (named := model_source.resolve_name(draft)) is not None:
             return fetched(named.target, None, job)[0]
     return converted(path, job)
 

@@ -1,1 +1,1 @@
-"""What a person sees: answers as they stream, figures, and the chat itself. Only `cli.py` is above it."""
+"""The user interface of the commands: options, progress, streamed answers, reports, the chat. Used by `cli.py` only."""

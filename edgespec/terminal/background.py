@@ -1,4 +1,4 @@
-"""Work on a thread of its own, so that Ctrl-C is heard while an engine computes."""
+"""Work on another thread, so that the main thread handles Ctrl-C while an engine computes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import TypeVar
 from ..errors import Interrupted
 
 T = TypeVar("T")
-_POLL = 0.2  # seconds; on Windows a wait without a limit hears no Ctrl-C
+_POLL = 0.2  # seconds; on Windows Ctrl-C does not end a wait without a timeout
 
 
 def stream(items: Iterator[T], cancel: Callable[[], None]) -> Generator[T, None, None]:
-    """The items of `items`, produced on another thread. Ctrl-C calls `cancel`; a second one is raised.
+    """The items of `items`, produced on another thread. Ctrl-C calls `cancel`; a second one raises KeyboardInterrupt.
 
-    For the main thread only: nowhere else are signals heard.
+    Only for the main thread, which is where Python handles signals.
     """
     ready: queue.SimpleQueue[tuple[T] | BaseException | None] = queue.SimpleQueue()
     worker = threading.Thread(target=_pump, args=(items, ready), daemon=True)
@@ -37,7 +37,7 @@ def stream(items: Iterator[T], cancel: Callable[[], None]) -> Generator[T, None,
 
 
 def call(work: Callable[[], T], cancel: Callable[[], None]) -> T:
-    """What `work` returns, computed on another thread. Ctrl-C calls `cancel`, and is raised once `work` gave up."""
+    """Call `work` on another thread. Ctrl-C calls `cancel`, and raises KeyboardInterrupt once `work` has ended."""
     try:
         (result,) = stream(_once(work), cancel)
     except Interrupted:
@@ -53,7 +53,7 @@ def _pump(items: Iterator[T], ready: queue.SimpleQueue[tuple[T] | BaseException 
     try:
         for item in items:
             ready.put((item,))
-    except BaseException as error:  # noqa: BLE001 - it is raised again where the items are read
+    except BaseException as error:  # noqa: BLE001 - raised again in the main thread
         ready.put(error)
     else:
         ready.put(None)

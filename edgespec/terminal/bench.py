@@ -1,4 +1,4 @@
-"""What `edgespec bench` does: contenders made ready, questions answered, a report written."""
+"""`edgespec bench`: starts the contenders, has the questions answered, writes the report."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import click
 
 from ..backends import Device, Interrupt
 from ..backends.machine import physical_cores
-from ..bench import about, folder, journal, own, peers, records, report, suites
+from ..bench import edgespec_contender, environment, journal, output_folder, peers, records, report, suites
 from ..bench.contender import Contender, ContenderFailed
 from ..bench.report.wording import headline
-from ..bench.running import Course, Terms
+from ..bench.runner import RequestSettings, Runner
 from ..errors import Interrupted, OptionError
 from ..extras import require
 from ..runtime.runtime import Runtime
 from ..sampling import Sampling
 from ..text.template import Message
 from . import background
-from .benching import Benching
-from .options import Choosing, Machine
+from .bench_options import BenchOptions
+from .check_report import raw_prompt
+from .options import MachineOptions, SamplingOptions
 from .progress import Tell, progress
-from .report import raw_prompt
-from .watching import watched
+from .terminal_job import terminal_job
 
 R = TypeVar("R")
 _MAX_TOKENS = 128
@@ -35,133 +35,135 @@ _MAX_TOKENS = 128
 
 @dataclass
 class Bench:
-    """A run in the making."""
+    """A run of the benchmark."""
 
-    machine: Machine
-    choosing: Choosing
-    benching: Benching
+    machine: MachineOptions
+    sampling_options: SamplingOptions
+    options: BenchOptions
     interrupted: bool = False
-    #: Greedy unless said otherwise: then outputs can be compared.
+    #: Greedy by default, so that outputs can be compared.
     sampling: Sampling = field(init=False)
     most: int = field(init=False)
     _interrupt: Interrupt = field(default_factory=Interrupt)
     _contenders: list[Contender] = field(default_factory=list)
-    _absent: list[records.Taking] = field(default_factory=list)
+    _left_out: list[records.ContenderEntry] = field(default_factory=list)
     _problems: list[records.Problem] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.sampling = self.choosing.sampling({"temperature": 0.0}, seed=0)
-        self.most = _MAX_TOKENS if self.choosing.max_tokens is None else self.choosing.max_tokens
+        self.sampling = self.sampling_options.sampling({"temperature": 0.0}, seed=0)
+        self.most = _MAX_TOKENS if self.sampling_options.max_tokens is None else self.sampling_options.max_tokens
         if self.most < 1:
             raise OptionError(f"--max-tokens is {self.most}; it must be 1 or more")
 
     def run(self) -> list[Path]:
-        """Answer the questions and write the report, of what was answered if it is interrupted. Its files.
+        """Run the benchmark and write the report; after an interrupt, of the answers so far. Returns its files.
 
         Raises:
-            OptionError: options that make no sense; nothing was measured then.
-            MissingPackage: the report could not be drawn; nothing was measured then.
+            OptionError: wrong options; nothing was measured.
+            MissingPackage: matplotlib is not installed; nothing was measured.
             and as `edgespec.load`.
         """
-        # Not imported until the report is drawn: the report states how much memory this process took.
+        # Imported only for the report: the peak memory of this process is measured before.
         require("matplotlib", "the report of a benchmark")
-        answered = self._answered()
-        suite = suites.read(self.benching.suite).limited(self.benching.limit)
-        names = _names(self.benching.compare)
+        answered = self._journal_path()
+        suite = suites.read(self.options.suite).limited(self.options.limit)
+        names = _names(self.options.compare)
         for problem in suite.problems:
             self._problem(problem)
         with ExitStack() as stack, progress("measuring this machine") as tell:
-            workshop = self._workshop(tell)
-            stack.callback(workshop.close)
+            factory = self._factory(tell)
+            stack.callback(factory.close)
             stack.callback(self._close)
-            plain = self._gather(names, workshop)
-            said = self._about(workshop, plain.context)
-            kept = journal.Journal(answered, _terms(said, suite), resume=self.benching.resume)
+            plain = self._start_contenders(names, factory)
+            about = self._description(factory, plain.context)
+            kept = journal.Journal(answered, _shared_settings(about, suite), resume=self.options.resume)
             stack.callback(kept.close)
-            course = Course(suite, self._contenders, self._asked(plain), kept.answers)
-            answers = self._answers(course, kept, tell)
-            found = self._finished(suite, said, answers)
-            written = report.write(found, self.benching.out)
+            runner = Runner(suite, self._contenders, self._request_settings(plain), kept.answers)
+            answers = self._answers(runner, kept, tell)
+            found = self._finished(suite, about, answers)
+            written = report.write(found, self.options.out)
             click.echo(headline(found))
             return written
 
     @property
     def whole(self) -> bool:
-        """Whether all went well."""
+        """Whether the run was completed without problems."""
         return not self._problems and not self.interrupted
 
-    def _answered(self) -> Path:
-        """Where answers are kept; those of an earlier run took their time, and are not lost by a word left out."""
-        out = self.benching.out
-        path = folder.prepared(out, resume=self.benching.resume, force=self.benching.force)
-        if self.benching.resume and not journal.holds_run(path):
-            click.echo(f"{out} holds no run to go on with: this is a new one", err=True)
+    def _journal_path(self) -> Path:
+        """The path of the journal; that of an earlier run is overwritten only with --force."""
+        out = self.options.out
+        path = output_folder.prepared(out, resume=self.options.resume, force=self.options.force)
+        if self.options.resume and not journal.holds_run(path):
+            click.echo(f"{out} holds no run to continue: this is a new one", err=True)
         return path
 
-    def _workshop(self, tell: Tell) -> own.Workshop:
-        with watched(yes=self.machine.yes) as job:
-            files, device = self.machine.settled(job)
+    def _factory(self, tell: Tell) -> edgespec_contender.ContenderFactory:
+        with terminal_job(yes=self.machine.yes) as job:
+            files, device = self.machine.resolved(job)
         device = replace(device, threads=device.threads or physical_cores())
 
-        def told(what: str, share: float) -> None:
+        def show(what: str, share: float) -> None:
             tell(f"measuring passes of the {what}", share, 1.0)
 
-        return self._call(lambda: own.Workshop(own.Files(files.target, files.draft), device, self._interrupt, told))
+        return self._call(lambda: edgespec_contender.ContenderFactory(files, device, self._interrupt, show))
 
-    def _gather(self, names: Sequence[str], workshop: own.Workshop) -> Runtime:
-        """Make the contenders ready; what cannot be had is left out, for a reason. Returns plain decoding."""
-        plain = self._call(lambda: workshop.contender(records.PLAIN))
+    def _start_contenders(self, names: Sequence[str], factory: edgespec_contender.ContenderFactory) -> Runtime:
+        """Start the contenders; those that fail are left out with the reason. Returns plain decoding's runtime."""
+        plain = self._call(lambda: factory.contender(records.PLAIN))
         self._contenders.append(plain)
-        setup = self._setup(workshop, plain.runtime.context)
+        setup = self._setup(factory, plain.runtime.context)
         for name in names[1:]:
 
             def made(name: str = name) -> Contender:
-                return peers.peer(name, setup) if name in peers.PEERS else workshop.contender(name)
+                return peers.peer(name, setup) if name in peers.PEERS else factory.contender(name)
 
             try:
                 self._contenders.append(self._call(made))
             except ContenderFailed as error:
-                self._absent.append(records.Taking(name, peers.PEERS[name], peer=True, skipped=str(error)))
+                self._left_out.append(records.ContenderEntry(name, peers.PEERS[name], peer=True, skipped=str(error)))
                 click.echo(f"Left out: {name}: {str(error).removeprefix(f'{name}: ')}", err=True)
         return plain.runtime
 
-    def _setup(self, workshop: own.Workshop, context: int) -> peers.Setup:
-        benching, device = self.benching, workshop.device
+    def _setup(self, factory: edgespec_contender.ContenderFactory, context: int) -> peers.Setup:
+        options, device = self.options, factory.device
         return peers.Setup(
-            target=workshop.files.target,
-            draft=workshop.files.draft,
-            source=benching.source,
-            draft_source=benching.draft_source,
-            genai=benching.genai,
-            genai_draft=benching.genai_draft,
+            target=factory.files.target,
+            draft=factory.files.draft,
+            source=options.source,
+            draft_source=options.draft_source,
+            genai=options.genai,
+            genai_draft=options.genai_draft,
             threads=device.threads,
             context=context,
             gpu_layers=device.gpu_layers,
-            server=benching.llama_server,
-            python=benching.python,
+            server=options.llama_server,
+            python=options.python,
         )
 
-    def _asked(self, plain: Runtime) -> Terms:
-        return Terms(self.sampling, self.most, plain.context, _prompter(plain), plain.vocabulary.tokenize, plain.text)
+    def _request_settings(self, plain: Runtime) -> RequestSettings:
+        return RequestSettings(
+            self.sampling, self.most, plain.context, _prompter(plain), plain.vocabulary.tokenize, plain.text
+        )
 
-    def _about(self, workshop: own.Workshop, context: int) -> dict[str, str]:
-        paths, draft = workshop.files, workshop.draft
+    def _description(self, factory: edgespec_contender.ContenderFactory, context: int) -> dict[str, str]:
+        paths, draft = factory.files, factory.draft
         return {
-            "date": about.date(),
-            "machine": about.machine(),
-            "versions": about.versions(),
-            "target": about.model(paths.target, workshop.target.description),
-            "draft": about.model(paths.draft, draft.description) if paths.draft and draft else "none",
-            "settings": settings(workshop.device, context, self.most, self.sampling),
-            "command": about.command(sys.argv[1:]),
+            "date": environment.date(),
+            "machine": environment.machine(),
+            "versions": environment.versions(),
+            "target": environment.model(paths.target, factory.target.description),
+            "draft": environment.model(paths.draft, draft.description) if paths.draft and draft else "none",
+            "settings": settings(factory.device, context, self.most, self.sampling),
+            "command": environment.command(sys.argv[1:]),
         }
 
-    def _answers(self, course: Course, kept: journal.Journal, tell: Tell) -> list[records.Answer]:
-        """What is answered until the end or an interrupt, with what `kept` holds of an earlier run; added to it."""
-        answers, total = list(kept.answers), course.total
+    def _answers(self, runner: Runner, kept: journal.Journal, tell: Tell) -> list[records.AnswerRecord]:
+        """Run until the end or an interrupt, and add the answers to `kept`. Returns those of an earlier run, too."""
+        answers, total = list(kept.answers), runner.total
         try:
-            # Closed whatever happens here, or the models would be closed below a thread that still answers.
-            with closing(background.stream(course.run(), self._stop)) as events:
+            # Closed in any case: the models must not be closed while a thread still uses them.
+            with closing(background.stream(runner.run(), self._stop)) as events:
                 for event in events:
                     if isinstance(event, records.Problem):
                         self._problem(event)
@@ -174,21 +176,21 @@ class Bench:
         return answers
 
     def _stop(self) -> None:
-        """End what answers, from another thread than the one that waits for it."""
+        """Cancel the current answer, from another thread."""
         self.interrupted = True
         for contender in self._contenders:
-            if isinstance(contender, own.Own):
+            if isinstance(contender, edgespec_contender.EdgespecContender):
                 contender.runtime.cancel()
             else:
                 contender.close()
 
     def _problem(self, problem: records.Problem) -> None:
-        if not self.interrupted:  # a peer that was stopped says that it broke down
+        if not self.interrupted:  # a peer that is stopped reports a failure
             self._problems.append(problem)
             click.echo(f"Problem: {problem.where}: {problem.what}", err=True)
 
     def _call(self, work: Callable[[], R]) -> R:
-        """What `work` returns; Ctrl-C ends engines and peers that are being started."""
+        """Call `work`; Ctrl-C ends engines and peers that are being started."""
 
         def stop() -> None:
             self._interrupt.set()
@@ -200,14 +202,20 @@ class Bench:
         for contender in self._contenders:
             contender.close()
 
-    def _finished(self, suite: suites.Suite, said: dict[str, str], answers: Sequence[records.Answer]) -> records.Run:
-        ours = [each for each in self._contenders if isinstance(each, own.Own) and each.name == records.OURS]
+    def _finished(
+        self, suite: suites.Suite, about: dict[str, str], answers: Sequence[records.AnswerRecord]
+    ) -> records.Run:
+        ours = [
+            each
+            for each in self._contenders
+            if isinstance(each, edgespec_contender.EdgespecContender) and each.name == records.OURS
+        ]
         return records.Run(
-            about=said,
+            about=about,
             suite=suite.name,
             questions=suite.categories,
-            contenders=[*map(_taking, self._contenders), *self._absent],
-            prices=own.priced(ours[0].runtime) if ours else None,
+            contenders=[*map(_entry, self._contenders), *self._left_out],
+            prices=edgespec_contender.priced(ours[0].runtime) if ours else None,
             answers=answers,
             problems=self._problems,
             interrupted=self.interrupted,
@@ -215,18 +223,18 @@ class Bench:
 
 
 def _names(compare: str) -> list[str]:
-    """The contenders by name, plain decoding and edgespec first; `peers` stands for all of those."""
+    """The names of the contenders, plain decoding and edgespec first; `peers` means all other engines."""
     asked = [name.strip() for name in compare.split(",") if name.strip()]
     every = [each for name in asked for each in (peers.PEERS if name == "peers" else (name,))]
     for name in every:
-        if name not in peers.PEERS and not own.is_name(name):
-            known = ", ".join((*own.NAMES, "peers", *peers.PEERS))
-            raise OptionError(f"--compare has {name!r}; there are {known}")
+        if name not in peers.PEERS and not edgespec_contender.is_name(name):
+            known = ", ".join((*edgespec_contender.NAMES, "peers", *peers.PEERS))
+            raise OptionError(f"--compare has {name!r}; known are {known}")
     return list(dict.fromkeys((records.PLAIN, records.OURS, *every)))
 
 
 def settings(device: Device, context: int, most: int, sampling: Sampling) -> str:
-    """What answers must have in common besides the models, where it is not the usual."""
+    """The settings that comparable answers share besides the models: those that differ from the defaults."""
     places = {"gpu_layers", "draft_gpu_layers", "provider", "backend"}
     chosen = [
         f"{name} {value:g}" if isinstance(value, int | float) else f"{name} {value}"
@@ -237,19 +245,19 @@ def settings(device: Device, context: int, most: int, sampling: Sampling) -> str
     return ", ".join([f"{device.threads} threads", f"context {context}", f"at most {most} tokens", *chosen])
 
 
-def _terms(said: dict[str, str], suite: suites.Suite) -> dict[str, str]:
-    """What the answers of a run that is gone on with must have in common with those to come."""
+def _shared_settings(about: dict[str, str], suite: suites.Suite) -> dict[str, str]:
+    """What a resumed run must have in common with its earlier part."""
     shared = ("machine", "versions", "target", "draft", "settings")
-    return {"suite": suite.digest, **{name: said[name] for name in shared}}
+    return {"suite": suite.digest, **{name: about[name] for name in shared}}
 
 
-def _taking(contender: Contender) -> records.Taking:
-    peer = not isinstance(contender, own.Own)
-    return records.Taking(contender.name, contender.title, peer, memory=contender.memory())
+def _entry(contender: Contender) -> records.ContenderEntry:
+    peer = not isinstance(contender, edgespec_contender.EdgespecContender)
+    return records.ContenderEntry(contender.name, contender.title, peer, memory=contender.memory())
 
 
 def _prompter(runtime: Runtime) -> Callable[[Sequence[Message]], list[int]]:
-    """Messages to tokens, as `chat` has it; the words alone where the model has no template."""
+    """A function from messages to tokens, as in `chat`; without a template the contents are joined."""
 
     def prompt(messages: Sequence[Message]) -> list[int]:
         if runtime.vocabulary.template is None:

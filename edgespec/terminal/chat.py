@@ -1,4 +1,4 @@
-"""The chat: asks, answers, keeps the conversation."""
+"""The chat: reads input, streams answers, keeps the conversation."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from . import background
 from .explain import explained
 from .history import opened
 from .keyboard import unechoed
-from .show import Drafts, Plain, figures, printable
+from .show import MarkedText, PlainText, figures, printable
 from .wrapping import Wrapping
 
 _HELP = """\
 /help           this list
-/reset          forget the conversation
-/system [TEXT]  set what the model is told first; without TEXT, clear it
-/stats          the figures of the last answer; /stats on or off shows them after every one
+/reset          delete the conversation
+/system [TEXT]  set the system message; without TEXT, delete it
+/stats          the statistics of the last answer; /stats on or off shows them after every one
 /drafts         mark accepted and rejected draft tokens, or stop doing so; on or off
-/exit           leave (Ctrl-D does too)
-Enter sends; Alt-Enter begins a new line. Ctrl-C stops the answer and keeps the conversation. Ctrl-Z puts the chat
-aside until `fg`. What is typed during an answer shows up at the next prompt."""
+/exit           leave (also Ctrl-D)
+Enter sends; Alt-Enter begins a new line. Ctrl-C stops the answer and keeps the conversation. Ctrl-Z suspends the chat
+until `fg`. Input during an answer appears at the next prompt."""
 _COMMAND = re.compile(r"/[A-Za-z]+")
 COMMANDS = ("/help", "/reset", "/system", "/stats", "/drafts", "/exit")
 
 
 @dataclass
 class Chat:
-    """A conversation with one runtime. What it says goes to `out`, what it remarks to `note`."""
+    """A conversation with one runtime. Answers go to `out`, messages of the chat to `note`."""
 
     runtime: Runtime
     sampling: Sampling
@@ -48,30 +48,30 @@ class Chat:
     drafts: bool = False
     stats: bool = False
     colour: bool = True
-    columns: Callable[[], int] = lambda: 0  #: of the terminal; 0 where answers go elsewhere
+    columns: Callable[[], int] = lambda: 0  #: width of the terminal; 0 where answers do not go to a terminal
     out: Callable[[str], None] = lambda text: click.echo(text, nl=False)
     note: Callable[[str], None] = lambda text: click.echo(click.style(text, dim=True), err=True)
     turns: list[Message] = field(default_factory=list)
     last: Stats | None = None
 
     def enter(self, line: str) -> bool:
-        """Take what the user typed; False once they want to leave."""
+        """Handle a line of input; False for a command to leave."""
         command, _, rest = line.strip().partition(" ")
         if not command:
             return True
-        if not _COMMAND.fullmatch(command):  # a path, say, is no command
-            self._answer_kindly(line.strip())
+        if not _COMMAND.fullmatch(command):  # a path, for example, is not a command
+            self._answer_or_report(line.strip())
             return True
         if command.lower() in ("/exit", "/quit", "/bye"):
             return False
-        self._obey(command.lower(), rest.strip())
+        self._run_command(command.lower(), rest.strip())
         return True
 
     def answer(self, text: str) -> Finished:
-        """Stream the answer to `text`; Ctrl-C ends it, and what was said stays in the conversation."""
+        """Stream the answer to `text`. Ctrl-C ends it; its text so far stays in the conversation."""
         messages = [*self._preamble(), *self.turns, {"role": "user", "content": text}]
-        show = Drafts(self.runtime, colour=self.colour) if self.drafts else Plain()
-        said: list[str] = []
+        show = MarkedText(self.runtime, colour=self.colour) if self.drafts else PlainText()
+        pieces: list[str] = []
         left_out = 0
         events = self.runtime.chat(messages, self.sampling, max_tokens=self.max_tokens, stop=self.stop)
         with unechoed(), self._wrapped() as out:
@@ -80,21 +80,21 @@ class Chat:
                     case Started(dropped=left_out) if left_out:
                         self.note(f"(the context is full: the oldest {left_out} messages were left out)")
                     case Text():
-                        said.append(event.text)
+                        pieces.append(event.text)
                         out(show(event))
                     case Finished():
                         finished = event
             out("\n")
-        del self.turns[:left_out]  # the context will not hold them again
-        if said:  # stopped before the first word, it was never asked
-            self.turns += [{"role": "user", "content": text}, {"role": "assistant", "content": "".join(said)}]
+        del self.turns[:left_out]  # they will not fit into the context again
+        if pieces:  # an answer that was stopped before its first text leaves no turn
+            self.turns += [{"role": "user", "content": text}, {"role": "assistant", "content": "".join(pieces)}]
         self.last = finished.stats
         self._remark(finished)
         return finished
 
     @contextmanager
     def _wrapped(self) -> Iterator[Wrapping]:
-        """Where the answer goes; nothing of it is held back any more when the block ends."""
+        """The output of the answer with word wrapping; flushed when the block ends."""
         out = Wrapping(self.out, self.columns)
         try:
             yield out
@@ -111,46 +111,45 @@ class Chat:
             self.note("(stopped)")
         if finished.reason in ("length", "context"):
             limit = "--max-tokens" if finished.reason == "length" else "the context (--ctx)"
-            self.note(f"(cut short: the answer reached {limit})")
+            self.note(f"(truncated: the answer reached {limit})")
         if self.stats:
             self.note(figures(finished.stats))
             if why := explained(self.runtime):
                 self.note(why)
 
-    def _answer_kindly(self, text: str) -> None:
-        """An answer that fails must not end the chat."""
+    def _answer_or_report(self, text: str) -> None:
+        """Answer; an error is printed and does not end the chat."""
         try:
             self.answer(text)
         except EdgespecError as error:
             self.note(f"Error: {printable(str(error))}")
 
-    def _obey(self, command: str, rest: str) -> None:
+    def _run_command(self, command: str, rest: str) -> None:
         match command:
             case "/help":
                 self.note(_HELP)
             case "/reset":
                 self.turns.clear()
-                self.note("(the conversation is forgotten)")
+                self.note("(the conversation is deleted)")
             case "/system":
                 self.system = rest
                 self.note("(the system message is set)" if rest else "(no system message)")
             case "/stats" if rest in ("on", "off"):
                 self.stats = rest == "on"
-                self.note(f"(the figures are {'shown after every answer' if self.stats else 'not shown'})")
+                self.note(f"(the statistics are {'shown after every answer' if self.stats else 'not shown'})")
             case "/stats":
                 self.note(figures(self.last) if self.last else "(no answer yet)")
             case "/drafts":
                 self.drafts = rest == "on" if rest in ("on", "off") else not self.drafts
                 self.note(
-                    Drafts(self.runtime, colour=self.colour).legend() if self.drafts else "(drafts are not marked)"
+                    MarkedText(self.runtime, colour=self.colour).legend() if self.drafts else "(drafts are not marked)"
                 )
             case _:
-                self.note(f"there is no command {command}; there are {', '.join(COMMANDS)}")
+                self.note(f"there is no command {command}; the commands are {', '.join(COMMANDS)}")
 
 
 def converse(chat: Chat, history: Path | None) -> None:
-    """Read lines from the terminal until the user leaves; what they type is kept in the file `history`, if there is
-    one."""
+    """Read lines from the terminal until the user leaves; the input history is kept in the file `history`, if given."""
     for line in _lines(history):
         if not chat.enter(line):
             return

@@ -1,4 +1,4 @@
-"""What was typed in chats, kept so that the arrow keys find it again: by its owner alone, and not without bound."""
+"""The input history of chats: a file of bounded size that only its owner can read."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from prompt_toolkit.history import History
 
 _NAME = "chat_history"
-_LARGEST = 1 << 18  # bytes; of a longer file the newest half is kept
-_ENTRY = b"\n# "  # what an entry begins with; each line of its text begins with "+"
+_LARGEST = 1 << 18  # bytes; a longer file is cut to its newest half
+_ENTRY = b"\n# "  # the beginning of an entry; each line of its text begins with "+"
 
 
 def place() -> Path:
-    """The file: in the folder that EDGESPEC_CACHE names, else where the system keeps the state of programs."""
+    """The path of the file: in the folder of EDGESPEC_CACHE, else in the system's folder for programs' state."""
     return cache_folder() / _NAME if os.environ.get("EDGESPEC_CACHE") else _usual()
 
 
 def prepared() -> Path | None:
-    """The file, there for its owner alone; None where nothing can be kept, or what has its name is no file."""
+    """Create the file with access for its owner only; None if it cannot be created or is not a regular file."""
     path = place()
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -34,21 +34,21 @@ def prepared() -> Path | None:
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         state = path.stat()
-        if S_ISREG(state.st_mode):  # a link to /dev/null keeps nothing, and must not be changed
+        if S_ISREG(state.st_mode):  # not a link to /dev/null, whose mode must not be changed
             if S_IMODE(state.st_mode) & 0o077 and os.name != "nt":
-                path.chmod(0o600)  # one of an earlier version
+                path.chmod(0o600)  # written by an earlier version
             shorten(path)
             return path
     return None
 
 
 def opened(path: Path | None) -> History:
-    """The history in the file that `prepared` returned; of this session alone where that is None."""
+    """The history in the file that `prepared` returned; in memory where that is None."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory  # noqa: PLC0415 - it takes a tenth of a second
 
     class _Bounded(FileHistory):
         def store_string(self, string: str) -> None:
-            with suppress(OSError, ValueError):  # a full disk, or half a character, must not end the chat
+            with suppress(OSError, ValueError):  # a full disk or a lone surrogate must not end the chat
                 super().store_string(string)
                 shorten(Path(os.fsdecode(self.filename)))
 
@@ -56,7 +56,7 @@ def opened(path: Path | None) -> History:
 
 
 def shorten(path: Path) -> None:
-    """Keep the newest entries of a file that has become too long. Raises OSError."""
+    """Drop the oldest entries of a file that is too long. Raises OSError."""
     if path.stat().st_size <= _LARGEST:
         return
     with path.open("rb") as file:
@@ -73,10 +73,10 @@ def shorten(path: Path) -> None:
 
 
 def forget() -> int:
-    """Delete the file, and the one that was kept before EDGESPEC_CACHE was set; how many there were.
+    """Delete the file, and the one at the default path. Returns how many there were.
 
     Raises:
-        EdgespecError: one cannot be deleted.
+        EdgespecError: a file cannot be deleted.
     """
     found = 0
     for path in {place(), _usual()}:

@@ -1,4 +1,4 @@
-"""The keyboard while an answer streams: what is typed then does not show up in the answer."""
+"""Input during an answer: it is not echoed into the answer, and kept for the next prompt."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 
 @contextmanager
 def unechoed() -> Iterator[None]:
-    """Inside the block the terminal echoes nothing. What is typed is kept for whoever reads next: the next prompt, or
+    """Turn the terminal's echo off inside the block. The input stays in the terminal's buffer for the next prompt or
     the shell.
 
-    Ctrl-Z gives the terminal back as it was, and going on silences it again. For the main thread only. Does nothing
-    where standard input is no terminal, or belongs to another program in the foreground.
+    Ctrl-Z restores the terminal, and continuing turns the echo off again. Only for the main thread. Does nothing where
+    standard input is not a terminal, or another program is in its foreground.
     """
     keyboard = _keyboard()
     if keyboard is None:
@@ -34,7 +34,7 @@ def unechoed() -> Iterator[None]:
 
 
 def _keyboard() -> tuple[Callable[[], None], Callable[[], None]] | None:
-    """What silences the terminal of standard input, and what restores it; None where there is none to silence."""
+    """Two functions, to turn the echo of standard input off and to restore it; None where that is not possible."""
     if sys.platform == "win32" or sys.stdin is None or not sys.stdin.isatty():
         return None
     import termios  # noqa: PLC0415 - not on Windows
@@ -47,7 +47,7 @@ def _keyboard() -> tuple[Callable[[], None], Callable[[], None]] | None:
 
     def apply(modes: list[Any]) -> None:
         with suppress(OSError, termios.error):  # the terminal may be gone
-            # A program in the background would be stopped for this.
+            # The system would stop a background process that sets the terminal's modes.
             if os.tcgetpgrp(descriptor) == os.getpgrp():
                 termios.tcsetattr(descriptor, termios.TCSADRAIN, modes)
 
@@ -58,15 +58,15 @@ def _keyboard() -> tuple[Callable[[], None], Callable[[], None]] | None:
 
 @contextmanager
 def _on_suspend(before: Callable[[], None], after: Callable[[], None]) -> Iterator[None]:
-    """Inside the block Ctrl-Z calls `before`, stops the process, and calls `after` when it goes on."""
-    if sys.platform == "win32":  # nor does its terminal stop programs
+    """Inside the block Ctrl-Z calls `before`, stops the process, and calls `after` when it continues."""
+    if sys.platform == "win32":  # has no job control
         yield
         return
 
     def suspend(_signal: int, _frame: FrameType | None) -> None:
         before()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        # To this thread, so that it goes no further before the process has stopped and been continued.
+        # To this thread, so that it does not continue before the process has been stopped and continued.
         signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
         signal.signal(signal.SIGTSTP, suspend)
         after()

@@ -1,4 +1,4 @@
-"""What `edgespec models` says."""
+"""The output of `edgespec models`, in lines."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edgespec import models
-from edgespec.models import facts, finding, fit, registry
-from edgespec.models.facts import Facts
-from edgespec.models.finding import TENTH
+from edgespec.models import fit, model_source, model_summary, registry
 from edgespec.models.hub import Hub
-from edgespec.models.memory import memory
+from edgespec.models.memory import machine_memory
+from edgespec.models.model_source import MIN_SIZE_RATIO
+from edgespec.models.model_summary import ModelSummary
 from edgespec.models.sizes import amount, size_of
 from edgespec.storage import pair_file as pairfile
 
 from ..backends import Device, require_same_tokens
 from ..errors import HubError, OptionError, VocabularyMismatch
 from ..library import converted
-from .gains import gains
-from .watching import watched
+from .expected_speedup import expected_speedup
+from .terminal_job import terminal_job
 
 
 def listed() -> Iterator[str]:
-    """The pairs that are known, whether they are here, and what else is."""
+    """The known pairs, whether they are in the cache, and the other GGUF files there."""
     known = registry.entries()
     width = max(map(len, known))
     yield f"{'name':{width}}  {'size':>8}  here     licence     needs"
     for name, entry in known.items():
-        sources = [finding.Source.of(file) for file in (entry.target, entry.draft) if file is not None]
+        sources = [model_source.Source.of(file) for file in (entry.target, entry.draft) if file is not None]
         here = [source.here() is not None for source in sources]
         state = "yes" if all(here) else "in part" if any(here) else "-"
         yield f"{name:{width}}  {amount(entry.size):>8}  {state:7}  {entry.licence:10}  {entry.needs}"
@@ -40,8 +40,14 @@ def listed() -> Iterator[str]:
 
 
 def shown(name: str, context: int) -> Iterator[str]:
-    """One model or pair: its files, and how it would be loaded."""
-    Device(context)  # is it a context?
+    """One model or pair: its files, and how it would be loaded.
+
+    Raises:
+        OptionError: an unknown name, or a wrong context.
+        ModelError: a file cannot be read.
+        HubError: a file on the hub cannot be inspected.
+    """
+    Device(context)  # checks the context
     name, known = _meant(name)
     if known is not None and (entry := known.entry):
         yield f"{entry.title}; licence {entry.licence}; needs {entry.needs}"
@@ -55,13 +61,13 @@ def shown(name: str, context: int) -> Iterator[str]:
         yield from _measured(Path(name))
     elif known.entry:
         yield f"verified: {known.entry.verified or 'nothing'}"
-    yield from planned(target, draft, fit.Asked(context))
+    yield from planned(target, draft, fit.Requested(context))
     if any(each is not None and each.path is None for each in (target, draft)):
         yield f"to fetch it: edgespec models pull {name}"
 
 
 def _measured(path: Path) -> Iterator[str]:
-    """What the file of a pair says of it, if `path` is one."""
+    """The measurements in a pair file, if `path` is one."""
     file = pairfile.at(path)
     about = pairfile.read(file).about if file is not None else {}
     if known := about.get("measured", {}).get("acceptance"):
@@ -70,13 +76,13 @@ def _measured(path: Path) -> Iterator[str]:
         yield f"acceptance by depth: {shares}{when}"
 
 
-def _where(each: Facts) -> str:
+def _where(each: ModelSummary) -> str:
     return "here" if each.path is not None else "not here"
 
 
-def planned(target: Facts, draft: Facts | None, asked: fit.Asked) -> Iterator[str]:
-    """How a pair would be loaded now, in words."""
-    free = memory()
+def planned(target: ModelSummary, draft: ModelSummary | None, asked: fit.Requested) -> Iterator[str]:
+    """How a pair would be loaded now."""
+    free = machine_memory()
     second = draft.sizes if draft is not None else None
     try:
         plan = fit.choose(target.sizes, second, free, asked)
@@ -85,22 +91,22 @@ def planned(target: Facts, draft: Facts | None, asked: fit.Asked) -> Iterator[st
         return
     known = plan.cache is not None
     rest = f"cache {amount(plan.cache or 0)} for {plan.context} tokens + buffers {amount(plan.buffers)}"
-    total = f" = {amount(plan.needed)}" if known else f", and a cache for {plan.context} tokens, not known yet"
+    total = f" = {amount(plan.needed)}" if known else f", and a cache of unknown size for {plan.context} tokens"
     gpus = f", and {amount(sum(gpu.free for gpu in free.gpus))} on GPUs" if free.gpus else ""
     verdict = "it does not fit" if not plan.fits else "it fits" if known else "its weights fit"
     weights = f"weights {amount(plan.weights)}" + (f" + {rest}" if known else "")
-    yield f"memory: {weights}{total}; free are {amount(free.free)}{gpus}: {verdict}"
+    yield f"memory: {weights}{total}; {amount(free.free)} are free{gpus}: {verdict}"
     if not plan.fits:
         yield (
-            f"to do: {amount(plan.lacking)} are lacking, so it would be very slow; close other programs, or take "
-            f"models of {amount(plan.largest)} together: a coarser quantization, or fewer parameters"
+            f"to do: {amount(plan.lacking)} are missing, so it would be very slow; close other programs, or use models "
+            f"of {amount(plan.largest)} together: a coarser quantization, or fewer parameters"
         )
     if plan.layers and free.gpus:
         yield f"GPU: {_layers(plan.gpu_layers, plan.layers)} of the target" + (
             f", {_layers(plan.draft_gpu_layers, 0)} of the draft" if draft is not None else ""
         )
     if plan.shortened and not asked.context:
-        yield f"context: {plan.context} tokens, for there is no room for {fit.DEFAULT_CONTEXT}"
+        yield f"context: {plan.context} tokens, since {fit.DEFAULT_CONTEXT} do not fit"
 
 
 def _layers(count: int, of: int) -> str:
@@ -110,12 +116,18 @@ def _layers(count: int, of: int) -> str:
 
 
 def paired(name: str, draft_name: str | None) -> Iterator[str]:
-    """Whether two models make a pair, what it can bring, and what would be better."""
+    """Whether two models make a pair, the expected speedup, and advice.
+
+    Raises:
+        OptionError: an unknown name, or no draft is found.
+        ModelError: a file cannot be read.
+        HubError: a file on the hub cannot be inspected.
+    """
     name, known = _meant(name)
     target = _target(name, known)
     why = ""
     if draft_name is not None:
-        draft: Facts | None = _target(*_meant(draft_name))
+        draft: ModelSummary | None = _target(*_meant(draft_name))
     else:
         draft = _own_draft(name, target, known)
         if draft is None:
@@ -133,55 +145,57 @@ def paired(name: str, draft_name: str | None) -> Iterator[str]:
     yield text
     yield _templates(target, draft)
     yield _sizes(target.size, draft.size)
-    yield from planned(target, draft, fit.Asked())
+    yield from planned(target, draft, fit.Requested())
     if same and target.path is not None and draft.path is not None:
-        yield from gains(target.path, draft.path)
+        yield from expected_speedup(target.path, draft.path)
     elif same:
-        yield "speedup: told once both are here and a chat, or `edgespec tune`, has measured them"
+        yield "speedup: known after both are fetched, and a chat or `edgespec tune` has measured them"
 
 
-def _meant(text: str) -> tuple[str, finding.Named | None]:
-    """What a word of the command line stands for; a checkpoint's folder for the model that is made of it, once."""
-    known = finding.named(text)
+def _meant(text: str) -> tuple[str, model_source.ResolvedName | None]:
+    """A model argument: resolved if it is a name; the folder of a checkpoint is converted once."""
+    known = model_source.resolve_name(text)
     if known is not None:
         return text, known
     _require(Path(text))
-    with watched() as job:
+    with terminal_job() as job:
         return str(converted(Path(text), job)), None
 
 
-def _target(text: str, known: finding.Named | None) -> Facts:
+def _target(text: str, known: model_source.ResolvedName | None) -> ModelSummary:
     if known is not None:
-        return facts.of_source(known.target)
-    return facts.of_path(models.with_draft(Path(text)).target)
+        return model_summary.of_source(known.target)
+    return model_summary.of_path(models.with_draft(Path(text)).target)
 
 
-def _own_draft(name: str, target: Facts, known: finding.Named | None) -> Facts | None:
-    """The draft that goes with a target without asking anybody: the registry's, one beside it, one that is here."""
+def _own_draft(name: str, target: ModelSummary, known: model_source.ResolvedName | None) -> ModelSummary | None:
+    """The draft of a target without a search on the hub: the registry's, one beside the target, or a local one."""
     if known is not None and known.draft is not None:
-        return facts.of_source(known.draft)
+        return model_summary.of_source(known.draft)
     path = None
     if target.path is not None:
-        path = models.with_draft(Path(name) if known is None else target.path).draft or finding.local_draft(target.path)
+        path = models.with_draft(Path(name) if known is None else target.path).draft or model_source.local_draft(
+            target.path
+        )
     elif target.tokens is not None:
-        path = finding.draft_here(target.tokens, target.size // TENTH)
-    return facts.of_path(path) if path is not None else None
+        path = model_source.cached_draft(target.tokens, target.size // MIN_SIZE_RATIO)
+    return model_summary.of_path(path) if path is not None else None
 
 
-def _hub_draft(target: Facts, known: finding.Named | None) -> tuple[Facts | None, str]:
-    """The one that the hub has for a target, and why."""
-    from edgespec.models import scouting  # noqa: PLC0415
+def _hub_draft(target: ModelSummary, known: model_source.ResolvedName | None) -> tuple[ModelSummary | None, str]:
+    """The draft for a target that is found on the hub, and why it was chosen."""
+    from edgespec.models import hub_search  # noqa: PLC0415
 
     name = known.target.repo if known is not None else Path(target.name).name
     if target.tokens is None:
         return None, ""
     try:
-        match = scouting.draft_for(name, target.tokens, target.size)
+        match = hub_search.find_draft(name, target.tokens, target.size)
     except HubError as error:
         raise OptionError(
             f"no draft model for {name} is known or found here, and none can be looked for: {error}"
         ) from error
-    return (facts.of_source(match.source), match.why) if match is not None else (None, "")
+    return (model_summary.of_source(match.source), match.why) if match is not None else (None, "")
 
 
 def _require(path: Path) -> None:
@@ -196,32 +210,33 @@ def _require(path: Path) -> None:
         )
 
 
-def _vocabularies(target: Facts, draft: Facts) -> tuple[bool, str]:
+def _vocabularies(target: ModelSummary, draft: ModelSummary) -> tuple[bool, str]:
     if target.tokens is None or draft.tokens is None:
-        return False, "vocabulary: unknown, for the head of a file could not be read; it is checked when it is loaded"
+        return False, "vocabulary: unknown, since a header could not be read; it is checked when the model is loaded"
     try:
         require_same_tokens(target.tokens, draft.tokens)
     except VocabularyMismatch as error:
-        return False, f"vocabulary: {str(error).partition(';')[0]}; named with --draft it drafts through text"
-    return True, "vocabulary: the same, so the draft's tokens are the target's"
+        return False, f"vocabulary: {str(error).partition(';')[0]}; with --draft it drafts through text"
+    return True, "vocabulary: the same"
 
 
-def _templates(target: Facts, draft: Facts) -> str:
+def _templates(target: ModelSummary, draft: ModelSummary) -> str:
     ours, theirs = target.template, draft.template
     if target.tokens is None or draft.tokens is None:
         return "template: unknown"
     if ours is None:
-        return "template: the target has none, so chats have no form of their own"
+        return "template: the target has none, so chats are not formatted"
     if theirs is None:
-        return "template: the target's; the draft has none, and may guess worse in chats"
+        return "template: the target's; the draft has none, and may be accepted less often in chats"
     if ours == theirs:
         return "template: the same"
-    return "template: they differ; the target's is used, and the draft may guess worse in chats"
+    return "template: different; the target's is used, and chats may have lower acceptance"
 
 
 def _sizes(target: int, draft: int) -> str:
     share = draft / target
     text = f"size: the draft has {share:.0%} of the target's bytes"
-    if share <= 1 / TENTH:
+    if share <= 1 / MIN_SIZE_RATIO:
         return f"{text}; good"
-    return f"{text}; a tenth pays most: one of at most {amount(target / TENTH)}, by fewer parameters or fewer bits"
+    most = amount(target / MIN_SIZE_RATIO)
+    return f"{text}; at most a tenth pays best: take a draft of at most {most}, by fewer parameters or fewer bits"

@@ -1,4 +1,4 @@
-"""The options that commands share, gathered into values."""
+"""The options that commands share, grouped into dataclasses."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Loading:
-    """Which models to load, and how to speculate with them."""
+class LoadOptions:
+    """The models to load, how to run them, and how to speculate."""
 
     model: Path | None
     draft: str
@@ -40,18 +40,23 @@ class Loading:
     yes: bool
 
     def open(self) -> Runtime:
-        """Load, with a progress bar for what takes its time."""
+        """Load the models, with progress bars on a terminal.
+
+        Raises:
+            OptionError: a wrong option.
+            and as `edgespec.load`.
+        """
         from ..library import open_model_files  # noqa: PLC0415
         from ..runtime.outside import require_known  # noqa: PLC0415
         from ..runtime.speculation import Speculation  # noqa: PLC0415
         from . import background  # noqa: PLC0415
-        from .watching import watched  # noqa: PLC0415
+        from .terminal_job import terminal_job  # noqa: PLC0415
 
         names = tuple(name.strip() for name in self.drafter.split(",")) if self.drafter is not None else None
-        require_known(names or (), ())  # before anything is fetched
+        require_known(names or (), ())  # checked before anything is fetched
         speculation = Speculation(names, self._k(), self.verifier, remember=self.remember)
-        with watched(yes=self.yes) as job:
-            files, device = _settled(self, job, self.exact)
+        with terminal_job(yes=self.yes) as job:
+            files, device = _resolved(self, job, self.exact)
             return background.call(lambda: open_model_files(files, device, speculation, job), job.interrupt.set)
 
     def _k(self) -> int | None:
@@ -66,8 +71,8 @@ class Loading:
 
 
 @dataclass(frozen=True, slots=True)
-class Pairing:
-    """What `convert --pair` makes of a target and its draft, and how it measures them."""
+class PairOptions:
+    """The options of `convert --pair`: what it converts, and how it measures the pair."""
 
     pair: tuple[Path, Path] | None
     draft_quant: str | None
@@ -77,8 +82,8 @@ class Pairing:
     yes: bool
 
     @property
-    def asked(self) -> str:
-        """The first option that means nothing without --pair; empty if none was given."""
+    def misplaced(self) -> str:
+        """The first given option that requires --pair; empty if there is none."""
         given = {
             "--draft-quant": self.draft_quant,
             "--prompts": self.prompts,
@@ -89,8 +94,8 @@ class Pairing:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """Which models to measure, and where they run."""
+class MachineOptions:
+    """The models to measure, and where they run."""
 
     model: Path | None
     draft: str
@@ -102,14 +107,14 @@ class Machine:
     backend: str
     yes: bool
 
-    def settled(self, job: Job) -> tuple[Files, Device]:
-        """Their files, and where they run: as far as it was asked for, and else what fits."""
-        return _settled(self, job)
+    def resolved(self, job: Job) -> tuple[Files, Device]:
+        """The files of the models, and the device: the requested context and layers, else what fits."""
+        return _resolved(self, job)
 
 
 @dataclass(frozen=True, slots=True)
-class Choosing:
-    """How tokens are chosen; None takes what the model's file recommends, else llama.cpp's usual values."""
+class SamplingOptions:
+    """The options of sampling; None takes the recommendation of the model's file, else llama.cpp's default."""
 
     temp: float | None
     top_k: int | None
@@ -122,10 +127,18 @@ class Choosing:
     max_tokens: int | None
 
     def sampling(self, recommended: dict[str, float], *, seed: int) -> Sampling:
-        """These options over the model's own over the usual ones; `seed` where none was given."""
+        """The given options, then the model's recommendations, then llama.cpp's defaults.
+
+        Args:
+            recommended: the sampling that the model's file recommends.
+            seed: the seed where none was given.
+
+        Raises:
+            OptionError: a value is out of range.
+        """
         from ..sampling import Sampling  # noqa: PLC0415
 
-        usual: dict[str, Any] = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
+        defaults: dict[str, Any] = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
         given = {
             "temperature": self.temp,
             "top_k": self.top_k,
@@ -136,7 +149,7 @@ class Choosing:
             "frequency_penalty": self.frequency_penalty,
         }
         chosen: dict[str, Any] = {
-            **usual,
+            **defaults,
             **recommended,
             **{name: value for name, value in given.items() if value is not None},
         }
@@ -144,8 +157,8 @@ class Choosing:
         return Sampling(top_k=top_k, seed=self.seed if self.seed is not None else seed, **chosen)
 
 
-def _device(given: Loading | Machine, exact: int = 0) -> Device:
-    """What was asked for; layers on the GPU as many as the engine can, where nothing was."""
+def _device(given: LoadOptions | MachineOptions, exact: int = 0) -> Device:
+    """The requested device; without a request all layers are on the GPU."""
     from ..backends import Device  # noqa: PLC0415
 
     layers = -1 if given.gpu_layers is None else given.gpu_layers
@@ -153,11 +166,11 @@ def _device(given: Loading | Machine, exact: int = 0) -> Device:
     return Device(given.ctx, given.threads, layers, exact, given.provider, given.backend, own)
 
 
-def _settled(given: Loading | Machine, job: Job, exact: int = 0) -> tuple[Files, Device]:
-    """The files that the options name, the demo pair's without a model, and where they run."""
+def _resolved(given: LoadOptions | MachineOptions, job: Job, exact: int = 0) -> tuple[Files, Device]:
+    """The files that the options name, without a model the demo pair's, and the device that fits them."""
     from ..library import fitted, resolve  # noqa: PLC0415
 
-    device = _device(given, exact)  # first: what makes no sense is refused before anything is fetched
+    device = _device(given, exact)  # first: wrong options are refused before anything is fetched
     model = given.model.as_posix() if given.model is not None else None
     files = resolve(model, given.draft, job, context=given.ctx)
     _require_other(files.target, files.draft, given.draft)
@@ -166,19 +179,19 @@ def _settled(given: Loading | Machine, job: Job, exact: int = 0) -> tuple[Files,
 
 
 def _require_other(target: Path, draft: Path | None, named: str) -> None:
-    """OptionError where the draft model is the target: each of its guesses would cost a plain step."""
+    """OptionError where the draft model is the target: each guess would cost as much as a plain step."""
     from ..errors import OptionError  # noqa: PLC0415
 
     try:
         same = draft is not None and named != "auto" and target.samefile(draft)
-    except OSError:  # what is wrong with a path is told when it is opened
+    except OSError:  # opening the file reports the error
         return
     if same:
         raise OptionError(f"--draft names the target itself, {draft}; name a smaller model of its family, or none")
 
 
 def _require_onnx(provider: str, paths: Sequence[Path]) -> None:
-    """OptionError where a provider of ONNX Runtime is asked for, and it runs none of the models."""
+    """OptionError where a provider of ONNX Runtime is given, and neither model is an ONNX model."""
     from edgespec.models.sizes import is_onnx  # noqa: PLC0415
 
     from ..errors import OptionError  # noqa: PLC0415
@@ -190,10 +203,10 @@ def _require_onnx(provider: str, paths: Sequence[Path]) -> None:
         )
 
 
-def gathered(
+def grouped_options(
     kind: type[Any], name: str, *options: Callable[..., Any]
 ) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Add click `options` to a command and hand them to it as one value of `kind`, called `name`."""
+    """A decorator that adds click `options` to a command, which gets them as one parameter `name` of type `kind`."""
 
     def decorate(command: Callable[..., R]) -> Callable[..., R]:
         @functools.wraps(command)
@@ -214,7 +227,7 @@ _draft = click.option(
     "--draft",
     default="auto",
     metavar="PATH|NAME|auto|none",
-    help="Draft model [default: auto, the one that is known or found for MODEL]",
+    help="Draft model [default: auto, a known one or one that is found for MODEL]",
 )
 _ctx = click.option(
     "--ctx", default=0, metavar="N", help="Context in tokens [default: the model's, at most 4096, or what fits]"
@@ -231,10 +244,10 @@ _provider = click.option(
 _backend = click.option(
     "--backend", default="auto", metavar="NAME", help="Engine: llama or onnx [default: auto, by the file]"
 )
-_yes = click.option("-y", "--yes", is_flag=True, help="Fetch what is not here without asking")
-machine = gathered(
-    Machine,
-    "machine",
+_yes = click.option("-y", "--yes", is_flag=True, help="Download models without asking")
+machine_options = grouped_options(
+    MachineOptions,
+    "machine_options",
     _model,
     _draft,
     _ctx,
@@ -242,7 +255,7 @@ machine = gathered(
         "--threads",
         default=0,
         metavar="N",
-        help="So many CPU threads only [default: tune several, bench one a physical core]",
+        help="CPU threads [default: tune tries several, bench takes one per physical core]",
     ),
     _gpu_layers,
     _draft_gpu_layers,
@@ -250,57 +263,59 @@ machine = gathered(
     _backend,
     _yes,
 )
-loading = gathered(
-    Loading,
-    "loading",
+load_options = grouped_options(
+    LoadOptions,
+    "load_options",
     _model,
     _draft,
     click.option(
         "--drafter",
         metavar="NAME,...",
-        help="Drafters to use: lookup, model, cross-vocabulary, or of an installed package [default: the first three]",
+        help="Drafters: lookup, model, cross-vocabulary, or those of an installed package [default: the first three]",
     ),
-    click.option("--k", default="auto", metavar="auto|N", help="Tokens to draft a round; 0 is plain decoding"),
+    click.option("--k", default="auto", metavar="auto|N", help="Tokens to draft per round; 0 is plain decoding"),
     click.option("--verifier", default="match", show_default=True, metavar="NAME", help="match, rejection or block"),
     _ctx,
-    click.option("--threads", default=0, metavar="N", help="CPU threads [default: one a physical core]"),
+    click.option("--threads", default=0, metavar="N", help="CPU threads [default: one per physical core]"),
     _gpu_layers,
     _draft_gpu_layers,
     click.option(
         "--exact",
         default=0,
         metavar="N",
-        help="Compute every pass as if for N tokens, so that drafts change no bit: 2, 4, 8, 12 ... 32; 0 is off",
+        help="Compute every pass with a width of N tokens, for bit-identical output: 2, 4, 8, 12 ... 32; 0 is off",
     ),
     _provider,
     _backend,
     click.option(
-        "--remember", is_flag=True, help="Keep what is said and look it up in later chats; `edgespec forget` deletes it"
+        "--remember",
+        is_flag=True,
+        help="Keep the texts of chats for look-ups in later ones; `edgespec forget` deletes it",
     ),
     _yes,
 )
-pairing = gathered(
-    Pairing,
-    "pairing",
-    click.option("--pair", nargs=2, type=PATH, metavar="TARGET DRAFT", help="Convert both, and measure them together"),
+pair_options = grouped_options(
+    PairOptions,
+    "pair_options",
+    click.option("--pair", nargs=2, type=PATH, metavar="TARGET DRAFT", help="Convert both, and measure the pair"),
     click.option("--draft-quant", metavar="NAME", help="With --pair: the draft's quantization [default: 8 bits]"),
     click.option(
-        "--prompts", type=PATH, metavar="FILE", help="With --pair: JSON lines to measure with, as `check` takes them"
+        "--prompts", type=PATH, metavar="FILE", help="With --pair: prompts to measure with, in the form of `check`"
     ),
     click.option("--max-tokens", type=int, metavar="N", help="With --pair: tokens of each answer [default: 64]"),
-    click.option("--json", "as_json", is_flag=True, help="With --pair: the figures as one JSON object"),
+    click.option("--json", "as_json", is_flag=True, help="With --pair: print the report as one JSON object"),
     _yes,
 )
-choosing = gathered(
-    Choosing,
-    "choosing",
+sampling_options = grouped_options(
+    SamplingOptions,
+    "sampling_options",
     click.option("--temp", type=float, help="Temperature; 0 is greedy [default: the model's, else 0.8; bench 0]"),
-    click.option("--top-k", type=int, help="Only the k likeliest tokens; 0 for all [default: 40]"),
-    click.option("--top-p", type=float, help="Only the likeliest that reach this together [default: 0.95]"),
-    click.option("--min-p", type=float, help="Only those this likely relative to the likeliest [default: 0.05]"),
-    click.option("--repeat-penalty", type=float, help="Divides the logits of recent tokens; 1 is off"),
-    click.option("--presence-penalty", type=float, help="Taken once from the logits of recent tokens"),
-    click.option("--frequency-penalty", type=float, help="Taken from them once per occurrence"),
-    click.option("--seed", type=int, help="Same seed, same text [default: chat another each time, else 0]"),
+    click.option("--top-k", type=int, help="Keep the k likeliest tokens; 0 keeps all [default: 40]"),
+    click.option("--top-p", type=float, help="Keep the likeliest tokens with this total probability [default: 0.95]"),
+    click.option("--min-p", type=float, help="Minimum probability relative to the likeliest token [default: 0.05]"),
+    click.option("--repeat-penalty", type=float, help="Divide the logits of recent tokens by this; 1 is off"),
+    click.option("--presence-penalty", type=float, help="Subtract this from the logits of recent tokens"),
+    click.option("--frequency-penalty", type=float, help="Subtract this from them for each occurrence"),
+    click.option("--seed", type=int, help="The same seed gives the same text [default: chat a random one, else 0]"),
     click.option("--max-tokens", type=int, metavar="N", help="Longest answer [default: chat what fits, else 128]"),
 )

@@ -1,4 +1,4 @@
-"""A progress bar on stderr while something takes its time; silent where stderr is no terminal."""
+"""A progress bar on stderr; nothing where stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Tell = Callable[[str, float, float], None]
 
 
 def has_colour(stream: TextIO | None) -> bool:
-    """Whether `stream` shows colour: a terminal whose user did not say no (no-color.org)."""
+    """Whether `stream` is a terminal with colours, and the user did not disable them (no-color.org)."""
     return stream is not None and stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
 def columns() -> int:
-    """The width of the terminal that standard output goes to; 0 where it goes elsewhere."""
+    """The width of the terminal of standard output; 0 where that is not a terminal."""
     try:
         return os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout is not None else 0
     except (OSError, ValueError):
@@ -26,11 +26,14 @@ def columns() -> int:
 
 @contextmanager
 def progress(title: str) -> Iterator[Tell]:
-    """Yields what to tell: what is being done, how much is done, of how much. Drawn at the first word, gone after."""
+    """Yield a function to report progress with: a description, the amount done, the total.
+
+    The bar is drawn at the first report and removed when the block ends.
+    """
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda _what, _done, _total: None
         return
-    # Imported late: drawing takes a tenth of a second to load, and most runs have nothing to draw.
+    # Imported late: rich takes a tenth of a second to import, and most runs draw no bar.
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 

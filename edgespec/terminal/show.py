@@ -11,33 +11,33 @@ from ..runtime.runtime import Runtime
 from ..stats import Stats
 from ..text.stream import Span
 
-ROUGH = 0.1  #: the standard error of a speedup, relative to it, from which on two digits would promise too much
-_PLAIN_ROUNDS = 8  # of an answer, by which plain decoding's speed counts as measured in it
+ROUGH = 0.1  #: relative standard error of a speedup from which on it is shown with one digit, as rough
+_PLAIN_ROUNDS = 8  # plain rounds of an answer from which on the speed of plain decoding counts as measured
 _BARS = "▁▂▃▄▅▆▇█"
-# What a model says must not steer the terminal: control characters show as pictures of themselves.
+# A model's text must not control the terminal: control characters are replaced by their Unicode pictures.
 _CONTROL = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {
     0x7F: "\u2421",
-    **dict.fromkeys((*range(0x80, 0xA0), *range(0xD800, 0xE000)), "�"),  # and lone surrogates, which no UTF-8 can write
+    **dict.fromkeys((*range(0x80, 0xA0), *range(0xD800, 0xE000)), "�"),  # C1 controls and lone surrogates
 }
 
 
 def printable(text: str) -> str:
-    """`text` without characters that a terminal would obey; newlines and tabs stay."""
+    """`text` without control characters other than newlines and tabs."""
     return text.translate(_CONTROL)
 
 
-class Plain:
-    """Shows the text alone."""
+class PlainText:
+    """Shows only the text."""
 
     def __call__(self, event: Text) -> str:
         return printable(event.text)
 
 
-class Drafts:
-    """Shows where the text came from: accepted draft tokens, rejected ones, and the target's own.
+class MarkedText:
+    """Marks the origin of the text: accepted draft tokens, rejected ones, and the target's own.
 
-    Green and red are the terminal's own, so they suit its background; underline and strike-through say the same to
-    those who see no colour. Without colour, accepted stretches stand in [brackets] and rejected ones in {-braces-}.
+    Green and red are from the terminal's palette, so they suit its background; underline and strike-through mark the
+    same without relying on colour. Without colour, accepted text is in [brackets] and rejected text in {-braces-}.
     """
 
     def __init__(self, runtime: Runtime, *, colour: bool) -> None:
@@ -70,7 +70,7 @@ class Drafts:
 
 
 def _joined(spans: tuple[Span, ...]) -> Iterator[Span]:
-    """Neighbours of one origin as one span."""
+    """Merge adjacent spans of the same origin."""
     held: Span | None = None
     for span in spans:
         if held is not None and held.drafted == span.drafted:
@@ -84,7 +84,7 @@ def _joined(spans: tuple[Span, ...]) -> Iterator[Span]:
 
 
 def figures(stats: Stats) -> str:
-    """The figures of an answer, in lines."""
+    """The statistics of an answer, in lines."""
     lines = [_speed(stats)]
     passes = f"{stats.tokens} tokens in {stats.rounds} passes of the target"
     lines.append(f"mean accepted length {stats.mean_accepted_length:.2f} ({passes})")
@@ -101,7 +101,7 @@ def _speed(stats: Stats) -> str:
     if plain is None or speedup is None:
         return speed
     if stats.plain_error > ROUGH:
-        return f"{speed}, roughly {speedup:.1f}x plain decoding: passes took uneven time (other programs are busy?)"
+        return f"{speed}, roughly {speedup:.1f}x plain decoding: the time of passes varied (other programs are busy?)"
     measured = "measured" if stats.k_histogram.get(0, 0) >= _PLAIN_ROUNDS else "about"
     return f"{speed}, {measured} {speedup:.2f}x plain decoding ({plain:.1f} tokens/s)"
 

@@ -1,4 +1,4 @@
-"""What `edgespec tune` does and says."""
+"""`edgespec tune`: measures the prices of passes, and reports what follows from them."""
 
 from __future__ import annotations
 
@@ -26,27 +26,26 @@ from ..tools.tuning import (
     tune,
 )
 from . import background
-from .options import Machine
+from .options import MachineOptions
 from .progress import progress
-from .watching import watched
+from .terminal_job import terminal_job
 
 _ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)
 _LENGTHS = (1, 2, 3, 4, 5, 7, 11, 15)
-WORTH = 1.05  #: a speedup below is not worth a word
+MIN_SPEEDUP = 1.05  #: speedups below are reported as none
 _BUSY = (
-    "These figures are no good: wide passes took less than narrow ones, or far more than their tokens would alone, so "
-    "something else was running. "
-    "Close what you can and tune again; figures like these are not kept."
+    "These figures are implausible: wide passes took less time than narrow ones, or far more than their tokens one by "
+    "one, so other programs were running. Close them and tune again; these figures are not kept."
 )
-DEAR = 0.25  #: of a plain step, for a draft's
+EXPENSIVE_STEP = 0.25  #: the price of a draft model's step in plain steps, above which a cheaper one is suggested
 _BAR = 24  # characters of the longest bar
-_MARK = "~"  # before what was not timed
+_MARK = "~"  # before interpolated times
 
 
-def measured(machine: Machine, budget: float) -> Iterator[Measured]:
-    """Measure with a progress bar; on Ctrl-C raises Interrupted once all is closed."""
-    with watched(yes=machine.yes) as job:
-        files, device = machine.settled(job)
+def measured(machine: MachineOptions, budget: float) -> Iterator[Measured]:
+    """Measure with a progress bar. Ctrl-C raises Interrupted after the models are closed."""
+    with terminal_job(yes=machine.yes) as job:
+        files, device = machine.resolved(job)
     threads = [machine.threads] if machine.threads else thread_counts(physical_cores())
     with progress("measuring this machine") as tell:
 
@@ -65,8 +64,8 @@ def measured(machine: Machine, budget: float) -> Iterator[Measured]:
             yield from run(None)
 
 
-class Findings:
-    """What was measured by thread count, and what it means."""
+class TuneReport:
+    """The measurements by thread count, and what follows from them."""
 
     def __init__(self, default: int | None = None) -> None:
         self._default = physical_cores() if default is None else default
@@ -83,19 +82,19 @@ class Findings:
         return fastest(list(self._by_threads.values()))
 
     @property
-    def _restless(self) -> bool:
+    def _implausible(self) -> bool:
         return not all(plausible(row) for each in self._by_threads.values() for row in each.rows.values())
 
     def text(self) -> str:
-        """All of it, for a person."""
-        if self._restless:  # what would follow from them is not shown
+        """The report for people."""
+        if self._implausible:  # nothing follows from these prices
             return f"{prices(self.chosen)}\n\n{_BUSY}"
         parts = [self._threads(), prices(self.chosen), gains(self.chosen), meaning(self.chosen)]
         return "\n\n".join(part for part in parts if part)
 
     def as_json(self) -> str:
-        """All of it, for a program; seconds throughout. What would follow from figures that are no good is null."""
-        curve, step, good = self.chosen.curve, self.chosen.drafting, not self._restless
+        """The report for programs; times in seconds. What would follow from implausible prices is null."""
+        curve, step, good = self.chosen.curve, self.chosen.drafting, not self._implausible
         return json.dumps(
             {
                 "threads": {"best": self.chosen.threads if good else None, "default": self._default},
@@ -109,14 +108,14 @@ class Findings:
                     for each in self._by_threads.values()
                 ],
                 "best": {str(a): best(curve, step, a)._asdict() for a in _ACCEPTANCES} if good else None,
-                "restless": not good,
+                "implausible": not good,
                 "ceiling": ceiling(curve, step)._asdict() if good else None,
                 "break_even": break_even(curve, step) if good else None,
             }
         )
 
     def _threads(self) -> str:
-        lines = ["threads  plain tokens/s  with drafts that are right 70% of the time"]
+        lines = ["threads  plain tokens/s  with 70% of drafted tokens accepted"]
         lines += [
             f"{each.threads:7}  {1 / each.curve[0]:14.1f}  {each.speed:.1f} (K = {self._k(each)})"
             for each in sorted(self._by_threads.values(), key=lambda each: each.threads)
@@ -147,7 +146,7 @@ def prices(found: Measured) -> str:
         bar = guessed if n in found.between.get(contexts[0], ()) else timed
         lines.append(f"{n:6}  {cells}   {ratio:5.2f} {bar * max(1, round(_BAR * ratio / top))}")
     if any(found.between.values()):
-        lines.append(f"{_MARK} and {guessed}: not timed, on a line between neighbours; a larger --budget times more.")
+        lines.append(f"{_MARK} and {guessed}: interpolated, not measured; a larger --budget measures more.")
     return "\n".join(lines)
 
 
@@ -159,14 +158,14 @@ def _milliseconds(found: Measured, context: int, n: int) -> str:
 
 
 def gains(found: Measured) -> str:
-    """Speedups by acceptance and K, the best K of all beside them."""
+    """Speedups by acceptance rate and draft length K, with the best K."""
     lengths = [k for k in _LENGTHS if k < len(found.curve)]
     if not lengths:
         return ""
     free = " look-ups, at best" if found.step else ""
     lines = [
-        "How many times faster than plain decoding, by how often a drafted token is right",
-        " right  " + "".join(f"{f'K = {k}':>8}" for k in lengths) + "   best" + (" " * 12 + free if free else ""),
+        "Speedup over plain decoding, by the share of drafted tokens that is accepted",
+        "accepted" + "".join(f"{f'K = {k}':>8}" for k in lengths) + "   best" + (" " * 12 + free if free else ""),
     ]
     for acceptance in _ACCEPTANCES:
         cells = "".join(f"{speedup(found.curve, found.drafting, acceptance, k):8.2f}" for k in lengths)
@@ -176,29 +175,29 @@ def gains(found: Measured) -> str:
 
 
 def meaning(found: Measured) -> str:
-    """The same in words."""
+    """What the prices mean for speculation, in sentences."""
     curve, step = found.curve, found.drafting
     most, least = ceiling(curve, step), break_even(curve, step)
     drafter = "this draft model" if found.step else "a drafter that costs nothing"
-    if most.speedup < WORTH or least is None:
+    if most.speedup < MIN_SPEEDUP or least is None:
         return (
-            f"Speculation cannot pay here: were every token of {drafter} right, it would be {most.speedup:.2f}x plain "
-            "decoding. edgespec finds out by itself and decodes plainly."
+            f"Speculation cannot pay here: if every token of {drafter} were accepted, it would give "
+            f"{most.speedup:.2f}x plain decoding. edgespec decodes plainly in this case."
         )
     typical = best(curve, step, TYPICAL)
     n = 1 + (typical.k or most.k)
-    lines = [f"This machine checks {n} tokens for the price of {max(1.0, curve[n - 1] / curve[0]):.1f} plain steps."]
+    lines = [f"This machine verifies {n} tokens for the price of {max(1.0, curve[n - 1] / curve[0]):.1f} plain steps."]
     if found.step:
         lines.append(f"Drafting a token takes {found.step / curve[0]:.2f} of a plain step.")
     if typical.k:
-        lines.append(f"A draft that is right 70% of the time gives {typical.speedup:.2f}x, at K = {typical.k}.")
-    lines.append(f"Drafts pay if they are right more than {least:.0%} of the time.")
-    lines.append(f"The most there is, were every drafted token right: {most.speedup:.2f}x, at K = {most.k}.")
-    if found.step and found.step > DEAR * curve[0]:
+        lines.append(f"An acceptance rate of 70% gives {typical.speedup:.2f}x, at K = {typical.k}.")
+    lines.append(f"Drafts pay above an acceptance rate of {least:.0%}.")
+    lines.append(f"The maximum, if every drafted token were accepted: {most.speedup:.2f}x, at K = {most.k}.")
+    if found.step and found.step > EXPENSIVE_STEP * curve[0]:
         lines.append(
-            "The draft model is dear for this target: a smaller one, or a coarser quantization, would pay more."
+            "The draft model is slow for this target: a smaller one, or a coarser quantization, would pay more."
         )
-    lines.append("edgespec takes the best K by itself, round by round; what was measured is kept for it.")
+    lines.append("edgespec chooses K in every round by these prices, which are kept.")
     return "\n".join(lines)
 
 
@@ -208,5 +207,5 @@ def _best(found: tuple[int, float]) -> str:
 
 
 def _bars(encoding: str | None) -> tuple[str, str]:
-    """What bars are made of, of widths that were timed and of those that were not."""
+    """The characters of bars, for measured and for interpolated times."""
     return ("█", "░") if "utf" in (encoding or "").lower() else ("#", "-")

@@ -1,4 +1,4 @@
-"""Text on a terminal, its lines broken between words."""
+"""Word wrapping of streamed text."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ _TAB = 8
 
 
 class Wrapping:
-    """Passes text on to `out`; where a word would cross the terminal's edge, a new line begins before it.
+    """Passes text to `out`, with a line break before a word that would cross the edge of the terminal.
 
-    A word is held back until its end has come. Colours pass and take no room.
+    A word is buffered until it is complete. Escape sequences of colours have no width.
 
     Args:
-        columns: the terminal's width now; 0 passes everything on unchanged and at once.
+        out: receives the wrapped text.
+        columns: returns the current width of the terminal; 0 passes all text unchanged and immediately.
     """
 
     def __init__(self, out: Callable[[str], None], columns: Callable[[], int]) -> None:
@@ -34,7 +35,7 @@ class Wrapping:
             self._add(piece, columns)
 
     def flush(self) -> None:
-        """Pass on what is held back."""
+        """Write the buffered text."""
         self._place(self._columns())
         if self._space:
             self._out(self._space)
@@ -55,7 +56,7 @@ class Wrapping:
             self._lengthen(piece, columns)
 
     def _lengthen(self, piece: str, columns: int) -> None:
-        """Add to the word. Scripts without spaces may be broken before and after each wide character."""
+        """Extend the word. Lines may be broken before and after each wide character: their scripts have no spaces."""
         from rich.cells import cell_len  # noqa: PLC0415 - only terminals need it
 
         for part in [piece] if piece.isascii() else piece:
@@ -68,7 +69,7 @@ class Wrapping:
                 self._place(columns)
 
     def _place(self, columns: int) -> None:
-        """Pass the word on, on this line or the next."""
+        """Write the word, on this line or the next."""
         if not self._word:
             return
         gap = self._gap()
@@ -78,13 +79,13 @@ class Wrapping:
         else:
             self._out(f"{self._space}{self._word}")
             self._column += gap + self._width
-        if columns > 0 and self._column > columns:  # a word longer than a line: the terminal broke it
+        if columns > 0 and self._column > columns:  # the terminal itself broke a word longer than a line
             self._column %= columns
         self._space = self._word = ""
         self._width = 0
 
     def _gap(self) -> int:
-        """Columns that the held space takes."""
+        """Columns of the buffered spaces and tabs."""
         column = self._column
         for character in self._space:
             column += _TAB - column % _TAB if character == "\t" else 1

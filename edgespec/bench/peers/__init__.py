@@ -1,11 +1,11 @@
-"""Other engines, driven as their users drive them; each is optional.
+"""Other engines as contenders, used through their public interfaces; each is optional.
 
-setup          what all are given
+setup          the settings that all peers share
 llama_server   llama.cpp's server
 llama_cpp, transformers, genai   Python packages, each in a process of its own:
-child          what speaks with it
-inside/        what runs there
-process        a process that cannot outlive us
+child          the contender, which communicates with the process
+worker/        the programs that run in the process
+process        a child process that ends when this one does
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def peer(name: str, setup: Setup) -> Contender:
 
     Raises:
         OptionError: there is none of this name.
-        Absent: it cannot take part here.
-        ContenderFailed: it broke down while it was started.
+        Absent: its program, package or model is missing.
+        ContenderFailed: it failed to start.
     """
     if name not in _STARTS:
         raise OptionError(f"no peer {name!r}; there are {', '.join(PEERS)}")

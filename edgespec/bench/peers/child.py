@@ -1,6 +1,6 @@
-"""An engine in a process of its own: neither its crash nor its threads nor its memory are ours, nor need its Python be.
+"""An engine in another process, with its own threads and memory, and possibly another Python; it may crash.
 
-`inside/wire.py` says what is spoken.
+`worker/protocol.py` says what is spoken.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Any
 
 from ...errors import ContextOverflow
 from ...sampling import Sampling
-from ..contender import Ask, ContenderFailed, Done, Said
+from ..contender import AnswerRequest, Chunk, ContenderFailed, Done
 from .process import Process
 from .setup import Absent, Setup
 
-_INSIDE = Path(__file__).parent / "inside"
+_WORKER = Path(__file__).parent / "worker"
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
-    """What to run.
+class PeerEngine:
+    """The program of an engine.
 
     Args:
         name, title: of the contender.
@@ -55,12 +55,12 @@ class Child:
 
     replays = False
 
-    def __init__(self, engine: Engine, setup: Setup) -> None:
+    def __init__(self, engine: PeerEngine, setup: Setup) -> None:
         self.name = engine.name
         self._engine = engine
         self._patience = setup.patience
         self._context = setup.context
-        command = [engine.python, str(_INSIDE / "wire.py"), str(_INSIDE / f"{engine.script}.py")]
+        command = [engine.python, str(_WORKER / "protocol.py"), str(_WORKER / f"{engine.script}.py")]
         environment = {"OMP_NUM_THREADS": str(setup.threads), "HF_HUB_OFFLINE": "1", "PYTHONIOENCODING": "utf-8"}
         self._process = Process(command, engine.name, environment)
         self._heard: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -73,13 +73,13 @@ class Child:
             self.close()
             raise
 
-    def answer(self, ask: Ask) -> Iterator[Said | Done]:
-        """Say the answer as tokens come; `Done` is last.
+    def answer(self, ask: AnswerRequest) -> Iterator[Chunk | Done]:
+        """Stream the answer; `Done` is last.
 
         An answer that is not heard to its end ends the process; one that the engine gives up does not.
 
         Raises:
-            ContenderFailed: it broke down, was silent for too long, or does not know what is asked for.
+            ContenderFailed: it failed, did not respond in time, or does not support an option.
             ContextOverflow: the prompt does not fit.
         """
         self._refuse(ask)
@@ -90,7 +90,7 @@ class Child:
             self._tell({"prompt": list(ask.prompt), "max_tokens": ask.max_tokens, "sampling": sampling})
             while "tokens" in (message := self._hear()):
                 tokens = tuple(message["tokens"])
-                yield Said(message["text"], tokens, len(tokens))
+                yield Chunk(message["text"], tokens, len(tokens))
             ended = True
             yield Done(self._unless_failed(message)["done"])
         finally:
@@ -98,14 +98,14 @@ class Child:
                 self.close()
 
     def memory(self) -> int | None:
-        """Bytes of its process at their peak; None where that is not known."""
+        """The peak memory of its process in bytes; None where not known."""
         return self._process.memory()
 
     def close(self) -> None:
         """End the process."""
         self._process.close()
 
-    def _refuse(self, ask: Ask) -> None:
+    def _refuse(self, ask: AnswerRequest) -> None:
         if ask.replay is not None:
             raise ContenderFailed(f"{self.name} cannot be made to say a given text; leave it out of such suites")
         if len(ask.prompt) >= self._context:
@@ -142,7 +142,7 @@ class Child:
         return message
 
     def _listen(self) -> None:
-        """Hand over lines as they come, then an empty one: pipes cannot be waited for with a limit on all systems."""
+        """Forward the output's lines, then an empty one, on a thread: not all systems read pipes with a timeout."""
         try:
             for line in self._process.stdout:
                 self._heard.put(line)

@@ -1,7 +1,7 @@
-"""What `llama-server` streams of an answer: lines of server-sent events, one JSON object a token, timings in the last.
+"""The response stream of `llama-server`: server-sent events, a JSON object per token, with the timings in the last.
 
-The tokens of a round of speculation follow each other at once. One that ends inside a character is not told; those
-that end the turn are, with no text.
+The tokens of a round of speculation come together. A token that ends inside a character is not reported; those
+that end the turn are, without text.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..contender import Done, Said
+from ..contender import Chunk, Done
 
 
 class Completion:
-    """An answer as it comes.
+    """The chunks of a streamed answer.
 
     Args:
         patience: seconds without a token after which it is given up; it may send signs of life for ever.
@@ -27,8 +27,8 @@ class Completion:
         self._patience = patience
         self._seen = 0
 
-    def __iter__(self) -> Iterator[Said | Done]:
-        """Say it; `Done` is last.
+    def __iter__(self) -> Iterator[Chunk | Done]:
+        """Yield the chunks; `Done` is last.
 
         Raises:
             TimeoutError: nothing came for too long.
@@ -37,7 +37,7 @@ class Completion:
         """
         if self._response.status != http.client.OK:
             raise ValueError(f"it refused: {_complaint(self._response.read())}")
-        held: Said | None = None  # without a text: it may turn out to be what ended the turn
+        held: Chunk | None = None  # without a text: it may turn out to be what ended the turn
         for event in self._events():
             if event.get("stop"):
                 yield from self._rest(event, held)
@@ -64,21 +64,21 @@ class Completion:
             elif time.monotonic() - heard > self._patience:
                 raise TimeoutError
 
-    def _said(self, event: Mapping[str, Any]) -> Said:
+    def _said(self, event: Mapping[str, Any]) -> Chunk:
         tokens, total = tuple(event["tokens"]), event["tokens_predicted"]
         count, self._seen = total - self._seen, total
-        return Said(event["content"], tokens if len(tokens) == count else None, count)
+        return Chunk(event["content"], tokens if len(tokens) == count else None, count)
 
-    def _rest(self, last: Mapping[str, Any], held: Said | None) -> Iterator[Said]:
-        """What was not said yet, without the token that ended the turn."""
+    def _rest(self, last: Mapping[str, Any], held: Chunk | None) -> Iterator[Chunk]:
+        """The remaining tokens, without the one that ended the turn."""
         tokens, count = (held.tokens, held.count) if held is not None else (None, 0)
         owed = count + last["tokens_predicted"] - self._seen - (last["stop_type"] == "eos")
         if owed > 0:
-            yield Said("", tokens if owed == count else None, owed)
+            yield Chunk("", tokens if owed == count else None, owed)
 
 
 def _prompt_seconds(timings: Mapping[str, Any]) -> float:
-    """By its own clock, less the last token's share: when the first token arrives depends on who gets the cores."""
+    """The server's time for the prompt without the last token's share: the arrival of the first token is less exact."""
     computed = timings["prompt_n"]
     return float(timings["prompt_ms"]) / 1000 * (computed - 1) / computed if computed else 0.0
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from .child import Child, Engine, python_with
+from .child import Child, PeerEngine, python_with
 from .setup import Absent, Setup
 
 PYTHON = "EDGESPEC_GENAI_PYTHON"  #: names a Python that has it
@@ -27,7 +27,7 @@ def start(name: str, setup: Setup) -> Child:
     """One of `TITLES`.
 
     Raises:
-        ContenderFailed: it cannot be had.
+        ContenderFailed: it is missing, or fails to start.
     """
     python = python_with("onnxruntime_genai", PYTHON, setup)
     given = {
@@ -35,7 +35,7 @@ def start(name: str, setup: Setup) -> Child:
         "draft": _folder(name, setup.genai_draft, "draft") if name == _DRAFT else None,
         "speculative": _SPECULATIVE.get(name, {}),
     }
-    return Child(Engine(name, TITLES[name], "genai", python, given, _LACKS), setup)
+    return Child(PeerEngine(name, TITLES[name], "genai", python, given, _LACKS), setup)
 
 
 def _folder(name: str, folder: Path | None, role: str) -> str:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 
 from ...backends import amx
-from .child import Child, Engine
+from .child import Child, PeerEngine
 from .setup import Absent, Setup
 
 #: Titles and tokens to draft: what its README names for GPUs, which is the default, and for CPUs.
@@ -22,10 +22,10 @@ def start(name: str, setup: Setup) -> Child:
     """One of `TITLES`.
 
     Raises:
-        ContenderFailed: it cannot be had.
+        ContenderFailed: it is missing, or fails to start.
     """
     title, lookup = _CONFIGURATIONS[name]
     if not setup.target.is_file():
         raise Absent(f"{name} runs GGUF files, and {setup.target} is none; give one as the target")
     given = {"target": str(setup.target.resolve()), "lookup": lookup, "amx": amx.__file__}
-    return Child(Engine(name, title, "llama_cpp", sys.executable, given, ("logit_bias",)), setup)
+    return Child(PeerEngine(name, title, "llama_cpp", sys.executable, given, ("logit_bias",)), setup)

@@ -1,6 +1,6 @@
-"""llama.cpp's `llama-server`: plainly, with a draft model, and with what it looks up.
+"""llama.cpp's `llama-server`: plain decoding, a draft model, and its look-ups.
 
-Asked as its users ask it: over HTTP, streaming, with the prompt cache and all else as it comes.
+Used over HTTP, with streaming, the prompt cache and otherwise default options.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ...sampling import Sampling
-from ..contender import Ask, ContenderFailed, Done, Said
+from ..contender import AnswerRequest, Chunk, ContenderFailed, Done
 from .completion import Completion
 from .process import Process
 from .setup import Absent, Setup
@@ -38,10 +38,10 @@ _CONFIGURATIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "llama-server:ngram-mod": ("llama.cpp server, ngram-mod", ("--spec-type", "ngram-mod")),
 }
 TITLES: Mapping[str, str] = {name: title for name, (title, _) in _CONFIGURATIONS.items()}
-_KEEPER = Path(__file__).parent / "inside" / "keeper.py"
+_WATCHDOG = Path(__file__).parent / "worker" / "watchdog.py"
 _HOST = "127.0.0.1"
-_GLANCE = 5.0  # seconds to say how it is; it is asked again
-_POLL = 0.05  # seconds between two looks at whether it is ready
+_HEALTH_TIMEOUT = 5.0  # seconds for a health request, which is repeated
+_POLL = 0.05  # seconds between two health requests
 _SEEDS = (1 << 32) - 1  # the largest means a random one
 
 
@@ -49,7 +49,7 @@ def start(name: str, setup: Setup) -> LlamaServer:
     """One of `TITLES`.
 
     Raises:
-        ContenderFailed: it cannot be had, or is not ready in time.
+        ContenderFailed: it is missing, fails to start, or is not ready in time.
     """
     program = setup.server or os.environ.get(SERVER) or shutil.which("llama-server")
     if not program:
@@ -76,7 +76,7 @@ def _options(name: str, setup: Setup) -> list[str]:
 
 
 class LlamaServer:
-    """A server of our own on a free port, and what it answers.
+    """A server process on a free port.
 
     Raises:
         ContenderFailed: it died, or is not ready within `patience` seconds.
@@ -88,7 +88,7 @@ class LlamaServer:
         self.name = name
         self._patience = patience
         self._port = _free_port()
-        kept = [sys.executable, "-I", str(_KEEPER), *command, "--host", _HOST, "--port", str(self._port)]
+        kept = [sys.executable, "-I", str(_WATCHDOG), *command, "--host", _HOST, "--port", str(self._port)]
         self._process = Process(kept, name)
         try:
             with contextlib.suppress(ValueError):  # nothing was said where it could not be run
@@ -99,11 +99,11 @@ class LlamaServer:
             self.close()
             raise
 
-    def answer(self, ask: Ask) -> Iterator[Said | Done]:
-        """Say the answer as tokens come; `Done` is last.
+    def answer(self, ask: AnswerRequest) -> Iterator[Chunk | Done]:
+        """Stream the answer; `Done` is last.
 
         Raises:
-            ContenderFailed: it broke down, refused, or was silent for too long.
+            ContenderFailed: it failed, refused the request, or did not respond in time.
         """
         if ask.replay is not None:
             raise ContenderFailed(f"{self.name} cannot be made to say a given text; leave it out of such suites")
@@ -121,7 +121,7 @@ class LlamaServer:
             connection.close()
 
     def memory(self) -> int | None:
-        """Bytes of its process at their peak; None where that is not known."""
+        """The peak memory of its process in bytes; None where not known."""
         return self._process.memory()
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class LlamaServer:
         return "unknown build"
 
     def _get(self, path: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection(_HOST, self._port, timeout=min(self._patience, _GLANCE))
+        connection = http.client.HTTPConnection(_HOST, self._port, timeout=min(self._patience, _HEALTH_TIMEOUT))
         with contextlib.closing(connection):
             connection.request("GET", path)
             response = connection.getresponse()
@@ -162,7 +162,7 @@ def _free_port() -> int:
         return port
 
 
-def _asked(ask: Ask) -> dict[str, Any]:
+def _asked(ask: AnswerRequest) -> dict[str, Any]:
     return {
         "prompt": list(ask.prompt),
         "n_predict": ask.max_tokens,
@@ -174,7 +174,7 @@ def _asked(ask: Ask) -> dict[str, Any]:
 
 
 def _chosen(sampling: Sampling) -> dict[str, Any]:
-    """The sampling in its words, its filters in our order; the likeliest token by the cheapest way there is."""
+    """The sampling in the server's parameters, with the filters in edgespec's order; greedy sampling as top-k 1."""
     filters = ["top_k"] if sampling.greedy else ["temperature", "top_k", "top_p", "min_p"]
     return {
         "samplers": ["penalties", *filters],

@@ -1,4 +1,4 @@
-"""A process of a peer's: one that ends when its standard input does, and so with us."""
+"""The process of a peer, which ends when its standard input is closed, and so with this process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import psutil
 
 from .setup import Absent
 
-_GRACE = 5.0  # seconds to end by itself; the keeper's own is shorter
+_GRACE = 5.0  # seconds to exit before it is killed; the watchdog has less
 _QUOTED = 3  # lines of its log that tell a reason
 _ERROR = re.compile(r"[\d.]+ E ")  # how llama.cpp marks those
 #: Options of llama.cpp may come from the environment: those would be one contender's, and not the others'.
@@ -70,13 +70,13 @@ class Process:
         self.pid = self._running.pid  #: of the process whose memory counts
 
     def ended(self, within: float = 0.0) -> bool:
-        """Whether it has ended, or does so within these seconds."""
+        """Whether it has ended, or ends within these seconds."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._running.wait(within)
         return self._running.returncode is not None
 
     def last_words(self) -> str:
-        """The last lines that it logged as errors, or at all, as one."""
+        """The last error lines of its log, else the last lines, joined."""
         with contextlib.suppress(OSError, ValueError):  # closed
             self._log.seek(0)
             lines = [" ".join(line.split()) for line in self._log.read().decode("utf-8", "replace").splitlines()]
@@ -85,7 +85,7 @@ class Process:
         return ""
 
     def reason(self, otherwise: str) -> str:
-        """Why it broke down: its last words if it is ending, else what else there is to say."""
+        """Why it failed: its exit status and last log lines if it has ended, else `otherwise`."""
         if self._closed:
             return "it was ended; start another"
         if not self.ended(within=1.0):
@@ -95,14 +95,14 @@ class Process:
         return f"it ended with status {status if status >= 0 else 128 - status}: {words}"
 
     def memory(self) -> int | None:
-        """Bytes at its peak, or as far as they were seen; None where that is not known."""
+        """The peak memory in bytes, as far as it was observed; None where not known."""
         if not self._closed:
             found = _peak(self.pid)
             self._peak = max(found, self._peak or 0) if found else self._peak
         return self._peak
 
     def kill(self) -> None:
-        """End it and what it started, at once."""
+        """Kill it and the processes that it started."""
         if sys.platform == "win32":
             self._running.kill()
         else:
@@ -110,7 +110,7 @@ class Process:
                 os.killpg(self._running.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Ask it to end, and see to it that it does; from any thread."""
+        """Close its standard input, wait for its end, and kill it if need be; from any thread."""
         self.memory()
         with self._closing:
             if not self._closed:
@@ -135,7 +135,7 @@ class Process:
 
 
 def close_all() -> None:
-    """End all peers, those that are being started too, which then fail; from any thread."""
+    """End all peers, also those that are being started, which then fail; from any thread."""
     for process in tuple(_ALL):
         process.close()
 
@@ -150,7 +150,7 @@ def _unlink(path: str) -> None:
 
 
 def _peak(pid: int) -> int | None:
-    """Bytes of the largest resident set that the process had, or has."""
+    """The peak resident set of the process in bytes, or the current one where the peak is not known."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = Path(f"/proc/{pid}/status").read_text("ascii", "replace").splitlines()
         return 1024 * int(next(line for line in lines if line.startswith("VmHWM:")).split()[1])

@@ -1,4 +1,4 @@
-"""What all peers are given alike, and that one cannot be had."""
+"""The settings that all peers share, and the error of a missing peer."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ..contender import ContenderFailed
 
 
 class Absent(ContenderFailed):
-    """A peer that cannot take part here, for want of its program, its package or a model of its format."""
+    """A peer whose program, package or model is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What peers run, and with how much of the machine.
+    """The models that peers run, and the resources that they use.
 
     Args:
         target, draft: as edgespec takes them: GGUF files, or folders of ONNX models.

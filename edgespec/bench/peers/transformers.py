@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from .child import Child, Engine, python_with
+from .child import Child, PeerEngine, python_with
 from .setup import Absent, Setup
 
 PYTHON = "EDGESPEC_TRANSFORMERS_PYTHON"  #: names a Python that has it
@@ -23,7 +23,7 @@ def start(name: str, setup: Setup) -> Child:
     """One of `TITLES`.
 
     Raises:
-        ContenderFailed: it cannot be had.
+        ContenderFailed: it is missing, or fails to start.
     """
     python = python_with("transformers", PYTHON, setup)
     given = {
@@ -31,7 +31,7 @@ def start(name: str, setup: Setup) -> Child:
         "assistant": _checkpoint(name, setup.draft_source, "draft") if name == _ASSISTED else None,
         "lookup": _TOKENS if name == _LOOKUP else 0,
     }
-    return Child(Engine(name, TITLES[name], "transformers", python, given, _LACKS), setup)
+    return Child(PeerEngine(name, TITLES[name], "transformers", python, given, _LACKS), setup)
 
 
 def _checkpoint(name: str, folder: Path | None, role: str) -> str:

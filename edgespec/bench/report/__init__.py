@@ -1,4 +1,4 @@
-"""A run as files: all raw figures for programs, tables and charts for people."""
+"""The files of a report: the raw data as JSON, tables as Markdown, tables and charts as HTML."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ...storage.leftovers import sweep, temporary
 from ..records import Run
 from . import html, markdown
 
-VERSION = 1  #: of the form of bench.json
-#: The files of a report, and what each begins with.
+VERSION = 1  #: of the format of bench.json
+#: The files of a report, and the pattern of their beginnings.
 NAMES = {
     "bench.json": re.compile(rb'\{"version":\d+,"about":'),
     "report.md": re.compile(rb"# edgespec bench: "),
@@ -23,7 +23,7 @@ NAMES = {
 
 
 def write(run: Run, folder: Path) -> list[Path]:
-    """bench.json, report.md and report.html in `folder`, which is made if need be; each is there whole or not at all.
+    """Write bench.json, report.md and report.html to `folder`, each complete or not at all. Returns their paths.
 
     Raises:
         OptionError: the folder cannot be written.
@@ -36,19 +36,19 @@ def write(run: Run, folder: Path) -> list[Path]:
             _put(written[-1], text)
     except OSError as error:
         raise OptionError(
-            f"the report cannot be written to {folder}: {error.strerror or error}; mend that, and --resume writes it: "
-            "the answers are kept"
+            f"the report cannot be written to {folder}: {error.strerror or error}; correct that, and --resume writes "
+            "it: the answers are kept"
         ) from error
     return written
 
 
 def is_report(name: str, data: bytes) -> bool:
-    """Whether a file called `name`, one of `NAMES`, that begins with `data` is of a report that `write` wrote."""
+    """Whether `data` is the beginning of a file that `write` wrote under this name, one of `NAMES`."""
     return NAMES[name].match(data) is not None
 
 
 def _texts(run: Run) -> Iterator[tuple[str, str]]:
-    """Raw figures first: they are what cannot be made again."""
+    """The raw data first, from which the others can be made again."""
     yield "bench.json", json.dumps({"version": VERSION, **run.as_dict()}, separators=(",", ":")) + "\n"
     yield "report.md", markdown.page(run)
     yield "report.html", html.page(run)
@@ -58,7 +58,7 @@ def _put(path: Path, text: str) -> None:
     sweep(path.parent.glob(f"{path.name}.*-????????.part"))
     part = temporary(path)
     try:
-        part.write_bytes(text.encode("utf-8", "replace"))  # a model may say half a character
+        part.write_bytes(text.encode("utf-8", "replace"))  # a model's text can have lone surrogates
         part.replace(path)
     finally:
         with contextlib.suppress(OSError):

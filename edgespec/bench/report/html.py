@@ -1,4 +1,4 @@
-"""A run as one HTML file that needs nothing else: no script, no font, no picture from elsewhere."""
+"""The report as one self-contained HTML file, without scripts, fonts or images from elsewhere."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from ...terminal.show import printable
 from ..records import Run, Stretch
 from .charts import charts
 from .charts.chart import Chart
-from .tables import Table, tables
+from .tables import ReportTable, tables
 from .wording import headline, interruption, remarks
 
 
 class Section(NamedTuple):
-    """A chart, a table, or the two that say the same."""
+    """A chart, a table, or both of the same data."""
 
     title: str
     chart: Chart | None
-    table: Table | None
+    table: ReportTable | None
 
 
 def page(run: Run) -> str:
-    """All of it."""
+    """The whole report."""
     folder = resources.files(__package__)
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, finalize=_shown
@@ -52,10 +52,10 @@ def _sections(run: Run) -> Iterator[Section]:
 
 
 def _shown(value: object) -> object:
-    """Texts without the characters that a page must not hold, wherever they came from."""
+    """Texts without control characters, which a page must not contain."""
     return printable(value) if type(value) is str else value
 
 
 def _visible(stretch: Stretch) -> Stretch:
-    """A rejected line break is shown, and breaks no line."""
+    """A rejected line break as a visible character."""
     return stretch._replace(text=stretch.text.replace("\n", "⏎")) if stretch.kind == "rejected" else stretch

@@ -1,4 +1,4 @@
-"""A run in Markdown."""
+"""The report in Markdown."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 
 from ...terminal.show import printable
 from ..records import Run
-from .tables import Table, tables
+from .tables import ReportTable, tables
 from .wording import headline, interruption, remarks
 
 _MARKS = re.compile(r"([\\`*_\[\]<>|#~&])")
 
 
 def page(run: Run) -> str:
-    """All of it but the charts."""
+    """The report without charts."""
     return "\n\n".join(part for part in _parts(run) if part) + "\n"
 
 
@@ -37,7 +37,7 @@ def _parts(run: Run) -> Iterator[str]:
         yield _block(value)
 
 
-def _grid(table: Table) -> str:
+def _grid(table: ReportTable) -> str:
     rules = ["---" if i in table.words else "---:" for i in range(len(table.head))]
     lines = [_line(map(_escaped, table.head)), _line(rules)]
     return "\n".join([*lines, *(_line(map(_escaped, row)) for row in table.rows)])
@@ -52,10 +52,10 @@ def _list(items: Iterable[str]) -> str:
 
 
 def _block(text: str) -> str:
-    """Code as it stands: nothing in an indented block is a mark."""
+    """An indented code block, in which nothing is markup."""
     return "\n".join(f"    {line}" for line in printable(text).splitlines())
 
 
 def _escaped(text: str) -> str:
-    """`text` on one line, without marks."""
+    """`text` on one line, with markup escaped."""
     return _MARKS.sub(r"\\\1", " ".join(printable(text).split()))

@@ -1,4 +1,4 @@
-"""The tables that both reports show, as text."""
+"""The tables of the reports, as text."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..figures import Figures, figures
-from ..records import OURS, PLAIN, Depth, Run, Taking
+from ..records import OURS, PLAIN, ContenderEntry, Depth, Run
 from ..scopes import Scope, categories, covers, totals
 from ..speedups import FEWEST_QUESTIONS, FEWEST_TOKENS, speedup
 from .wording import NONE, counted, milliseconds, sameness, three, with_bounds
 
-#: Titles that charts have too.
+#: Titles that charts share.
 SPEEDUP, ACCEPTANCE, LENGTHS = "Speedup over plain decoding", "Acceptance by drafter and depth", "Draft length K"
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """Rows of text below a head, the first cell of each its name. `note` says how to read it; `words` are the columns,
-    from 0, that hold no figures."""
+class ReportTable:
+    """A table of texts with a head; the first cell of a row is its name.
+
+    Args:
+        note: how to read the table.
+        words: the columns, from 0, that hold text instead of figures.
+    """
 
     title: str
     note: str
@@ -27,8 +31,8 @@ class Table:
     words: Sequence[int] = (0,)
 
 
-def tables(run: Run) -> list[Table]:
-    """Those that have rows."""
+def tables(run: Run) -> list[ReportTable]:
+    """The tables with rows."""
     found = [_speedups(run), _others(run), _acceptance(run), _lengths(run), _contenders(run)]
     return [table for table in found if table.rows]
 
@@ -39,20 +43,19 @@ def taking_part(run: Run) -> list[str]:
     return [each.name for each in run.contenders if each.name in said]
 
 
-def _speedups(run: Run) -> Table:
+def _speedups(run: Run) -> ReportTable:
     scopes = [*totals(run), *categories(run)]
     asked = {scope: speedup(run, PLAIN, scope).questions for scope in scopes}
     names = taking_part(run)
     rows = [[name, *(_speedup(run, name, scope, asked[scope]) for scope in scopes)] for name in names]
     if rows:
         rows.insert(0, ["questions", *(str(asked[scope]) for scope in scopes)])
-    return Table(
+    return ReportTable(
         SPEEDUP,
-        "How many times faster a token came, without the time of the prompt, over the questions that both answered; in "
-        f"brackets the 95% interval (bootstrap-t over questions), which {FEWEST_QUESTIONS} questions are needed for. "
-        '"Of" tells how many questions, where it is not all. There is no figure of fewer than '
-        f"{FEWEST_TOKENS} tokens. Replayed: contenders are made to say a given text, and their passes are paid for in "
-        "full.",
+        "The ratio of the times per token, without the prompt, over the questions that both answered; in brackets the "
+        f"95% interval (bootstrap-t over questions), which takes at least {FEWEST_QUESTIONS} questions. "
+        '"Of" gives the number of questions where it is not all. There is no figure for fewer than '
+        f"{FEWEST_TOKENS} tokens. Replayed: the output is a given text, and the passes are computed in full.",
         ["contender", *(scope.label for scope in scopes)],
         rows,
     )
@@ -68,15 +71,15 @@ def _speedup(run: Run, contender: str, scope: Scope, asked: int) -> str:
     return with_bounds(found.decoding) + few
 
 
-def _others(run: Run) -> Table:
+def _others(run: Run) -> ReportTable:
     found = [figures(run, name, scope) for name in taking_part(run) for scope in totals(run, name)]
-    return Table(
+    return ReportTable(
         "Other figures",
-        "The speedup with the prompt is over the questions on which both said as many tokens; the median is of the "
-        "speedups of single questions. Milliseconds between tokens and between bursts are those not exceeded in "
-        "50 / 95 / 99% of the cases, where there are enough of them; tokens that come together have none between them, "
-        "so the first may be 0. Energy is all that the processors took. "
-        "Replayed answers are the same by force, so they do not count as the same text.",
+        "The speedup with the prompt is over the questions with equally many tokens of both; the median is of the "
+        "speedups of single questions. Milliseconds between tokens and between bursts are the 50th / 95th / 99th "
+        "percentiles, where there are enough values; tokens of a burst have 0 ms between them. Energy is that of the "
+        "processors, other programs included. "
+        "Replayed answers are the same by construction, so they do not count as the same text.",
         [
             "contender",
             "answers",
@@ -118,13 +121,13 @@ def _kind(scope: Scope) -> str:
     return scope.label.removeprefix("total, ")
 
 
-def _acceptance(run: Run) -> Table:
+def _acceptance(run: Run) -> ReportTable:
     rows = {f"{name}, {_kind(s)}": each for s in totals(run) for name, each in figures(run, OURS, s).depths.items()}
     deepest = max(map(len, rows.values()), default=0)
-    return Table(
+    return ReportTable(
         ACCEPTANCE,
-        "How many of a drafter's guesses were right, by how far ahead they were made. Names with a plus sign: drafters "
-        "that guessed the same.",
+        "The share of a drafter's guesses that was accepted, by depth in the draft. Names with a plus sign: drafters "
+        "with the same guess.",
         ["drafter", *(f"depth {depth}" for depth in range(1, deepest + 1))],
         [[name, *_rates(depths, deepest)] for name, depths in rows.items()],
     )
@@ -136,28 +139,28 @@ def _rates(depths: Sequence[Depth], deepest: int) -> Iterator[str]:
     yield from [NONE] * (deepest - len(depths))
 
 
-def _lengths(run: Run) -> Table:
+def _lengths(run: Run) -> ReportTable:
     found = {_kind(scope): figures(run, OURS, scope).lengths for scope in totals(run)}
     lengths = sorted({k for each in found.values() for k in each})
-    return Table(
+    return ReportTable(
         LENGTHS,
-        "How many rounds of edgespec drafted so many tokens (K).",
+        "The number of rounds of edgespec by drafted tokens (K).",
         ["K", *map(str, lengths)],
         [[name, *(str(each.get(k, 0)) for k in lengths)] for name, each in found.items() if each],
     )
 
 
-def _contenders(run: Run) -> Table:
-    return Table(
+def _contenders(run: Run) -> ReportTable:
+    return ReportTable(
         "Contenders",
-        "Peak memory is that of a contender's process; those of edgespec share one.",
+        "Peak memory is that of the contender's process; the contenders of edgespec share one.",
         ["contender", "what it is", "peak memory, MB", "took part"],
         [[each.name, each.title, three(each.memory, 1e-6), _part(run, each)] for each in run.contenders],
         words=(0, 1, 3),
     )
 
 
-def _part(run: Run, taking: Taking) -> str:
+def _part(run: Run, taking: ContenderEntry) -> str:
     if taking.skipped:
         return f"left out: {taking.skipped}"
     return counted(len(run.by(taking.name)), "answer")

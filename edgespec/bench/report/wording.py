@@ -1,26 +1,26 @@
-"""Figures as words: no more decimals than the interval bears, and what the result means."""
+"""Figures as text, rounded by their intervals, and the sentences of the result."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 
-from ..figures import Figures, Latency, Sameness, figures
+from ..figures import Figures, Latency, TextMatches, figures
 from ..records import OURS, Run
 from ..scopes import ALL, REPLAYED, categories, totals
-from ..speedups import FEWEST_QUESTIONS, FEWEST_TOKENS, Estimate, Hindsight, hindsight, speedup
+from ..speedups import FEWEST_QUESTIONS, FEWEST_TOKENS, BestConfiguration, Estimate, best_configurations, speedup
 
-NONE = "–"  #: where there is no figure
-_NOISE = 1.1  # by which a speedup may exceed the tokens of a pass before it is called impossible
+NONE = "–"  #: stands for a missing figure
+_NOISE = 1.1  # by this factor a speedup may exceed the tokens per pass before it counts as impossible
 
 
 def ratio(estimate: Estimate) -> str:
-    """The figure alone; decimals until one counts in half the interval, two at most."""
+    """The figure without its interval, with the decimals that are significant by the interval, at most two."""
     return f"{estimate.value:.{_decimals(estimate)}f}"
 
 
 def bounds(estimate: Estimate) -> str:
-    """The interval alone; empty where there is none."""
+    """The interval; empty where there is none."""
     if estimate.interval is None:
         return ""
     low, high = estimate.interval
@@ -36,7 +36,7 @@ def with_bounds(estimate: Estimate | None) -> str:
 
 def _decimals(estimate: Estimate) -> int:
     if estimate.interval is None:
-        return max(1, _places(estimate.value))  # a ratio is never 0, so it is not shown as 0
+        return max(1, _places(estimate.value))  # so that a ratio is not rounded to 0
     low, high = estimate.interval
     borne = (_places((high - low) / 2), _places(low))
     return max(_places(estimate.value), min(2, max(0, *borne)))
@@ -48,7 +48,7 @@ def _places(value: float) -> int:
 
 
 def three(value: float | None, scale: float = 1.0) -> str:
-    """`value` times `scale` with three digits that mean something."""
+    """`value` times `scale` with three significant digits."""
     if value is None:
         return NONE
     scaled = value * scale
@@ -57,16 +57,16 @@ def three(value: float | None, scale: float = 1.0) -> str:
 
 
 def milliseconds(latency: Latency | None) -> str:
-    """Its percentiles, as far as there are cases enough."""
+    """The percentiles in milliseconds, as far as there are enough values."""
     return NONE if latency is None else " / ".join(three(seconds, 1e3) for seconds in latency)
 
 
-def sameness(same: Sameness) -> str:
-    """At how many answers the output is that of plain decoding."""
+def sameness(same: TextMatches) -> str:
+    """The number of answers with the output of plain decoding."""
     if not same.compared:
-        return "not told" if same.untold else NONE
-    untold = f", {same.untold} not told" if same.untold else ""
-    return f"{same.same} of {same.compared}{untold}"
+        return "unknown" if same.unknown else NONE
+    unknown = f", {same.unknown} unknown" if same.unknown else ""
+    return f"{same.same} of {same.compared}{unknown}"
 
 
 def counted(n: int, thing: str) -> str:
@@ -74,15 +74,15 @@ def counted(n: int, thing: str) -> str:
 
 
 def headline(run: Run) -> str:
-    """The result in a sentence: of free answers, where there are any."""
+    """The main result in a sentence, of free answers where there are any."""
     for said in _results(run):
         return said
     questions = speedup(run, OURS).questions
     if not questions:
         return "No result: there is no question that both plain decoding and edgespec answered."
     return (
-        f"No result: over {counted(questions, 'question')} plain decoding or edgespec said fewer than {FEWEST_TOKENS} "
-        "tokens, and a ratio of so few is noise."
+        f"No result: over {counted(questions, 'question')} plain decoding or edgespec has fewer than {FEWEST_TOKENS} "
+        "tokens, too few for a ratio."
     )
 
 
@@ -99,8 +99,8 @@ def _result(found: Figures, estimate: Estimate) -> str:
     if drafted_nothing(found):
         what = "Made to say given texts (replayed), edgespec" if replayed else "edgespec"
         return (
-            f"{what} drafted nothing {where}: it decoded plainly. Its {ratio(estimate)}x plain decoding is what two "
-            "runs of plain decoding differ by."
+            f"{what} drafted nothing {where}: it decoded plainly. Its {ratio(estimate)}x plain decoding is the "
+            "difference between two runs of plain decoding."
         )
     what = "Made to say given texts (replayed), edgespec came to" if replayed else "edgespec came to"
     sure = f"95% {bounds(estimate)}" if estimate.interval else few_questions(found.speedup.questions)
@@ -108,7 +108,7 @@ def _result(found: Figures, estimate: Estimate) -> str:
 
 
 def drafted_nothing(found: Figures) -> bool:
-    """Whether no round of an engine whose rounds are known drafted anything."""
+    """Whether all rounds are known and none of them drafted a token."""
     return found.lengths.keys() == {0}
 
 
@@ -128,11 +128,11 @@ def _pays(estimate: Estimate, found: Figures) -> str:
     low, high = estimate.interval
     if high < 1:
         return ": speculation does not pay here"
-    return "" if low > 1 else ": no difference that could be told from chance"
+    return "" if low > 1 else ": no significant difference"
 
 
 def interruption(run: Run) -> str:
-    """What to say first of a run that did not come to its end; empty of one that did."""
+    """A notice that the run was interrupted; empty if it was not."""
     if not run.interrupted:
         return ""
     both, asked = speedup(run, OURS).questions, counted(sum(run.questions.values()), "question")
@@ -140,10 +140,10 @@ def interruption(run: Run) -> str:
 
 
 def remarks(run: Run) -> Iterator[str]:
-    """What else there is to say: replayed texts, where speculation does not pay, how others did. A sentence each."""
+    """Further results, a sentence each: replayed texts, categories without a gain, other contenders."""
     yield from list(_results(run))[1:]
     yield from _verdicts(run)
-    for best in hindsight(run):
+    for best in best_configurations(run):
         if best.ours.decoding:
             yield _comparison(run, best, best.ours.decoding)
 
@@ -160,13 +160,13 @@ def _verdicts(run: Run) -> Iterator[str]:
         yield f"Speculation does not pay in {'; '.join(losing)}."
     unsure = [label for label, _, (low, high) in sure if low <= 1 <= high]
     if unsure:
-        yield f"No difference that could be told from chance in {'; '.join(unsure)}."
+        yield f"No significant difference in {'; '.join(unsure)}."
     few = [label for label, each in found if each and not each.interval]
     if few:
         yield f"Too few questions to say how sure it is, fewer than {FEWEST_QUESTIONS}, in {'; '.join(few)}."
 
 
-def _comparison(run: Run, best: Hindsight, ours: Estimate) -> str:
+def _comparison(run: Run, best: BestConfiguration, ours: Estimate) -> str:
     name = best.configuration
     if best.of > 1:
         name = f"The best in hindsight of {best.of} configurations of {best.family}, {name},"

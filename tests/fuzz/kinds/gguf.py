@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from random import Random
 
-from edgespec.models.finding import vocabulary
+from edgespec.models.model_source import vocabulary
 
 from .. import spoil, use
 from ..gguf_file import ARRAY, SCALARS, TEXT, Gguf, Tensor, Value

@@ -10,7 +10,7 @@ from random import Random
 
 import onnx as onnx_package
 
-from edgespec.models.finding import vocabulary
+from edgespec.models.model_source import vocabulary
 
 from .. import folders, spoil, use
 from ..judge import Wrong

@@ -8,6 +8,6 @@ from .chart import Chart
 
 
 def charts(run: Run) -> list[Chart]:
-    """Those that there are figures for."""
+    """The charts with data."""
     drawn = (kind.chart(run) for kind in (speedups, prices, lengths, acceptance, latency))
     return [chart for chart in drawn if chart is not None]

@@ -1,4 +1,4 @@
-"""How often guesses come true, by drafter and depth."""
+"""The acceptance rate of guesses by drafter and depth."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...figures import figures
 from ...records import OURS, Depth, Run
 from ...scopes import FREE, REPLAYED, Scope
 from ..tables import ACCEPTANCE
-from .chart import MOST, NARROW, Chart, Look, Words, drawn, is_narrow, legend, legend_height, look
+from .chart import MOST, NARROW, Chart, ChartText, LineStyle, drawn, is_narrow, legend, legend_height, look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,7 @@ def chart(run: Run) -> Chart | None:
     looks = {name: look(i) for i, name in enumerate([*names][:MOST])}
     if not looks:
         return None
-    words = Words(ACCEPTANCE, _CAPTION, _alt(found))
+    words = ChartText(ACCEPTANCE, _CAPTION, _alt(found))
     return drawn(
         "acceptance",
         words,
@@ -62,7 +62,7 @@ def _kind(scope: Scope) -> str:
     return "replayed" if scope.replayed else "free answers"
 
 
-def _draw(figure: Figure, found: Mapping[Scope, Mapping[str, Points]], looks: Mapping[str, Look]) -> None:
+def _draw(figure: Figure, found: Mapping[Scope, Mapping[str, Points]], looks: Mapping[str, LineStyle]) -> None:
     shape = (len(found), 1) if is_narrow(figure) else (1, len(found))
     panels = figure.subplots(*shape, sharex=True, sharey=True, squeeze=False).flat
     for axes, (scope, drafters) in zip(panels, found.items(), strict=True):

@@ -1,4 +1,4 @@
-"""What a chart is, and what all have in common."""
+"""The elements that all charts share."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...records import OURS, PLAIN, Run
-from ...speedups import hindsight
+from ...speedups import best_configurations
 from ..tables import taking_part
-from .ink import BLUE, GREEN, INK, ORANGE, PURPLE, PX, RED, SKY, svg
+from .svg_figure import BLUE, GREEN, INK, ORANGE, PURPLE, PX, RED, SKY, svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,8 +23,8 @@ _LINE = 18  # pixels of a line of a legend
 _COLUMNS = 3  # of a wide legend
 
 
-class Words(NamedTuple):
-    """What stands around a drawing. `alt` says what it shows to those who do not see it."""
+class ChartText(NamedTuple):
+    """The texts of a chart. `alt` describes it for readers who cannot see it."""
 
     title: str
     caption: str
@@ -35,13 +35,13 @@ class Words(NamedTuple):
 class Chart:
     """A drawing in two widths, as elements for a page."""
 
-    words: Words
+    words: ChartText
     wide: str
     narrow: str
 
 
-class Look(NamedTuple):
-    """How one of several is told from the others, in colour and without."""
+class LineStyle(NamedTuple):
+    """The colour, marker and dash pattern of a series, which is distinguishable without colour."""
 
     colour: str
     marker: str
@@ -51,13 +51,13 @@ class Look(NamedTuple):
 MOST = len(_COLOURS)  #: that one drawing tells apart
 
 
-def look(i: int) -> Look:
-    """That of the i-th, from 0."""
-    return Look(_COLOURS[i], _MARKERS[i], _DASHES[i])
+def look(i: int) -> LineStyle:
+    """The style of series `i`, from 0."""
+    return LineStyle(_COLOURS[i], _MARKERS[i], _DASHES[i])
 
 
-def drawn(name: str, words: Words, height: Callable[[int], int], draw: Callable[[Figure], None]) -> Chart:
-    """A chart, `height` being its pixels by its width. `name` is its own on the page."""
+def drawn(name: str, words: ChartText, height: Callable[[int], int], draw: Callable[[Figure], None]) -> Chart:
+    """Draw a chart. `height` gives its pixels by its width; `name` is unique on the page."""
     wide, narrow = (svg(f"{name}-{size}", size, height(size), draw) for size in (WIDE, NARROW))
     return Chart(words, wide, narrow)
 
@@ -67,23 +67,23 @@ def is_narrow(figure: Figure) -> bool:
 
 
 def legend(figure: Figure, handles: Mapping[str, Any]) -> None:
-    """Above all axes, by name: what is drawn so."""
+    """Add a legend above all axes."""
     columns = 1 if is_narrow(figure) else _COLUMNS
     figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=columns)
 
 
 def legend_height(width: int, names: int) -> int:
-    """The pixels that a legend of so many names takes."""
+    """The pixels of a legend with this number of names."""
     return _LINE * -(-names // (1 if width == NARROW else _COLUMNS))
 
 
-def leading(run: Run) -> dict[str, Look]:
-    """Contenders worth a mark, and their looks: ours; of engines in several configurations the best; other own ones."""
-    best = [each.configuration for each in hindsight(run)]
+def leading(run: Run) -> dict[str, LineStyle]:
+    """The contenders of charts with their styles: edgespec, each engine's best configuration, edgespec's others."""
+    best = [each.configuration for each in best_configurations(run)]
     own = [each.name for each in run.contenders if not each.peer and each.name != PLAIN and "=" not in each.name]
     said = taking_part(run)
     names = [name for name in dict.fromkeys((OURS, *best, *own)) if name in said][:MOST]
     return {name: look(i) for i, name in enumerate(names)}
 
 
-PLAIN_LOOK = Look(INK, "o", "-")
+PLAIN_STYLE = LineStyle(INK, "o", "-")

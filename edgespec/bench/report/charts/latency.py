@@ -1,4 +1,4 @@
-"""The time between tokens, in which bursts show."""
+"""The distribution of the time between tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ....types import Doubles
 from ...figures import gaps
 from ...records import PLAIN, Run
 from ...scopes import FREE, REPLAYED, Scope
-from .chart import PLAIN_LOOK, Chart, Look, Words, drawn, leading, legend, legend_height
+from .chart import PLAIN_STYLE, Chart, ChartText, LineStyle, drawn, leading, legend, legend_height
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +23,7 @@ Gaps = Mapping[str, Doubles]  # milliseconds, by contender
 
 
 def chart(run: Run) -> Chart | None:
-    looks = {PLAIN: PLAIN_LOOK, **leading(run)}
+    looks = {PLAIN: PLAIN_STYLE, **leading(run)}
     free, replayed = (_gaps(run, scope, looks) for scope in (FREE, REPLAYED))
     found = free or replayed
     if not found:
@@ -33,7 +33,7 @@ def chart(run: Run) -> Chart | None:
         "one before. A line that rises at 0 tells how many came together with it, in a burst."
     )
     bursts = "; ".join(f"{name} {np.mean(each == 0):.0%}" for name, each in found.items())
-    words = Words("Time between tokens", caption, f"Tokens that came together with the one before: {bursts}.")
+    words = ChartText("Time between tokens", caption, f"Tokens that came together with the one before: {bursts}.")
     return drawn(
         "latency",
         words,
@@ -42,12 +42,12 @@ def chart(run: Run) -> Chart | None:
     )
 
 
-def _gaps(run: Run, scope: Scope, names: Mapping[str, Look]) -> Gaps:
+def _gaps(run: Run, scope: Scope, names: Mapping[str, LineStyle]) -> Gaps:
     found = {name: gaps(answer for answer in run.by(name) if scope.holds(answer)) for name in names}
     return {name: 1e3 * np.array(each) for name, each in found.items() if each}
 
 
-def _draw(figure: Figure, found: Gaps, looks: Mapping[str, Look]) -> None:
+def _draw(figure: Figure, found: Gaps, looks: Mapping[str, LineStyle]) -> None:
     axes = figure.subplots()
     shares = np.linspace(0, 100, 201)
     lines = {}

@@ -11,8 +11,8 @@ from ...figures import Stage, course
 from ...records import Run
 from ...scopes import Scope, categories
 from ..tables import LENGTHS
-from .chart import Chart, Words, drawn, legend, legend_height
-from .ink import BLUE, GREEN
+from .chart import Chart, ChartText, drawn, legend, legend_height
+from .svg_figure import BLUE, GREEN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _CAPTION = (
     "Over time: tokens drafted in a round (K) and, of them, accepted, from the first round of a kind of question to "
-    "its last. Each step is the average of some rounds; what lies between the lines was drafted in vain."
+    "its last. Each step is the average of some rounds; the difference between the lines was rejected."
 )
 _STAGES, _PANEL = 40, 105  # steps; pixels of a kind of question
 
@@ -32,7 +32,7 @@ def chart(run: Run) -> Chart | None:
     if not found:
         return None
     ends = [f"{scope.label} from {each[0].drafted:.1f} to {each[-1].drafted:.1f}" for scope, each in found.items()]
-    words = Words(LENGTHS, _CAPTION, f"Tokens drafted in a round, first and last: {'; '.join(ends)}.")
+    words = ChartText(LENGTHS, _CAPTION, f"Tokens drafted in a round, first and last: {'; '.join(ends)}.")
     return drawn(
         "lengths",
         words,

@@ -1,4 +1,4 @@
-"""What passes cost, and the draft lengths chosen at these prices."""
+"""The prices of passes, and the draft lengths chosen at these prices."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ...figures import figures
 from ...records import OURS, Run
 from ...scopes import FREE, REPLAYED
 from ..wording import three
-from .chart import Chart, Words, drawn, legend
-from .ink import BLUE, INK, ORANGE, PAGE
+from .chart import Chart, ChartText, drawn, legend
+from .svg_figure import BLUE, INK, ORANGE, PAGE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +38,9 @@ def chart(run: Run) -> Chart | None:
     curve = 1e3 * np.array(run.prices.passes[:shown])
     step = run.prices.step
     drafting = f" A step of the draft model took {three(step, 1e3)} ms." if step else ""
-    words = Words("What passes cost, and the draft lengths chosen", _CAPTION + drafting, _alt(curve, free, replayed))
+    words = ChartText(
+        "What passes cost, and the draft lengths chosen", _CAPTION + drafting, _alt(curve, free, replayed)
+    )
     return drawn("prices", words, lambda _width: _HEIGHT, lambda figure: _draw(figure, curve, free, replayed))
 
 

@@ -1,4 +1,4 @@
-"""How many times faster each contender is, by kind of question."""
+"""The speedup of each contender by category."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ...scopes import Scope, categories, covers, totals
 from ...speedups import FEWEST_QUESTIONS, Estimate, speedup
 from ..tables import SPEEDUP, taking_part
 from ..wording import ratio, with_bounds
-from .chart import Chart, Look, Words, drawn, leading, legend, legend_height
-from .ink import INK, PAGE, RULE
+from .chart import Chart, ChartText, LineStyle, drawn, leading, legend, legend_height
+from .svg_figure import INK, PAGE, RULE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,7 @@ def chart(run: Run) -> Chart | None:
         return None
     ours = "; ".join(f"{scope.label} {with_bounds(marks[OURS])}" for scope, marks in rows.items() if OURS in marks)
     some = _SOME if len(taking_part(run)) > len({PLAIN, *looks}) else ""
-    words = Words(SPEEDUP, _CAPTION + some, f"Times plain decoding, edgespec: {ours}.")
+    words = ChartText(SPEEDUP, _CAPTION + some, f"Times plain decoding, edgespec: {ours}.")
     lines = sum(len(marks) + _SPACE for marks in rows.values())
     height = round(50 + _ROW * lines)
     return drawn(
@@ -47,12 +47,12 @@ def chart(run: Run) -> Chart | None:
     )
 
 
-def _estimates(run: Run, scope: Scope, names: Mapping[str, Look]) -> Mapping[str, Estimate]:
+def _estimates(run: Run, scope: Scope, names: Mapping[str, LineStyle]) -> Mapping[str, Estimate]:
     found = {name: speedup(run, name, scope).decoding for name in names if covers(run, name, scope)}
     return {name: each for name, each in found.items() if each is not None}
 
 
-def _draw(figure: Figure, rows: Rows, looks: Mapping[str, Look]) -> None:
+def _draw(figure: Figure, rows: Rows, looks: Mapping[str, LineStyle]) -> None:
     axes = figure.subplots()
     top, middles = 0.0, []
     for scope, marks in rows.items():
@@ -75,7 +75,7 @@ def _draw(figure: Figure, rows: Rows, looks: Mapping[str, Look]) -> None:
 
 
 def _scale(axes: Axes) -> None:
-    """Twice as fast is as far from 1 as half as fast; and one wide interval leaves room for the others."""
+    """Set a logarithmic scale, on which 2 and 0.5 are equally far from 1, with ticks that do not overlap."""
     axes.set_xscale("log")
     low, high = axes.get_xlim()
     ticks: list[float] = []
@@ -88,7 +88,7 @@ def _scale(axes: Axes) -> None:
     axes.set_xlabel("times plain decoding")
 
 
-def _mark(axes: Axes, y: float, estimate: Estimate, seen: Look, *, hollow: bool) -> None:
+def _mark(axes: Axes, y: float, estimate: Estimate, seen: LineStyle, *, hollow: bool) -> None:
     if estimate.interval:
         axes.plot(estimate.interval, [y, y], "-", color=seen.colour, linewidth=2)
     fill = PAGE if hollow else seen.colour

@@ -1,0 +1,126 @@
+"""edgespec as a contender, with and without speculation: the models are opened once, with a runtime per contender."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+from ..backends import Device, Interrupt, open_model
+from ..engine import Finished, Text
+from ..errors import Interrupted
+from ..prices import BASE
+from ..runtime.learned import Learned
+from ..runtime.loading import Files, OnProgress, assemble
+from ..runtime.runtime import Runtime
+from ..runtime.speculation import Speculation
+from .contender import AnswerRequest, Chunk, Done
+from .meter import peak_memory
+from .records import OURS, PLAIN, PassPrices
+from .replay import ReplaySession, SharedModel
+
+_TITLES = {
+    PLAIN: "plain decoding",
+    OURS: "edgespec",
+    "lookup": "edgespec, look-ups only",
+    "model": "edgespec, draft model only",
+}
+NAMES = (*_TITLES, "k=N")  #: what `Workshop.contender` knows
+
+
+class EdgespecContender:
+    """A runtime with sessions of its own."""
+
+    replays = True
+
+    def __init__(self, name: str, title: str, runtime: Runtime, session: ReplaySession) -> None:
+        self.name, self.title, self.runtime = name, title, runtime
+        self._session = session
+
+    def answer(self, ask: AnswerRequest) -> Iterator[Chunk | Done]:
+        """Stream the answer; see `Contender.answer`.
+
+        Raises:
+            ContextOverflow: the prompt does not fit into the context.
+            Interrupted: the answer was cancelled.
+        """
+        vocabulary = self.runtime.vocabulary
+        self._session.text = (*ask.prompt, *ask.replay) if ask.replay is not None else ()
+        most = ask.max_tokens if ask.replay is None else min(ask.max_tokens, len(ask.replay))
+        for event in self.runtime.complete(ask.prompt, ask.sampling, max_tokens=most):
+            if isinstance(event, Text):
+                ended = bool(event.tokens) and vocabulary.is_eog(event.tokens[-1])
+                said = event.tokens[:-1] if ended else event.tokens
+                yield Chunk(event.text, said, len(said), event.round)
+            elif isinstance(event, Finished):
+                if event.reason == "cancelled":
+                    raise Interrupted
+                yield Done(event.stats.prompt_seconds)
+
+    def memory(self) -> int:
+        """The peak memory of this process, in bytes, which all contenders of edgespec share."""
+        return peak_memory()
+
+    def close(self) -> None:
+        self.runtime.close()
+
+
+class ContenderFactory:
+    """The models, opened once. Contenders made here must be closed before it.
+
+    Raises:
+        as `edgespec.load`.
+    """
+
+    def __init__(self, files: Files, device: Device, interrupt: Interrupt, on_progress: OnProgress) -> None:
+        self.files, self.device, self._interrupt = files, device, interrupt
+        self._on_progress = on_progress
+        with ExitStack() as opened:
+            target = open_model(files.target, device, interrupt)
+            opened.callback(target.close)
+            self.target = SharedModel(target)
+            self.draft: SharedModel | None = None
+            if files.draft is not None:
+                draft = open_model(files.draft, device.of_draft(), interrupt)
+                opened.callback(draft.close)
+                self.draft = SharedModel(draft)
+            self.close = opened.pop_all().close
+
+    def contender(self, name: str) -> EdgespecContender:
+        """A runtime with the speculation of this name, which begins with known prices and nothing else.
+
+        Raises:
+            OptionError: the pair does not support it: there is no draft model, for example.
+        """
+        speculation = _speculation(name)
+        runtime = assemble(
+            self.target,
+            None if speculation.k == 0 else self.draft,
+            device=self.device,
+            speculation=speculation,
+            interrupt=self._interrupt,
+            on_progress=self._on_progress,
+            learned=Learned(None),
+        )
+        return EdgespecContender(
+            name, _TITLES.get(name) or f"edgespec, K fixed at {speculation.k}", runtime, self.target.sessions[-1]
+        )
+
+
+def is_name(name: str) -> bool:
+    """Whether `Workshop.contender` knows it."""
+    return name in _TITLES or bool(re.fullmatch(r"k=[1-9]\d*", name))
+
+
+def _speculation(name: str) -> Speculation:
+    if name == PLAIN:
+        return Speculation((), k=0)
+    if name == OURS:
+        return Speculation()
+    return Speculation((name,)) if name in _TITLES else Speculation(k=int(name.removeprefix("k=")))
+
+
+def priced(runtime: Runtime) -> PassPrices:
+    """The prices of passes on this machine without its current slowdown by other programs."""
+    steps = [seconds for seconds in runtime.step_prices.values() if seconds]
+    return PassPrices(tuple(runtime.prices.calm(BASE)), steps[0] if steps else None)

@@ -1,0 +1,151 @@
+"""The prompt of `chat`: from its options, from files, and from standard input."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .options import PATH, grouped_options
+
+if TYPE_CHECKING:
+    from ..text.template import Message
+
+_LARGEST = 4 << 20  # bytes of a file, about a million tokens
+_NOTICE_AFTER = 3.0  # seconds of waiting for standard input after which a notice is printed
+
+
+@dataclass(frozen=True, slots=True)
+class PromptOptions:
+    """The prompt, the files and the system message before it, and the texts that end the answer."""
+
+    prompt: str | None
+    files: tuple[Path, ...]
+    system: str
+    system_file: Path | None
+    stop: tuple[str, ...]
+
+    def question(self) -> str | None:
+        """The files, then standard input, then the prompt; None for a conversation.
+
+        Raises:
+            OptionError: a file cannot be read or is not text.
+            click.UsageError: the prompt is empty.
+        """
+        piped = sys.stdin is None or not sys.stdin.isatty()
+        if self.prompt is None and not self.files and not piped:
+            return None
+        before = [_file(path) for path in self.files]
+        if piped:
+            before.append(_standard_input())
+        parts = [part for part in (*before, _utf8("-p", self.prompt or "")) if part.strip()]
+        if not parts:
+            raise click.UsageError("the prompt is empty: give a question with -p, in a file with -f, or through a pipe")
+        return parts[0] if len(parts) == 1 else "\n\n".join(part.strip("\n") for part in parts)
+
+    def preamble(self) -> str:
+        """The system message. Raises as `question`."""
+        if self.system and self.system_file is not None:
+            raise click.UsageError("--system and --system-file exclude each other; give one of them")
+        return _file(self.system_file) if self.system_file is not None else _utf8("--system", self.system)
+
+    def messages(self, question: str) -> list[Message]:
+        """The messages of a chat: the system message, if there is one, and the question."""
+        system = self.preamble()
+        first = [{"role": "system", "content": system}] if system else []
+        return [*first, {"role": "user", "content": question}]
+
+
+prompt_options = grouped_options(
+    PromptOptions,
+    "prompt_options",
+    click.option(
+        "-p",
+        "--prompt",
+        metavar="TEXT",
+        help="Answer this prompt and exit; piped input does the same. With both, the piped text comes first",
+    ),
+    click.option(
+        "-f",
+        "--file",
+        "files",
+        type=PATH,
+        multiple=True,
+        metavar="FILE",
+        help="Text before the piped text and the prompt; may be repeated",
+    ),
+    click.option("--system", default="", metavar="TEXT", help="The system message"),
+    click.option("--system-file", type=PATH, metavar="FILE", help="A file with the system message"),
+    click.option("--stop", multiple=True, metavar="TEXT", help="End the answer before this text; may be repeated"),
+)
+
+
+def _file(path: Path) -> str:
+    from ..errors import OptionError  # noqa: PLC0415
+    from ..storage.files import regular  # noqa: PLC0415
+
+    try:
+        with regular(path).open("rb") as file:
+            data = file.read(_LARGEST + 1)
+    except OSError as error:
+        raise OptionError(
+            f"{path} cannot be read: {error.strerror}; give a file of text, or pipe the text into standard input"
+        ) from error
+    return _text(data, str(path))
+
+
+def _standard_input() -> str:
+    """The text of standard input; empty where it is closed."""
+    from ..errors import OptionError  # noqa: PLC0415
+
+    if sys.stdin is None:
+        return ""
+    try:
+        with _notice_of_waiting():
+            data = sys.stdin.buffer.read(_LARGEST + 1)
+    except OSError as error:
+        raise OptionError(f"standard input cannot be read: {error.strerror}; </dev/null gives none") from error
+    return _text(data, "standard input")
+
+
+@contextmanager
+def _notice_of_waiting() -> Iterator[None]:
+    """Print a notice on a terminal if the block takes long: a pipe may stay open forever."""
+    notice = "(waiting for the end of standard input; Ctrl-C aborts, and </dev/null gives an empty input)"
+    timer = threading.Timer(_NOTICE_AFTER, click.echo, [notice], {"err": True})
+    timer.daemon = True
+    if sys.stderr is not None and sys.stderr.isatty():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _text(data: bytes, name: str) -> str:
+    from ..errors import OptionError  # noqa: PLC0415
+
+    if len(data) > _LARGEST:
+        raise OptionError(f"{name} has more than {_LARGEST >> 20} MB, more than any context; give a part of it")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise OptionError(f"{name} is not text in UTF-8 (byte {error.start}); convert it to UTF-8") from error
+    if "\0" in text:
+        raise OptionError(f"{name} is binary, not text: it contains a NUL character; give a text file")
+    return text
+
+
+def _utf8(name: str, text: str) -> str:
+    """`text` of the command line; OptionError if it has surrogates, which stand for bytes that are not UTF-8."""
+    from ..errors import OptionError  # noqa: PLC0415
+
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise OptionError(f"{name} is not text in UTF-8; convert it, or check the locale")
+    return text
