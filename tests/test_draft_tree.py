@@ -154,6 +154,8 @@ def test_nothing_is_bought_where_nothing_pays() -> None:
             assert buy(tree, [0.0], par) == nothing, "no price, no purchase"
             assert buy(tree, [0.0, 0.6, 1.2], par) == nothing
             assert buy(tree, [0.0, 0.5, 1.0], par) == nothing, "what only breaks even is no gain"
+            assert buy(tree, [0.0, 0.45, 1.0], par) == nothing, "nor is a twentieth of a token"
+            assert len(buy(tree, [0.0, 0.4, 1.0], par).nodes) == 1
             assert buy(tree, [0.0, 0.25, 1.0], par) == ([0], 0.25, 1.5 / (par + 0.25))
 
 
