@@ -1,12 +1,13 @@
 """Kinds of text, every fixed choice, and a drafter that is always wrong: wall clock, the same answers for all.
 
-    python -m benchmarks.categories TARGET.gguf DRAFT.gguf [--tokens 800] [--k 1 --k 3 --k 5 --k 7]
+    python -m benchmarks.categories TARGET.gguf DRAFT.gguf [--tokens 800] [--k 1 --k 3 --k 5 --k 7] [--temperature 0.8]
 
 The answers are those of the simulator's traces. They are replayed: the target's pass is computed in full and paid for,
 and its choice is overruled by the answer, for so small a model copies badly. Each configuration has a session of its
 own, and they take turns by the round: a slow spell of the machine falls on all alike. Each begins every kind of text
 knowing nothing; with --carry it goes on with what the kind before taught. "plain, again" is plain decoding once more,
-and shows how far figures can be trusted.
+and shows how far figures can be trusted. At --temperature 0.8 the answers were drawn by the noise that target and draft
+share, and are again: a drafted token is accepted if it is the one drawn.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import click
 from edgespec.bench.replay import ReplaySession
 from edgespec.drafters.lookup import Lookup
 from edgespec.engine import Request, Text
+from edgespec.sampling import Sampling
 
 from .bench import Bench, bench, race
 from .report import table
@@ -80,22 +82,26 @@ def _cell(plain: Sequence[Timed], ours: Sequence[Timed]) -> str:
 @click.option("--tokens", default=800, show_default=True, help="Tokens of each kind of text")
 @click.option("--kind", "kinds", multiple=True, default=_KINDS, help="Kinds of text [default: all]")
 @click.option("--k", "fixed", multiple=True, type=int, help="Fixed draft lengths to compare with")
+@click.option("--temperature", type=click.Choice(["0", "0.8"]), default="0", show_default=True)
 @click.option("--carry", is_flag=True, help="Go on from kind to kind with what was learned")
-def main(bench: Bench, tokens: int, kinds: tuple[str, ...], fixed: tuple[int, ...], carry: bool) -> None:
+def main(
+    bench: Bench, tokens: int, kinds: tuple[str, ...], fixed: tuple[int, ...], temperature: str, carry: bool
+) -> None:
     """Measure TARGET with DRAFT."""
     click.echo(bench.describe())
     configure(bench, fixed)
     sessions = {name: ReplaySession(bench.another()) for name in bench.configurations}
     times = Times(list(sessions))
+    sampling, suffix = Sampling(temperature=float(temperature), seed=1), "" if temperature == "0" else f"-{temperature}"
     for i, kind in enumerate(kinds):
         if i and not carry:
             configure(bench, fixed)
         engines = {name: bench.engine(name, session=session) for name, session in sessions.items()}
         said = 0
-        for item in Trace.load(kind).items:
+        for item in Trace.load(kind + suffix).items:
             for session in sessions.values():
                 session.text = (*item.prompt, *item.answer)
-            for name, event, seconds in race(engines, Request(item.prompt, max_tokens=len(item.answer))):
+            for name, event, seconds in race(engines, Request(item.prompt, sampling, len(item.answer))):
                 if isinstance(event, Text):
                     times.add(name, kind, Timed(event.round.width, len(event.tokens), seconds))
             said += len(item.answer)
