@@ -247,14 +247,14 @@ def test_a_child_does_not_outlive_us(tmp_path: Path) -> None:
     code = f"""
 import os
 from pathlib import Path
-from edgespec.bench.contender import Ask
-from edgespec.bench.peers.child import Child, Engine
+from edgespec.bench.contender import AnswerRequest
+from edgespec.bench.peers.child import Child, PeerEngine
 from edgespec.bench.peers.setup import Setup
 from edgespec.sampling import Sampling
 import sys
-engine = Engine("toy", "A toy", {str(tmp_path / "stand_in")!r}, sys.executable, {{"fault": ""}}, ())
+engine = PeerEngine("toy", "A toy", {str(tmp_path / "stand_in")!r}, sys.executable, {{"fault": ""}}, ())
 child = Child(engine, Setup(Path("x")))
-answer = child.answer(Ask([4], Sampling(), 3))
+answer = child.answer(AnswerRequest([4], Sampling(), 3))
 next(answer)
 print(child._process.pid, flush=True)
 os._exit(9)

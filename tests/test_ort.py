@@ -324,7 +324,7 @@ def test_the_command_line_takes_onnx_models(onnx_folders: Folders, tmp_path: Pat
     done = edgespec("check", *asked, "--k", "3", "--exact", "2", "--provider", "cpu", "--backend", "onnx")
     assert done.returncode == 0, done.stderr
     assert "2 identical, 0 near ties, 0 different" in done.stdout
-    assert "it has positions for no more" not in done.stderr, "nobody asked for so many"
+    assert "it has no more positions" not in done.stderr, "nobody asked for so many"
     done = edgespec("check", *asked, "--backend", "llama")
     assert done.returncode == 1
     assert "is a model for the backend onnx, not for llama" in done.stderr
@@ -333,7 +333,7 @@ def test_the_command_line_takes_onnx_models(onnx_folders: Folders, tmp_path: Pat
 def test_what_is_not_as_asked_for_is_told(onnx_folders: Folders) -> None:
     done = edgespec("chat", onnx_folders("int4"), "--ctx", "5000", "-p", "one", "--max-tokens", "2", "--draft", "none")
     assert done.returncode == 0, done.stderr
-    assert "holds 2048 tokens and not 5000: it has positions for no more" in done.stderr
+    assert "holds 2048 tokens and not 5000: it has no more positions" in done.stderr
 
 
 def test_tune_takes_onnx_models(onnx_folders: Folders) -> None:

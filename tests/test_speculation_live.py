@@ -10,7 +10,7 @@ import pytest
 
 from edgespec import Device, Runtime, Sampling, Speculation, Text, load
 from edgespec.backends.llama_session import LlamaSession
-from edgespec.prices import Prices
+from edgespec.prices import Prices, RunningPrice
 from edgespec.tools.check import check
 
 TEXTS = (
@@ -37,7 +37,9 @@ def trees(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(LlamaSession, "decode", noted)
     monkeypatch.setattr("edgespec.runtime.loading._priced", flat)
     monkeypatch.setattr(Prices, "observe", lambda *_arguments: None)
-    monkeypatch.setattr("edgespec.controller.budget.Budget.is_left", True)  # these prices are not the machine's
+    # These prices are not the machine's: neither its drafters' times nor its losses may count.
+    monkeypatch.setattr(RunningPrice, "observe", lambda *_arguments: None)
+    monkeypatch.setattr("edgespec.controller.budget.Budget.is_left", True)
     return widths
 
 
