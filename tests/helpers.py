@@ -6,8 +6,12 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+import pytest
+
 from edgespec.backends.toy import Rule, ToySession
+from edgespec.controller.budget import Budget
 from edgespec.controller.calibration import AGAINST, AGREED, ALONE, Calibration, Guesses
+from edgespec.prices import RunningPrice
 from edgespec.testing import (
     ALL_ON,
     Clock,
@@ -36,6 +40,7 @@ __all__ = [
     "count",
     "decode_plain",
     "fits",
+    "ignore_machine_times",
     "logits",
     "never",
     "round_context",
@@ -95,3 +100,9 @@ class Priced(ToySession):
     def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
         self._clock.now += self._prices[min(len(tokens), len(self._prices)) - 1]
         return super().decode(tokens, tree)
+
+
+def ignore_machine_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no drafter be too slow, and no time of speculation be a loss: a toy model is faster than any decision."""
+    monkeypatch.setattr(RunningPrice, "observe", lambda *_arguments: None)
+    monkeypatch.setattr(Budget, "is_left", True)

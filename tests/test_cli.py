@@ -11,7 +11,7 @@ from .commandline import EDGESPEC, PROMPT, events, run, unix
 
 
 def test_json_events() -> None:
-    started, *texts, finished = events("-p", PROMPT, "--temp", "0")
+    started, *texts, finished = events("-p", PROMPT, "--temp", "0", "--k", "3")
     assert started == {"event": "started", "prompt": started["prompt"], "cached": 0, "dropped": 0}
     assert started["prompt"] > 10
     stats = finished["stats"]

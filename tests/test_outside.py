@@ -37,6 +37,8 @@ from edgespec.backends.toy import Bytes, ToyModel, ngram_rule
 from edgespec.testing import RuleDrafter, check_drafter, decode_plain
 from edgespec.types import Distribution
 
+from .helpers import ignore_machine_times
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TALK = ngram_rule(Bytes.size, order=2, seed=5)
 PROMPT = [*b"abc"]
@@ -83,7 +85,7 @@ def answer(runtime: Runtime, sampling: Sampling | None = None) -> Finished:
 
 @pytest.mark.parametrize("k", [3, None])
 def test_an_object_drafts(k: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgespec.controller.budget.Budget.is_left", True)  # the toy is faster than any decision
+    ignore_machine_times(monkeypatch)
     mine = Mine()
     with opened(mine, names=("mine",), k=k) as runtime:
         assert runtime.drafters == ("lookup", "mine")
@@ -95,7 +97,7 @@ def test_an_object_drafts(k: int | None, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_all_that_are_given_draft_where_no_names_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgespec.controller.budget.Budget.is_left", True)
+    ignore_machine_times(monkeypatch)
     with opened(Mine(), Mine(name="second"), k=None) as runtime:
         assert runtime.drafters == ("lookup", "mine", "second")
         assert set(answer(runtime).stats.by_drafter) & {"mine", "second", "mine+second", "lookup+mine+second"}

@@ -10,8 +10,10 @@ import pytest
 
 from edgespec import Device, Runtime, Sampling, Speculation, Text, load
 from edgespec.backends.llama_session import LlamaSession
-from edgespec.prices import Prices, RunningPrice
+from edgespec.prices import Prices
 from edgespec.tools.check import check
+
+from .helpers import ignore_machine_times
 
 TEXTS = (
     "I need a table for two in Oakland tonight.",
@@ -37,9 +39,7 @@ def trees(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(LlamaSession, "decode", noted)
     monkeypatch.setattr("edgespec.runtime.loading._priced", flat)
     monkeypatch.setattr(Prices, "observe", lambda *_arguments: None)
-    # These prices are not the machine's: neither its drafters' times nor its losses may count.
-    monkeypatch.setattr(RunningPrice, "observe", lambda *_arguments: None)
-    monkeypatch.setattr("edgespec.controller.budget.Budget.is_left", True)
+    ignore_machine_times(monkeypatch)
     return widths
 
 
