@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import deque
 
-_LATEST = 5
+_LATEST = 5  # times: two hiccups among them do not count, and a new price is taken over after three
 
 
 class RunningPrice:
