@@ -88,24 +88,18 @@ class Expansion:
         """Ask the free drafters, at the likeliest places first."""
         if not self._free:
             return
-        tree = self.tree
-        self._look(-1, ())
-        reach = tree.reach()
-        pays = self._pays
-        frontier = [(-chance, node) for node, chance in enumerate(reach) if pays(1, chance)]
-        heapq.heapify(frontier)
+        tree, pays = self.tree, self._pays
+        frontier: list[tuple[float, int, tuple[int, ...]]] = [(-1.0, -1, ())]
         while frontier and len(tree) < _NODES:
-            negative, node = heapq.heappop(frontier)
-            if node in self._looked:
-                continue
-            path = tree.path(node)
-            if self._round_context.is_eog(path[-1]):
+            negative, node, path = heapq.heappop(frontier)
+            if path and self._round_context.is_eog(path[-1]):
                 continue
             self._look(node, path)
-            for child in tree.children(node).values():
-                chance = -negative * tree.cells[child].value
+            cells = tree.cells
+            for token, child in tree.children(node).items():
+                chance = -negative * cells[child].value
                 if pays(len(path) + 1, chance):
-                    heapq.heappush(frontier, (-chance, child))
+                    heapq.heappush(frontier, (-chance, child, (*path, token)))
 
     def prospect(self, priced: PricedDrafter) -> float:
         """Expected tokens over a plain step, less the worth of the time, of the best chain of a drafter's guesses."""
@@ -187,9 +181,9 @@ class Expansion:
         """
         least = self._least.get(length)
         if least is None:
-            here = self.cost[length] if length < len(self.cost) else 0.0
-            further = (cost - here for cost in self.cost[length + 1 :])
-            least = self._least[length] = min((c / n for n, c in enumerate(further, 1)), default=math.inf)
+            cost, here = self.cost, self.cost[min(length, len(self.cost) - 1)]
+            slopes = [(cost[n] - here) / (n - length) for n in range(length + 1, len(cost))]
+            least = self._least[length] = min(slopes, default=math.inf)
         return chance > least + self._look_price
 
     def _best(self) -> Selection:
