@@ -39,12 +39,13 @@ Off = Callable[[], Any]
 
 
 class Setting(NamedTuple):
-    """A machine on which the traces are replayed."""
+    """A machine on which the traces are replayed; `dear` as in `World`."""
 
     name: str
     noise: Callable[[], Noise]
     deciding: Deciding
     trees: bool = False
+    dear: float = 1.0
 
 
 SETTINGS = (
@@ -53,6 +54,7 @@ SETTINGS = (
     Setting("contention", lambda: Recorded.load(spells=True), DECIDING),
     Setting("drift", lambda: Recorded.load(drift=True), DECIDING),
     Setting("trees", lambda: SILENCE, DECIDING, trees=True),
+    Setting("dear", lambda: SILENCE, DECIDING, dear=2.0),
 )
 
 
@@ -144,7 +146,7 @@ def _plain_seconds(trace: Trace, curve: Curve, setting: Setting) -> float:
 
 def replay(trace: Trace, curve: Curve, setting: Setting) -> float:
     """The speedup of `Adaptive` over plain decoding on the same machine."""
-    world = World(trace, curve, setting.noise(), setting.deciding)
+    world = World(trace, curve, setting.noise(), setting.deciding, setting.dear)
     drafters: list[Drafter] = [world.look_up, world.model]
     controller = Adaptive(drafters, world.prices, trees=setting.trees, clock=world.clock)
     return _plain_seconds(trace, curve, setting) / world.run(controller).seconds

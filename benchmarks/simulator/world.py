@@ -171,7 +171,11 @@ class Outcome:
 
 
 class World:
-    """A trace on a machine."""
+    """A trace on a machine.
+
+    Args:
+        dear: the prices of wide passes that the controller starts with, over what they take.
+    """
 
     def __init__(
         self,
@@ -179,13 +183,15 @@ class World:
         curve: Curve,
         noise: Noise = SILENCE,
         deciding: Deciding = Deciding(),
+        dear: float = 1.0,
     ) -> None:
         self.trace = trace
         self.curve = curve
         self.clock = Clock()
         self.model = Recorded(self.clock, curve.step)
         self.look_up = Timed(Lookup(), self.clock, deciding)
-        self.prices = Prices(curve.seconds)
+        plain, *wide = curve.seconds
+        self.prices = Prices([plain, *(dear * seconds for seconds in wide)])
         self._noise = noise
 
     def run(self, controller: Controller) -> Outcome:
