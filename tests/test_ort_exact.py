@@ -12,7 +12,8 @@ import pytest
 
 from edgespec import Device, Interrupt
 from edgespec.backends import ort
-from edgespec.backends.ort import OrtModel, is_steady, open_model
+from edgespec.backends.exactness import is_steady
+from edgespec.backends.ort import OrtModel, open_model
 from edgespec.backends.toy import ToySession, ngram_rule
 from edgespec.errors import ContextOverflow, EngineError
 from edgespec.types import Floats

@@ -1,7 +1,7 @@
 """The protocols of an inference engine, and `open_model`, which selects the engine for a file.
 
 A new engine is a module here with a function `open_model(path, device, interrupt)`, its name in `_MODULES` and
-`device.BACKENDS`, and the suffix of its files in `_SUFFIXES`.
+`device.BACKENDS`, and at the suffix of its files in `model_files.ENGINES`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Protocol
 
 import numpy as np
 
-from ..errors import EngineError, ModelFileError, VocabularyMismatch
+from ..errors import EngineError, VocabularyMismatch
 from ..types import Floats
 from .device import Device
 from .interrupt import Interrupt
+from .model_files import engines, find_model
 
 __all__ = [
     "Device",
@@ -29,6 +30,7 @@ __all__ = [
     "Vocabulary",
     "common_prefix",
     "context_length",
+    "engines",
     "fingerprint",
     "open_model",
     "require_numbers",
@@ -86,7 +88,7 @@ class Vocabulary(Pieces, Labels, Protocol):
 
 
 class Session(Protocol):
-    """One sequence of a loaded model: its tokens and their KV cache. `edgespec.testing.check_session` tests one."""
+    """One sequence of a loaded model: its tokens and their KV cache. `edgespec.testing.check_model` tests sessions."""
 
     #: The width of a row of logits.
     vocab: int
@@ -181,8 +183,7 @@ class Model(Protocol):
         ...
 
 
-_MODULES = {"llama": "llama", "onnx": "ort"}
-_SUFFIXES = {".gguf": "llama", ".onnx": "onnx"}
+_MODULES = {"llama": "llama", "onnx": "ort", "openvino": "openvino"}
 _DEFAULT_CONTEXT = 4096
 _PADDING = 1024  # the most padding tokens by which vocabularies of one family may differ; Qwen2's differ by 384
 
@@ -201,45 +202,9 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> Model:
         ModelFileError: it is missing, truncated, in an unknown format, or not for the requested backend.
         MissingPackage: that engine is not installed.
     """
-    try:
-        found = _models_at(path)
-    except OSError as error:  # a name too long, a folder that may not be searched
-        raise ModelFileError(f"{path} cannot be opened: {error.strerror}; give a file that can be read") from error
-    backend, file = _chosen(path, found, device.backend)
+    backend, file = find_model(path, device.backend)
     model: Model = importlib.import_module(f".{_MODULES[backend]}", __name__).open_model(file, device, interrupt)
     return model
-
-
-def _models_at(path: Path) -> list[tuple[str, Path]]:
-    """The model files at `path`, a file or a folder, each with its backend."""
-    if not path.exists():
-        raise ModelFileError(f"no model at {path}; give the path of a {' or '.join(_SUFFIXES)} file")
-    if not path.is_file() and not path.is_dir():  # opening a pipe would wait for its other end
-        raise ModelFileError(f"{path} is a pipe or a device, not a file; give the path of a model file")
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
-    return [
-        (backend, file)
-        for file in files
-        if (backend := _SUFFIXES.get(file.suffix.lower())) is not None and file.is_file()
-    ]
-
-
-def _chosen(path: Path, found: Sequence[tuple[str, Path]], backend: str) -> tuple[str, Path]:
-    if not found:
-        raise ModelFileError(
-            f"{path} is not a model file that edgespec opens ({', '.join(_SUFFIXES)}); "
-            "convert a Hugging Face folder with `edgespec convert`"
-        )
-    fitting = [each for each in found if backend in ("auto", each[0])]
-    if not fitting:
-        raise ModelFileError(
-            f"{path} is a model for the backend {found[0][0]}, not for {backend}; leave --backend out, or convert the "
-            "checkpoint into the other format"
-        )
-    if len(fitting) > 1:
-        names = ", ".join(file.name for _, file in fitting)
-        raise ModelFileError(f"{path} holds several models ({names}); give the path of one, or --backend")
-    return fitting[0]
 
 
 def context_length(device: Device, model: Model) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ..errors import OptionError
 from ..values import instance, shown, whole
+from .model_files import engines
 
 _EXACT = (0, 2, *range(4, 33, 4))
-BACKENDS = ("auto", "llama", "onnx")
+BACKENDS = ("auto", "llama", "onnx", "openvino")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +26,12 @@ class Device:
             of 4 up to 32: engines compute four rows at a time, and the remainder with other kernels. Every pass costs
             as much as one of that width, and a draft has at most one token less. In ONNX Runtime 2 suffices and drafts
             may be as long as without, if logits are the same for all multiples (tested when a session opens).
-        provider: the execution provider of ONNX Runtime: "auto", "cpu", "cuda", ...
-        backend: the engine: "auto", "llama" or "onnx".
+        provider: the execution provider of ONNX Runtime ("auto", "cpu", "cuda" ...) or the device of OpenVINO ("auto",
+            "cpu", "gpu", "npu" ...).
+        backend: the engine: "auto", "llama", "onnx" or "openvino".
         draft_gpu_layers: `gpu_layers` of the draft model; None for that of the target.
+        draft_backend: `backend` of the draft model; None for that of the target where it opens the draft's file, else
+            "auto".
 
     Raises:
         OptionError: a value of a wrong type or out of range.
@@ -39,6 +44,7 @@ class Device:
     provider: str = "auto"
     backend: str = "auto"
     draft_gpu_layers: int | None = None
+    draft_backend: str | None = None
 
     def __post_init__(self) -> None:
         layers = (-1, 1 << 16)
@@ -51,10 +57,16 @@ class Device:
             raise OptionError(f"exact is {shown(self.exact)}; it must be one of {', '.join(map(str, _EXACT))}")
         object.__setattr__(self, "exact", int(self.exact))
         instance("provider", self.provider, str)
-        if not isinstance(self.backend, str) or self.backend not in BACKENDS:
-            raise OptionError(f"no backend {shown(self.backend)}; there are {', '.join(BACKENDS)}")
+        for backend in (self.backend, "auto" if self.draft_backend is None else self.draft_backend):
+            if not isinstance(backend, str) or backend not in BACKENDS:
+                raise OptionError(f"no backend {shown(backend)}; there are {', '.join(BACKENDS)}")
 
-    def of_draft(self) -> Device:
-        """The device of the draft model. It has no `exact`, which only the target's output needs."""
+    def of_draft(self, path: Path) -> Device:
+        """The device of the draft model at `path`. It has no `exact`, which only the target's output needs.
+
+        Raises:
+            ModelFileError: there is no model at `path`, or several.
+        """
         layers = self.gpu_layers if self.draft_gpu_layers is None else self.draft_gpu_layers
-        return replace(self, exact=0, gpu_layers=layers)
+        backend = self.draft_backend or (self.backend if self.backend in engines(path) else "auto")
+        return replace(self, exact=0, gpu_layers=layers, backend=backend)

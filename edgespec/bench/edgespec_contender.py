@@ -81,7 +81,7 @@ class ContenderFactory:
             self.target = SharedModel(target)
             self.draft: SharedModel | None = None
             if files.draft is not None:
-                draft = open_model(files.draft, device.of_draft(), interrupt)
+                draft = open_model(files.draft, device.of_draft(files.draft), interrupt)
                 opened.callback(draft.close)
                 self.draft = SharedModel(draft)
             self.close = opened.pop_all().close

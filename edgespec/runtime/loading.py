@@ -70,7 +70,7 @@ def open_files(
         opened.callback(target.close)
         second, mismatch = None, ""
         if files.draft is not None:
-            second = open_model(files.draft, device.of_draft(), interrupt)
+            second = open_model(files.draft, device.of_draft(files.draft), interrupt)
             mismatch = _mismatch(target, second) if files.found else ""
             if mismatch:
                 second.close()

@@ -25,7 +25,7 @@ def expected_speedup(target: Path, draft: Path) -> Iterator[str]:
         device = fitted(Files(target, draft), Device(), Job())
         models: list[Model] = []
         sessions: list[Session] = []
-        for path, where in ((target, device), (draft, device.of_draft())):
+        for path, where in ((target, device), (draft, device.of_draft(draft))):
             model = open_model(path, where, Interrupt())
             stack.callback(model.close)
             models.append(model)

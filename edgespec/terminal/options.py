@@ -36,6 +36,7 @@ class LoadOptions:
     exact: int
     provider: str
     backend: str
+    draft_backend: str | None
     remember: bool
     yes: bool
 
@@ -105,6 +106,7 @@ class MachineOptions:
     draft_gpu_layers: int | None
     provider: str
     backend: str
+    draft_backend: str | None
     yes: bool
 
     def resolved(self, job: Job) -> tuple[Files, Device]:
@@ -163,7 +165,7 @@ def _device(given: LoadOptions | MachineOptions, exact: int = 0) -> Device:
 
     layers = -1 if given.gpu_layers is None else given.gpu_layers
     own = given.draft_gpu_layers
-    return Device(given.ctx, given.threads, layers, exact, given.provider, given.backend, own)
+    return Device(given.ctx, given.threads, layers, exact, given.provider, given.backend, own, given.draft_backend)
 
 
 def _resolved(given: LoadOptions | MachineOptions, job: Job, exact: int = 0) -> tuple[Files, Device]:
@@ -239,10 +241,16 @@ _draft_gpu_layers = click.option(
     "--draft-gpu-layers", type=int, metavar="N", help="The draft model's [default: all if they fit, else none]"
 )
 _provider = click.option(
-    "--provider", default="auto", metavar="NAME", help="What ONNX Runtime runs on: cpu, cuda ... [default: auto]"
+    "--provider",
+    default="auto",
+    metavar="NAME",
+    help="What ONNX Runtime or OpenVINO runs on: cpu, cuda, gpu, npu ... [default: auto]",
 )
 _backend = click.option(
-    "--backend", default="auto", metavar="NAME", help="Engine: llama or onnx [default: auto, by the file]"
+    "--backend", default="auto", metavar="NAME", help="Engine: llama, onnx or openvino [default: auto, by the file]"
+)
+_draft_backend = click.option(
+    "--draft-backend", metavar="NAME", help="The draft model's [default: --backend where it opens the file, else auto]"
 )
 _yes = click.option("-y", "--yes", is_flag=True, help="Download models without asking")
 machine_options = grouped_options(
@@ -261,6 +269,7 @@ machine_options = grouped_options(
     _draft_gpu_layers,
     _provider,
     _backend,
+    _draft_backend,
     _yes,
 )
 load_options = grouped_options(
@@ -287,6 +296,7 @@ load_options = grouped_options(
     ),
     _provider,
     _backend,
+    _draft_backend,
     click.option(
         "--remember",
         is_flag=True,

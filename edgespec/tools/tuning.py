@@ -165,7 +165,7 @@ def opener(target: Path, draft: Path | None, device: Device, interrupt: Interrup
                 if draft is None:
                     yield session, None
                     return
-                with closing(open_model(draft, requested.of_draft(), interrupt)) as second:
+                with closing(open_model(draft, requested.of_draft(draft), interrupt)) as second:
                     require_same_tokens(model.vocabulary, second.vocabulary)
                     with closing(second.session(context)) as drafting:
                         yield session, drafting

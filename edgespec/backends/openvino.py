@@ -1,0 +1,182 @@
+"""OpenVINO, for models that `edgespec convert --to onnx` wrote.
+
+On processors its passes over several tokens cost little more than those over one: matrices stay quantized, and so are
+activations, in groups.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import ClosedError, EngineError, Interrupted, OptionError
+from ..storage.checksum import sampled
+from . import Device, Interrupt
+from .exactness import is_steady
+from .machine import physical_cores
+from .openvino_graph import PagedGraph, read_paged
+from .openvino_package import CPU, bindings, chosen, core
+from .openvino_passes import CompiledGraph
+from .openvino_session import OpenvinoSession
+from .ort_checked import check_weights
+from .ort_file import Described, read
+from .ort_vocabulary import OrtVocabulary, TokenizerFiles
+
+#: Properties of a compiled model. The type of computation float32 keeps the output of a token independent of the pass's
+#: width; a cache of float16 halves that of float32 and takes moves of rows, which a quantized one does not.
+_CONFIG = {
+    "PERFORMANCE_HINT": "LATENCY",
+    "NUM_STREAMS": 1,
+    "INFERENCE_PRECISION_HINT": "f32",
+    "KV_CACHE_PRECISION": "f16",
+    "DYNAMIC_QUANTIZATION_GROUP_SIZE": "128",
+}
+
+
+def open_model(path: Path, device: Device, interrupt: Interrupt) -> OpenvinoModel:
+    """Load a converted model: an .onnx file with its weights and its tokenizer in the same folder.
+
+    Raises:
+        MissingPackage: openvino (or tokenizers) is not installed, or too old.
+        ModelFileError: a file of the model is missing, truncated, or was written by another converter, or OpenVINO
+            cannot compute the model.
+        OptionError: there is no such device, or this model cannot run on it.
+        Interrupted: `interrupt` was set.
+    """
+    bindings()
+    described = read(path)
+    check_weights(described, interrupt)
+    files = TokenizerFiles(described.path.parent)
+    return OpenvinoModel(described, files, device, interrupt)
+
+
+class OpenvinoModel:
+    """The weights of a converted model, compiled for a device.
+
+    A model is compiled again for sessions that return hidden states of other layers, when the first is opened.
+    """
+
+    def __init__(self, described: Described, files: TokenizerFiles, device: Device, interrupt: Interrupt) -> None:
+        self._interrupt = interrupt
+        self._described: Described | None = described
+        self._threads = device.threads or physical_cores()
+        self._exact = device.exact
+        self._device = chosen(CPU if device.exact and device.provider == "auto" else device.provider)
+        if device.exact and self._device != CPU:
+            raise OptionError(
+                f"exact is {device.exact}, but passes of equal width may differ in their last bits unless on the CPU; "
+                "give provider cpu"
+            )
+        self._steady: bool | None = None  # whether logits do not depend on the width; None if not tested yet
+        self.trained_context = described.context - max(0, device.exact - 1)  # padding needs positions, too
+        self.description = described.summary
+        self.sampling = files.sampling
+        self.weights = f"{described.digest or sampled(described.data)}|{described.weights}|{described.quantization}"
+        self.vocabulary = OrtVocabulary(files, described.vocabulary)
+        self._notices: dict[str, None] = dict.fromkeys(files.ignored)  # each once, in order
+        self._compiled: dict[tuple[int, ...], CompiledGraph] = {}
+        self._graph(())
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """Messages for the user: what is not as requested."""
+        return tuple(self._notices)
+
+    def session(self, context: int, interrupt: Interrupt | None = None, hidden: Sequence[int] = ()) -> OpenvinoSession:
+        """A new sequence. Its context is at most the model's number of positions.
+
+        Args:
+            interrupt: stops it; by default the model's own.
+            hidden: layers, from 0, whose hidden states every decode returns in `OpenvinoSession.hidden`.
+
+        Raises:
+            OptionError: a layer that the model does not have.
+            ClosedError: the model is closed.
+        """
+        model = self._opened()
+        if strange := [layer for layer in hidden if not 0 <= layer < model.layers]:
+            raise OptionError(f"no layer {strange[0]}: {self.description} has layers 0 to {model.layers - 1}")
+        graph = self._graph(tuple(hidden))
+        session = self._session(graph, context, interrupt or self._interrupt, exact=self._exact)
+        if self._exact:
+            self._keep_exact(session)
+        if session.context < context:
+            self._note(f"{self.description} holds {session.context} tokens and not {context}: it has no more positions")
+        return session
+
+    def close(self) -> None:
+        self._described = None
+        self._compiled.clear()
+        self.vocabulary.close()
+
+    def _opened(self) -> Described:
+        if self._described is None:
+            raise ClosedError(f"{self.description} is closed; load it again")
+        return self._described
+
+    def _graph(self, hidden: tuple[int, ...]) -> CompiledGraph:
+        if (found := self._compiled.get(hidden)) is None:
+            model = self._opened()
+            paged = read_paged(model.path, hidden)
+            found = CompiledGraph(self._compile(paged), paged.weights, not paged.windowed, hidden)
+            # The plugin packs the matrices in the first pass, and does not need their file after that.
+            first = self._session(found, 2, self._interrupt, exact=0)
+            try:
+                first.decode((0,))
+            finally:
+                first.close()
+            paged.weights.release()
+            self._compiled[hidden] = found
+        return found
+
+    def _session(self, graph: CompiledGraph, context: int, interrupt: Interrupt, *, exact: int) -> OpenvinoSession:
+        model = self._opened()
+        return OpenvinoSession(
+            graph,
+            interrupt,
+            context,
+            vocabulary=model.vocabulary,
+            positions=model.context,
+            identity=self._identity(model),
+            exact=exact,
+        )
+
+    def _compile(self, graph: PagedGraph) -> Any:
+        if self._interrupt.is_set:
+            raise Interrupted
+        # Threads are not bound to cores, for another engine may run on the same ones.
+        threads = {"INFERENCE_NUM_THREADS": self._threads, "ENABLE_CPU_PINNING": False}
+        config = {**_CONFIG, **threads} if self._device == CPU else {}
+        try:
+            compiled = core().compile_model(graph.model, self._device, config)
+        except Exception as error:  # RuntimeError of pybind, of any cause
+            reason = " ".join(str(error).split())[-300:]
+            raise EngineError(
+                f"OpenVINO cannot compile {self.description} for {self._device} ({reason}); take --backend onnx"
+            ) from error
+        if self._interrupt.is_set:
+            raise Interrupted
+        return compiled
+
+    def _keep_exact(self, session: OpenvinoSession) -> None:
+        """Give every decode the same width if logits depend on the width."""
+        if self._steady is None:
+            self._steady = is_steady(session, self._exact)
+            if not self._steady:
+                self._note(
+                    f"on this machine logits depend on the width of passes, so all are {self._exact} tokens wide and "
+                    f"drafts at most {self._exact - 1} long"
+                )
+        if not self._steady:
+            session.widest = self._exact
+
+    def _identity(self, model: Described) -> str:
+        """A key for the price of a pass: shapes, quantization, device, machine, engine version, threads."""
+        parts = [model.weights, model.quantization, self._device, platform.node(), platform.machine()]
+        parts += [f"openvino {bindings().__version__}", f"threads={self._threads}"]
+        return "|".join([*parts, *([f"exact={self._exact}"] if self._exact else [])])
+
+    def _note(self, notice: str) -> None:
+        self._notices[notice] = None
