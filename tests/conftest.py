@@ -114,6 +114,14 @@ def onnx_target(onnx_folders: Callable[[str], Path]) -> Iterator[Model]:
     model.close()
 
 
+@pytest.fixture(scope="session")
+def openvino_target(onnx_folders: Callable[[str], Path]) -> Iterator[Model]:
+    """The same in OpenVINO."""
+    model = open_model(onnx_folders("fp32"), Device(threads=1, backend="openvino"), Interrupt())
+    yield model
+    model.close()
+
+
 @pytest.fixture
 def copied(onnx_folders: Callable[[str], Path], tmp_path: Path) -> Path:
     """The int4 model's folder, to be damaged."""

@@ -24,12 +24,14 @@ def sharp(demo: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> It
     model.close()
 
 
-@pytest.fixture(scope="module", params=["toy", "llama", "onnx"])
+@pytest.fixture(scope="module", params=["toy", "llama", "onnx", "openvino"])
 def engine(request: pytest.FixtureRequest) -> EngineCase:
     if request.param == "toy":
         return EngineCase(ToyModel())
     if request.param == "onnx":
         return EngineCase(request.getfixturevalue("onnx_target"), 1e-4)
+    if request.param == "openvino":
+        return EngineCase(request.getfixturevalue("openvino_target"), 0.02)  # its cache has float16
     return EngineCase(request.getfixturevalue("sharp"), 0.06)  # llama.cpp's attention sums in half precision
 
 

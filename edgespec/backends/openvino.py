@@ -63,12 +63,12 @@ class OpenvinoModel:
         self._described: Described | None = described
         self._threads = device.threads or physical_cores()
         self._exact = device.exact
-        self._device = chosen(CPU if device.exact and device.provider == "auto" else device.provider)
-        if device.exact and self._device != CPU:
+        if device.exact and device.provider not in ("auto", "cpu"):
             raise OptionError(
                 f"exact is {device.exact}, but passes of equal width may differ in their last bits unless on the CPU; "
                 "give provider cpu"
             )
+        self._device = chosen(device.provider)
         self._steady: bool | None = None  # whether logits do not depend on the width; None if not tested yet
         self.trained_context = described.context - max(0, device.exact - 1)  # padding needs positions, too
         self.description = described.summary

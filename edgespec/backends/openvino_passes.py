@@ -16,7 +16,7 @@ from .openvino_package import bindings
 from .openvino_weights import SharedWeights
 from .paged_cache import PagedCache
 
-WIDEST = 256  #: the most tokens of one pass; buffers of activations are as large
+WIDEST = 512  #: the most tokens of one pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,10 @@ class PagedPasses:
             if self._interrupt.is_set:  # set before the pass began: then `stop` ended nothing
                 self._request.cancel()
             self._request.wait()
+            if self._interrupt.is_set:
+                raise Interrupted
+        except Interrupted:
+            raise
         except Exception as error:  # RuntimeError of pybind, of any cause
             if self._interrupt.is_set:
                 raise Interrupted from None

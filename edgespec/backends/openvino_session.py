@@ -11,6 +11,8 @@ from .paged_cache import PagedCache
 from .sequence import SequenceCache
 from .tree_layout import Branches
 
+_CHUNK = 256  # tokens of a pass of a prefill: buffers of activations stay as wide as the widest pass
+
 
 class OpenvinoSession(SequenceCache):
     """One sequence of a model in OpenVINO.
@@ -55,7 +57,7 @@ class OpenvinoSession(SequenceCache):
         del self._passes  # it refers to the weights and to the cache
 
     def _chunk(self) -> int:
-        return self.widest
+        return min(_CHUNK, self.widest) if not self._exact else max(self._exact, _CHUNK // self._exact * self._exact)
 
     def _pass_chain(self, tokens: Sequence[int], *, logits: bool) -> None:
         self._decoded = 0

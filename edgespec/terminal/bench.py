@@ -235,7 +235,7 @@ def _names(compare: str) -> list[str]:
 
 def settings(device: Device, context: int, most: int, sampling: Sampling) -> str:
     """The settings that comparable answers share besides the models: those that differ from the defaults."""
-    places = {"gpu_layers", "draft_gpu_layers", "provider", "backend"}
+    places = {"gpu_layers", "draft_gpu_layers", "provider", "backend", "draft_backend"}
     chosen = [
         f"{name} {value:g}" if isinstance(value, int | float) else f"{name} {value}"
         for given, usual, named in ((device, Device(), places), (sampling, Sampling(), {*asdict(sampling)}))
