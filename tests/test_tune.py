@@ -16,24 +16,10 @@ from edgespec.backends import Device, Interrupt, Session
 from edgespec.backends.toy import ToyModel, ToySession, ngram_rule
 from edgespec.errors import Interrupted, ModelFileError, OptionError, VocabularyMismatch
 from edgespec.prices import recall, restless
+from edgespec.prices.draft_length import Best, best, break_even, ceiling, committed, speedup
 from edgespec.runtime.loading import assemble
 from edgespec.terminal.tune import TuneReport, gains, meaning, prices
-from edgespec.tools.tuning import (
-    WIDEST,
-    Best,
-    Measured,
-    best,
-    break_even,
-    cache_lengths,
-    ceiling,
-    committed,
-    fastest,
-    opener,
-    plausible,
-    speedup,
-    thread_counts,
-    tune,
-)
+from edgespec.tools.tuning import WIDEST, Measured, cache_lengths, fastest, opener, plausible, thread_counts, tune
 from edgespec.types import Floats
 
 from . import checkpoints

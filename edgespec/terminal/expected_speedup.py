@@ -10,9 +10,10 @@ from ..backends import Device, Interrupt, Model, Session, open_model
 from ..controller.calibration import Share
 from ..library import Job, fitted
 from ..prices import Prices, recall
+from ..prices.draft_length import best
 from ..runtime.learned import Learned
 from ..runtime.loading import Files
-from ..tools.tuning import best, plausible
+from ..tools.tuning import plausible
 
 _ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)
 _EXPENSIVE_STEP = 0.25  # of a plain step, for a draft's

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..controller.calibration import Share
+from ..prices.draft_length import best, break_even
 from ..runtime.runtime import Runtime
-from ..tools.tuning import best, break_even, plausible
+from ..tools.tuning import plausible
 
 _NAMES = {
     "lookup": ("look-ups", "are"),

@@ -12,19 +12,8 @@ import click
 from ..backends import Interrupt
 from ..backends.machine import physical_cores
 from ..errors import VocabularyMismatch
-from ..tools.tuning import (
-    TYPICAL,
-    Measured,
-    best,
-    break_even,
-    ceiling,
-    fastest,
-    opener,
-    plausible,
-    speedup,
-    thread_counts,
-    tune,
-)
+from ..prices.draft_length import TYPICAL, best, break_even, ceiling, speedup
+from ..tools.tuning import Measured, fastest, opener, plausible, thread_counts, tune
 from . import background
 from .options import MachineOptions
 from .progress import progress

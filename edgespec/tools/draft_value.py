@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from ..engine import Finished
 from ..errors import Interrupted
+from ..prices.draft_length import Best, best, break_even, ceiling, committed
 from ..runtime.runtime import Runtime
 from ..sampling import Sampling
-from .tuning import Best, best, break_even, ceiling, committed, plausible
+from .tuning import plausible
 
 DEPTH = 8  #: tokens of each draft while acceptance is measured
 ENOUGH = 20  # tested tokens of a depth from which on its acceptance rate is used

@@ -1,30 +1,22 @@
-"""Tuning: the best draft length by acceptance rate, the best number of threads, and measurements of prices for both.
-
-The model is that of Leviathan et al. 2023: if each drafted token is accepted with probability a, independently of those
-before it, a round with K drafted tokens commits (1 - a^(K+1)) / (1 - a) tokens on average. It takes a pass over 1 + K
-tokens and K steps of the drafter.
-"""
+"""Tuning: the best number of threads, and measurements of prices."""
 
 from __future__ import annotations
 
-import itertools
 import math
-import operator
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from ..backends import Device, Interrupt, Session, context_length, open_model, require_same_tokens
 from ..backends.machine import OtherPrograms
 from ..errors import ModelError, OptionError
 from ..prices import BASE, Clock, Curve, Prices, filler, keep, measure, measure_here, restless
+from ..prices.draft_length import TYPICAL, best
 
 WIDEST = 32  #: the greatest width measured, in tokens
 CONTEXTS = (1024, 4096, 16384, 65536)  #: cache lengths measured in addition to that of loading, up to the context
-TYPICAL = 0.7  #: the acceptance rate at which thread counts are compared
 
 _COMPARING = 0.4  # share of the budget for comparing thread counts
 _MEASURING = 0.5  # share of the time for a cache length, after filling the cache, that is spent on measuring
@@ -38,11 +30,6 @@ OnProgress = Callable[[str, float], None]
 Opener = Callable[[int], AbstractContextManager[tuple[Session, Session | None]]]
 
 
-#: The probability that a drafted token is accepted if all before it were: one for all depths, or one per depth, of
-#: which the last holds for all greater depths.
-Chances = float | Sequence[float]
-
-
 def plausible(curve: Sequence[float]) -> bool:
     """Whether the prices are plausible: no pass costs less than a plain pass, nor much more than a plain pass per
     token, except for noise. Conclusions from other prices must not be shown."""
@@ -50,47 +37,6 @@ def plausible(curve: Sequence[float]) -> bool:
     if not 0 < plain < math.inf or restless(curve):
         return False
     return all(_CHEAPEST * plain <= seconds <= _DEAREST * n * plain for n, seconds in enumerate(curve, 1))
-
-
-def committed(acceptance: Chances, k: int) -> float:
-    """The mean number of tokens that a round with `k` drafted tokens commits."""
-    each = acceptance if isinstance(acceptance, Sequence) else (acceptance,)
-    chances = (each[min(depth, len(each) - 1)] for depth in range(k))
-    return sum(itertools.accumulate(chances, operator.mul, initial=1.0))
-
-
-def speedup(curve: Sequence[float], step: float, acceptance: Chances, k: int) -> float:
-    """The speedup over plain decoding of rounds with `k` drafted tokens.
-
-    Args:
-        curve: seconds of a pass over 1, 2, ... tokens.
-        step: seconds per token of the drafter; 0 for a look-up.
-    """
-    # A wide pass that was measured cheaper than a plain one is noise, and must not count as a gain.
-    return committed(acceptance, k) * curve[0] / (max(curve[0], curve[k]) + k * step)
-
-
-class Best(NamedTuple):
-    """The best draft length, 0 if no draft has a speedup above 1, and its speedup."""
-
-    k: int
-    speedup: float
-
-
-def best(curve: Sequence[float], step: float, acceptance: Chances) -> Best:
-    """The best draft length by `curve`; of equal ones the shortest."""
-    k = max(range(len(curve)), key=lambda k: (speedup(curve, step, acceptance, k), -k))
-    return Best(k, speedup(curve, step, acceptance, k))
-
-
-def ceiling(curve: Sequence[float], step: float) -> Best:
-    """The speedup if every drafted token is accepted, the limit for drafters with this step price."""
-    return best(curve, step, 1.0)
-
-
-def break_even(curve: Sequence[float], step: float) -> float | None:
-    """The least acceptance rate, in steps of 0.01, at which a draft has a speedup above 1; None if none has."""
-    return next((percent / 100 for percent in range(101) if best(curve, step, percent / 100).k), None)
 
 
 def thread_counts(cores: int) -> list[int]:
