@@ -165,11 +165,11 @@ def vocabulary(path: Path) -> Labels:
     """
     if not is_onnx(path):
         return header(path).vocabulary
-    from edgespec.backends.ort_file import read  # noqa: PLC0415
-    from edgespec.backends.ort_vocabulary import OrtVocabulary, TokenizerFiles  # noqa: PLC0415
+    from edgespec.backends.onnx_file import read  # noqa: PLC0415
+    from edgespec.backends.onnx_vocabulary import OnnxVocabulary, TokenizerFiles  # noqa: PLC0415
 
     described = read(path / "model.onnx" if path.is_dir() else path)
-    return OrtVocabulary(TokenizerFiles(described.path.parent), described.vocabulary)
+    return OnnxVocabulary(TokenizerFiles(described.path.parent), described.vocabulary)
 
 
 def _beside(target: Path) -> Iterator[Path]:

@@ -114,7 +114,7 @@ def _layers(head: Header, size: int, caches: Sequence[int]) -> Iterator[Layer]:
 
 
 def _of_onnx(path: Path) -> Sizes:
-    from edgespec.backends.ort_file import read  # noqa: PLC0415
+    from edgespec.backends.onnx_file import read  # noqa: PLC0415
 
     model = read(path / "model.onnx" if path.is_dir() else path)
     number = 2 if model.half else 4

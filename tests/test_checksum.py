@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from edgespec import Device, Interrupt, load
-from edgespec.backends import open_model, ort_checked
-from edgespec.backends.ort_file import read
+from edgespec.backends import onnx_checked, open_model
+from edgespec.backends.onnx_file import read
 from edgespec.converters import convert
 from edgespec.errors import Interrupted, ModelFileError
 from edgespec.storage.checksum import digest, sampled
@@ -94,7 +94,7 @@ def test_weights_are_looked_at_once_for_each_state(copied: Path, monkeypatch: py
         looked.append(path)
         return digest(path)
 
-    monkeypatch.setattr(ort_checked, "digest", noted)
+    monkeypatch.setattr(onnx_checked, "digest", noted)
     for _ in range(3):
         load(copied, device=SMALL).close()
     assert len(looked) == 1

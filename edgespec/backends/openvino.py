@@ -16,13 +16,13 @@ from ..storage.checksum import sampled
 from . import Device, Interrupt
 from .exactness import is_steady
 from .machine import physical_cores
+from .onnx_checked import check_weights
+from .onnx_file import Described, read
+from .onnx_vocabulary import OnnxVocabulary, TokenizerFiles
 from .openvino_graph import PagedGraph, read_paged
 from .openvino_package import CPU, bindings, chosen, core
 from .openvino_passes import CompiledGraph
 from .openvino_session import OpenvinoSession
-from .ort_checked import check_weights
-from .ort_file import Described, read
-from .ort_vocabulary import OrtVocabulary, TokenizerFiles
 
 #: Properties of a compiled model. The type of computation float32 keeps the output of a token independent of the pass's
 #: width; a cache of float16 halves that of float32 and takes moves of rows, which a quantized one does not.
@@ -74,7 +74,7 @@ class OpenvinoModel:
         self.description = described.summary
         self.sampling = files.sampling
         self.weights = f"{described.digest or sampled(described.data)}|{described.weights}|{described.quantization}"
-        self.vocabulary = OrtVocabulary(files, described.vocabulary)
+        self.vocabulary = OnnxVocabulary(files, described.vocabulary)
         self._notices: dict[str, None] = dict.fromkeys(files.ignored)  # each once, in order
         self._compiled: dict[tuple[int, ...], CompiledGraph] = {}
         self._graph(())

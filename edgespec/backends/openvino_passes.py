@@ -12,9 +12,9 @@ import numpy.typing as npt
 from ..errors import EngineError, Interrupted
 from ..types import Floats
 from . import Interrupt
+from .openvino_cache import PagedCache
 from .openvino_package import bindings
 from .openvino_weights import SharedWeights
-from .paged_cache import PagedCache
 
 WIDEST = 512  #: the most tokens of one pass
 

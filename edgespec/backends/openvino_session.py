@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from ..types import Floats
 from . import Interrupt
+from .openvino_cache import PagedCache
 from .openvino_passes import WIDEST, CompiledGraph, PagedPasses
-from .paged_cache import PagedCache
 from .sequence import SequenceCache
 from .tree_layout import Branches
 

@@ -17,12 +17,12 @@ from ..storage.checksum import sampled
 from . import Device, Interrupt
 from .exactness import is_steady
 from .machine import physical_cores
-from .ort_checked import check_weights
-from .ort_file import Described, read
+from .onnx_checked import check_weights
+from .onnx_file import Described, read
+from .onnx_vocabulary import OnnxVocabulary, TokenizerFiles
 from .ort_package import CPU, CUDA, bindings, chosen, load_cuda, providers
 from .ort_passes import LoadedGraph
 from .ort_session import OrtSession
-from .ort_vocabulary import OrtVocabulary, TokenizerFiles
 
 _QUIET = 4
 
@@ -56,7 +56,7 @@ class OrtModel:
         self.description = described.summary
         self.sampling = files.sampling
         self.weights = f"{described.digest or sampled(described.data)}|{described.weights}|{described.quantization}"
-        self.vocabulary = OrtVocabulary(files, described.vocabulary)
+        self.vocabulary = OnnxVocabulary(files, described.vocabulary)
         on_cpu = device.provider == "auto" and (device.exact or not device.gpu_layers)
         requested = chosen(CPU if on_cpu else device.provider, half=described.half)
         if device.exact and requested != CPU:

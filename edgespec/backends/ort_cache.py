@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .ort_file import Described
+from .onnx_file import Described
 from .ort_package import CPU, bindings
 
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from ..errors import EngineError, Interrupted
 from ..types import Floats
 from . import Interrupt
+from .onnx_file import Described
 from .ort_cache import OrtCache
-from .ort_file import Described
 from .ort_package import CPU, bindings
 
 WIDEST = 512  #: the most tokens of one pass

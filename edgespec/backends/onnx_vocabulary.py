@@ -135,7 +135,7 @@ class TokenizerFiles:
         return text
 
 
-class OrtVocabulary:
+class OnnxVocabulary:
     """The tokens of a converted model's folder.
 
     Args:

@@ -7,7 +7,7 @@ from ..storage.cache import Shelf
 from ..storage.checksum import digest
 from . import Interrupt
 from .machine import physical_cores
-from .ort_file import Described
+from .onnx_file import Described
 
 _VERSION = 1
 

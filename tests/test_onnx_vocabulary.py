@@ -14,7 +14,7 @@ import pytest
 
 from edgespec import Device, Interrupt
 from edgespec.backends import Vocabulary, open_model, require_same_tokens
-from edgespec.backends.ort_vocabulary import OrtVocabulary, TokenizerFiles
+from edgespec.backends.onnx_vocabulary import OnnxVocabulary, TokenizerFiles
 from edgespec.converters import convert
 from edgespec.converters.tokenizer_texts import TEXTS
 from edgespec.errors import ModelFileError, TemplateError
@@ -53,7 +53,7 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     model = open_model(converted(source, folder / "model.gguf"), Device(threads=1), Interrupt())
     files = TokenizerFiles(source)
     assert files.sampling == pytest.approx(model.sampling)
-    yield model.vocabulary, OrtVocabulary(files, model.vocabulary.size)
+    yield model.vocabulary, OnnxVocabulary(files, model.vocabulary.size)
     model.close()
 
 
@@ -93,7 +93,7 @@ def test_users_cannot_spell_special_tokens(both: tuple[Vocabulary, Vocabulary]) 
             assert b"".join(map(ours.token_bytes, ours.tokenize(text))).decode().strip() == text.strip()
 
 
-def written(folder: Path, *, settings: dict[str, Any] | None = None, **files: Any) -> OrtVocabulary:
+def written(folder: Path, *, settings: dict[str, Any] | None = None, **files: Any) -> OnnxVocabulary:
     """A vocabulary of the qwen2 kind, its files changed."""
     folder.mkdir(exist_ok=True)
     checkpoints.write_tokenizer(folder, "qwen2")
@@ -102,7 +102,7 @@ def written(folder: Path, *, settings: dict[str, Any] | None = None, **files: An
     for name, content in files.items():
         path = folder / (f"{name}.json" if isinstance(content, dict) else name.replace("_jinja", ".jinja"))
         path.write_text(json.dumps(content) if isinstance(content, dict) else content)
-    return OrtVocabulary(TokenizerFiles(folder), 800)
+    return OnnxVocabulary(TokenizerFiles(folder), 800)
 
 
 CHAT = [
@@ -137,7 +137,7 @@ def test_a_template_that_is_not_utf_8_is_refused_when_it_is_needed(tmp_path: Pat
     else:
         written(tmp_path)
         (tmp_path / "chat_template.jinja").write_bytes(b"{{ 1 }}\xff")
-        ours = OrtVocabulary(TokenizerFiles(tmp_path), 800)
+        ours = OnnxVocabulary(TokenizerFiles(tmp_path), 800)
     assert ours.tokenize("a")
     with pytest.raises(TemplateError, match="not UTF-8 at character 7"):
         ChatTemplate(ours)
@@ -149,7 +149,7 @@ def test_a_pattern_that_gives_up_on_a_text_is_told(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     pattern = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
     path.write_text(json.dumps({**json.loads(path.read_text()), "pre_tokenizer": pattern}))
-    ours = OrtVocabulary(TokenizerFiles(tmp_path), 800)
+    ours = OnnxVocabulary(TokenizerFiles(tmp_path), 800)
     assert ours.tokenize("a")
     with pytest.raises(ModelFileError, match=r"tokenizer.json is not a valid tokenizer.*retry-limit"):
         ours.tokenize("a" * 40 + "b")
@@ -163,9 +163,9 @@ def test_a_bos_is_put_where_the_settings_or_the_tokenizer_say_so(tmp_path: Path)
     assert ours.tokenize("a", start=True) == [0, *ours.tokenize("a")]
     assert ours.tokenize("", start=True) == [0]
     source = checkpoints.llama(tmp_path / "spm", tokenizer="spm-json")
-    assert OrtVocabulary(TokenizerFiles(source), 600).tokenize("", start=True) == [1], "its post-processor says so"
+    assert OnnxVocabulary(TokenizerFiles(source), 600).tokenize("", start=True) == [1], "its post-processor says so"
     (source / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "add_bos_token": False}))
-    assert OrtVocabulary(TokenizerFiles(source), 600).tokenize("", start=True) == []
+    assert OnnxVocabulary(TokenizerFiles(source), 600).tokenize("", start=True) == []
 
 
 def test_a_token_that_ends_turns_is_special_whatever_the_file_says(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_token_that_ends_turns_is_special_whatever_the_file_says(tmp_path: Pat
     path = tmp_path / "tokenizer.json"
     path.write_text(path.read_text().replace('"special": true', '"special": false').replace('"special":true', ""))
     assert '"special": true' not in path.read_text()
-    ours = OrtVocabulary(TokenizerFiles(tmp_path), 800)
+    ours = OnnxVocabulary(TokenizerFiles(tmp_path), 800)
     assert list(ours.specials()) == ["<|endoftext|>", "<|im_end|>"]
     assert 2 not in ours.tokenize("x<|im_end|>")
     assert ours.tokenize("<|im_end|>", special=True) == [2]

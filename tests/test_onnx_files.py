@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from edgespec import Device, load, models
-from edgespec.backends.ort_file import read
+from edgespec.backends.onnx_file import read
 from edgespec.errors import ModelFileError, OptionError
 
 from .onnxfolders import Folders, refused, rewritten

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from ..errors import ModelFileError
 from ..storage.files import contents
-from .ort_proto import parse
+from .onnx_proto import parse
 
 _FORMAT = "1"
 _LARGEST = 64_000_000  # bytes of a graph without weights; converted ones have some 10 kB
