@@ -17,6 +17,7 @@ from edgespec.backends import llama_library as llamacpp
 from edgespec.backends.machine import OtherPrograms
 from edgespec.backends.toy import Bytes, ngram_rule
 from edgespec.converters import convert
+from edgespec.prices import engine_comparison
 from edgespec.types import Floats
 
 from . import checkpoints
@@ -53,6 +54,14 @@ def quiet() -> Iterator[None]:
     """Prices are kept whatever else runs beside the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OtherPrograms, "busy", property(lambda _self: False))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_engine() -> Iterator[None]:
+    """ONNX models run in ONNX Runtime where a test names no engine; which is faster depends on the machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine_comparison, "installed", lambda engine: engine != "openvino")
         yield
 
 

@@ -10,6 +10,7 @@ from ..backends import Device, Interrupt, open_model
 from ..engine import Finished, Text
 from ..errors import Interrupted
 from ..prices import BASE
+from ..prices.engine_comparison import with_engine
 from ..runtime.learned import Learned
 from ..runtime.loading import Files, OnProgress, assemble
 from ..runtime.runtime import Runtime
@@ -76,12 +77,15 @@ class ContenderFactory:
         self.files, self.device, self._interrupt = files, device, interrupt
         self._on_progress = on_progress
         with ExitStack() as opened:
-            target = open_model(files.target, device, interrupt)
+            chosen, _ = with_engine(files.target, device, interrupt, on_progress=on_progress)
+            target = open_model(files.target, chosen, interrupt)
             opened.callback(target.close)
             self.target = SharedModel(target)
             self.draft: SharedModel | None = None
             if files.draft is not None:
-                draft = open_model(files.draft, device.of_draft(files.draft), interrupt)
+                own = device.of_draft(files.draft)
+                chosen, _ = with_engine(files.draft, own, interrupt, drafts=True, on_progress=on_progress)
+                draft = open_model(files.draft, chosen, interrupt)
                 opened.callback(draft.close)
                 self.draft = SharedModel(draft)
             self.close = opened.pop_all().close

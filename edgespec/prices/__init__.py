@@ -7,7 +7,7 @@ kernels take rows in groups of 4 or 8), so nothing is assumed of their shape.
 from .measuring import WIDTHS, Clock, Curve, calmed, filler, measure, measure_here, refresh, restless
 from .prices import BASE, Prices
 from .running import RunningPrice
-from .store import keep, recall
+from .store import keep, measure_and_keep, recall
 from .table import Table
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "filler",
     "keep",
     "measure",
+    "measure_and_keep",
     "measure_here",
     "recall",
     "refresh",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ..backends import Session
+from ..backends.machine import OtherPrograms
 from ..storage.cache import Shelf
-from .measuring import WIDTHS, restless
+from .measuring import WIDTHS, calmed, measure, restless
 from .prices import BASE, Prices
 from .table import Row
 
@@ -52,6 +53,21 @@ def keep(session: Session, prices: Prices) -> None:
         rows[context] = (*known, *before[len(row) :])
     if rows:
         _shelf(session).write({"rows": rows, "trusted": prices.trusted})
+
+
+def measure_and_keep(session: Session, on_share: Callable[[float], None] = lambda _share: None) -> Prices:
+    """Measure passes and keep their prices for later runs. Prices measured on a busy machine are corrected, and kept
+    only until they are measured on a quiet one.
+
+    The session must be empty, and is so afterwards.
+    """
+    with OtherPrograms() as others:
+        curve = measure(session, on_share)
+    trusted = not (others.busy or restless(curve))
+    prices = Prices(curve.timed if trusted else calmed(curve))
+    prices.trusted = trusted
+    keep(session, prices)
+    return prices
 
 
 def _shelf(session: Session) -> Shelf:

@@ -17,7 +17,8 @@ from ..drafters.failsafe import Failsafe
 from ..drafters.lookup import Lookup
 from ..drafters.model import ModelDrafter
 from ..errors import ModelError, OptionError, VocabularyMismatch
-from ..prices import Prices, calmed, keep, measure, recall, refresh, restless
+from ..prices import Prices, measure_and_keep, recall, refresh
+from ..prices.engine_comparison import with_engine
 from ..values import instance, shown
 from .earlier_texts import EarlierTexts
 from .learned import Learned
@@ -29,7 +30,8 @@ from .weights import Weights
 
 _OBSERVED = 0.1  # seconds over which the load by other programs is measured
 
-#: Called with the model whose passes are being measured, "target" or "draft", and the share done, from 0 to 1.
+#: Called with the model whose passes are being measured, "target", "draft" or "target in OpenVINO", and the share done,
+#: from 0 to 1.
 OnProgress = Callable[[str, float], None]
 
 
@@ -66,11 +68,15 @@ def open_files(
     """
     require_known(speculation.drafters or (), drafters)
     with ExitStack() as opened:
-        target = open_model(files.target, device, interrupt)
+        chosen, choice = with_engine(files.target, device, interrupt, on_progress=on_progress)
+        target = open_model(files.target, chosen, interrupt)
         opened.callback(target.close)
         second, mismatch = None, ""
         if files.draft is not None:
-            second = open_model(files.draft, device.of_draft(files.draft), interrupt)
+            drafting, _ = with_engine(
+                files.draft, device.of_draft(files.draft), interrupt, drafts=True, on_progress=on_progress
+            )
+            second = open_model(files.draft, drafting, interrupt)
             mismatch = _mismatch(target, second) if files.found else ""
             if mismatch:
                 second.close()
@@ -87,6 +93,8 @@ def open_files(
             on_progress=on_progress,
         )
         opened.pop_all()
+    if choice is not None and choice.new:
+        runtime.add_notice(f"{target.description} runs in {choice}")
     if mismatch:
         runtime.add_notice(f"{files.draft}, found beside the model, is left out: {mismatch}")
     return runtime
@@ -262,13 +270,7 @@ def _priced(session: Session, what: str, on_progress: OnProgress | None) -> Pric
     if prices is not None and _holds(session, prices):
         return prices
     report = on_progress or (lambda _what, _share: None)
-    with OtherPrograms() as others:
-        curve = measure(session, lambda share: report(what, share))
-    trusted = not (others.busy or restless(curve))
-    prices = Prices(curve.timed if trusted else calmed(curve))
-    prices.trusted = trusted
-    keep(session, prices)
-    return prices
+    return measure_and_keep(session, lambda share: report(what, share))
 
 
 def _holds(session: Session, prices: Prices) -> bool:

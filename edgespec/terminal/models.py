@@ -14,7 +14,8 @@ from edgespec.models.model_summary import ModelSummary
 from edgespec.models.sizes import amount, size_of
 from edgespec.storage import pair_file as pairfile
 
-from ..backends import Device, require_same_tokens
+from ..backends import Device, engines, require_same_tokens
+from ..backends.engine_choice import recall_choice
 from ..errors import HubError, OptionError, VocabularyMismatch
 from ..library import converted
 from .expected_speedup import expected_speedup
@@ -62,6 +63,7 @@ def shown(name: str, context: int) -> Iterator[str]:
     elif known.entry:
         yield f"verified: {known.entry.verified or 'nothing'}"
     yield from planned(target, draft, fit.Requested(context))
+    yield from _engine(target)
     if any(each is not None and each.path is None for each in (target, draft)):
         yield f"to fetch it: edgespec models pull {name}"
 
@@ -74,6 +76,14 @@ def _measured(path: Path) -> Iterator[str]:
         shares = " ".join(f"{share:.0%}" for share in known)
         when = f" (measured {about['date']})" if "date" in about else ""
         yield f"acceptance by depth: {shares}{when}"
+
+
+def _engine(target: ModelSummary) -> Iterator[str]:
+    """The engine that opens a model, where several can."""
+    if target.path is None or len(engines(target.path)) < 2:
+        return
+    choice = recall_choice(target.path, Device())
+    yield f"engine: {choice or 'measured at the first load, for several open this file'}"
 
 
 def _where(each: ModelSummary) -> str:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from ..backends import Interrupt
+from ..backends import Device, Interrupt
 from ..backends.machine import physical_cores
 from ..errors import VocabularyMismatch
 from ..prices.draft_length import TYPICAL, best, break_even, ceiling, speedup
+from ..prices.engine_comparison import with_engine
 from ..tools.tuning import Measured, fastest, opener, plausible, thread_counts, tune
 from . import background
 from .options import MachineOptions
-from .progress import progress
+from .progress import Tell, progress
 from .terminal_job import terminal_job
 
 _ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)
@@ -40,7 +42,7 @@ def measured(machine: MachineOptions, budget: float) -> Iterator[Measured]:
 
         def run(draft: Path | None) -> Iterator[Measured]:
             interrupt = Interrupt()
-            opened = opener(files.target, draft, device, interrupt)
+            opened = opener(files.target, draft, _with_engines(files.target, draft, device, interrupt, tell), interrupt)
             found = tune(opened, threads, budget=budget, on_progress=lambda what, share: tell(what, share, 1.0))
             return background.stream(found, interrupt.set)
 
@@ -51,6 +53,23 @@ def measured(machine: MachineOptions, budget: float) -> Iterator[Measured]:
                 raise
             click.echo(f"{files.draft}, found beside the model, is left out: {error}", err=True)
             yield from run(None)
+
+
+def _with_engines(target: Path, draft: Path | None, device: Device, interrupt: Interrupt, tell: Tell) -> Device:
+    """The device with the engines that are fastest for these models, measured again and reported."""
+
+    def show(what: str, share: float) -> None:
+        tell(f"measuring the {what}", share, 1.0)
+
+    chosen, choice = with_engine(target, device, interrupt, again=True, on_progress=show)
+    if choice is not None:
+        click.echo(f"engine of the target: {choice}", err=True)
+    if draft is None:
+        return chosen
+    drafting, choice = with_engine(draft, device.of_draft(draft), interrupt, drafts=True, again=True, on_progress=show)
+    if choice is not None:
+        click.echo(f"engine of the draft: {choice}", err=True)
+    return replace(chosen, draft_backend=drafting.backend)
 
 
 class TuneReport:

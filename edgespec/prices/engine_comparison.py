@@ -1,0 +1,84 @@
+"""Which engine is the fastest for a model file that several engines open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..backends import Device, Interrupt, engines, open_model
+from ..backends.engine_choice import TITLES, EngineChoice, installed, keep_choice, recall_choice
+from ..errors import EngineError, MissingPackage, ModelError, OptionError
+from .draft_length import TYPICAL, best
+from .store import measure_and_keep
+
+_CONTEXT = 256  # tokens: prices are measured at the base cache length alone
+
+Report = Callable[[str, float], None]
+
+
+def with_engine(
+    path: Path,
+    device: Device,
+    interrupt: Interrupt,
+    *,
+    drafts: bool = False,
+    again: bool = False,
+    on_progress: Report | None = None,
+) -> tuple[Device, EngineChoice | None]:
+    """The device with the fastest engine for the model at `path`, and the choice, None where there was none to make.
+
+    Every engine that opens the file is measured once, with its prices kept for the next load; later runs recall the
+    choice. An engine that cannot load the model is left out.
+
+    Args:
+        drafts: whether the model drafts, token by token; else it verifies drafts, of which 70% are accepted.
+        again: whether to measure although the choice is known.
+        on_progress: called with what is being measured, such as "target in OpenVINO", and the share done.
+
+    Raises:
+        Interrupted, ModelFileError.
+    """
+    if device.backend != "auto":
+        return device, None
+    candidates = [engine for engine in engines(path) if installed(engine)]
+    if len(candidates) < 2:
+        return device, None
+    choice = None if again else recall_choice(path, device, drafts=drafts)
+    if choice is None:
+        job = _Job(path, device, interrupt, drafts, on_progress or (lambda _engine, _share: None))
+        choice = job.compared(candidates)
+    return (device if choice is None else replace(device, backend=choice.engine)), choice
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A file, and how it is measured."""
+
+    path: Path
+    device: Device
+    interrupt: Interrupt
+    drafts: bool
+    report: Report
+
+    def compared(self, candidates: Sequence[str]) -> EngineChoice | None:
+        """Measure the engines and keep the choice; None if none loads the model, as opening it will report."""
+        speeds = {}
+        for engine in candidates:
+            with suppress(ModelError, EngineError, MissingPackage, OptionError):
+                speeds[engine] = self._speed(engine)
+        if not speeds:
+            return None
+        choice = EngineChoice(max(speeds, key=lambda engine: speeds[engine]), speeds, new=True)
+        keep_choice(self.path, self.device, choice, drafts=self.drafts)
+        return choice
+
+    def _speed(self, engine: str) -> float:
+        device = replace(self.device, backend=engine)
+        what = f"{'draft' if self.drafts else 'target'} in {TITLES[engine]}"
+        with ExitStack() as opened:
+            model = opened.enter_context(closing(open_model(self.path, device, self.interrupt)))
+            session = opened.enter_context(closing(model.session(_CONTEXT)))
+            curve = measure_and_keep(session, lambda share: self.report(what, share)).curve()
+        return (1.0 if self.drafts else best(curve, 0.0, TYPICAL).speedup) / curve[0]

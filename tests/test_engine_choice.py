@@ -1,0 +1,130 @@
+"""The engine of a model that several engines open: measured once, and recalled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgespec import Device, Interrupt, load
+from edgespec.backends import engine_choice
+from edgespec.backends.engine_choice import EngineChoice, installed, keep_choice, recall_choice
+from edgespec.errors import Interrupted, ModelFileError
+from edgespec.prices import Prices, engine_comparison
+from edgespec.prices.engine_comparison import with_engine
+from edgespec.terminal import models as terminal_models
+
+from .commandline import run
+from .onnxfolders import Folders
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+class Measured:
+    """Stands in for measurements: prices by engine, and which engines were measured."""
+
+    def __init__(self, **curves: Sequence[float]) -> None:
+        self.curves = curves
+        self.seen: list[str] = []
+
+    def __call__(self, session: Any, on_share: Any) -> Prices:
+        engine = "openvino" if "openvino" in session.identity else "onnx"
+        self.seen.append(engine)
+        on_share(1.0)
+        return Prices(self.curves[engine])
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> Measured:
+    """In OpenVINO a plain step is dearer, and wide passes are cheap."""
+    stand_in = Measured(onnx=[1.0, 1.9, 2.8, 3.7], openvino=[1.2, 1.2, 1.2, 1.2])
+    monkeypatch.setattr(engine_comparison, "measure_and_keep", stand_in)
+    monkeypatch.setattr(engine_comparison, "installed", installed)
+    return stand_in
+
+
+def test_the_fastest_is_taken_and_nobody_waits_twice(onnx_folders: Folders, measured: Measured) -> None:
+    folder, told = onnx_folders("int8"), list[str]()
+    device, choice = with_engine(folder, Device(threads=1), Interrupt(), on_progress=lambda what, _: told.append(what))
+    assert device == Device(threads=1, backend="openvino")
+    assert choice is not None
+    assert choice.new
+    assert str(choice) == "OpenVINO, measured: 2.11 tokens/s, 1 in ONNX Runtime"
+    assert told == ["target in ONNX Runtime", "target in OpenVINO"]
+    again, choice = with_engine(folder / "model.onnx", Device(threads=1), Interrupt())
+    assert (again, choice and choice.new) == (device, False)
+    assert measured.seen == ["onnx", "openvino"]
+    with_engine(folder, Device(threads=1), Interrupt(), again=True)
+    with_engine(folder, Device(threads=2), Interrupt())
+    assert measured.seen == ["onnx", "openvino"] * 3
+
+
+def test_a_draft_is_judged_by_its_plain_steps(onnx_folders: Folders, measured: Measured) -> None:
+    device, _ = with_engine(onnx_folders("int8"), Device(threads=1), Interrupt(), drafts=True)
+    assert device.backend == "onnx"
+    device, _ = with_engine(onnx_folders("int8"), Device(threads=1), Interrupt())
+    assert device.backend == "openvino"
+
+
+def test_an_engine_that_does_not_load_the_model_is_left_out(
+    onnx_folders: Folders, measured: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from edgespec.backends import openvino  # noqa: PLC0415
+
+    def refuse(*_: object) -> None:
+        raise ModelFileError("no")
+
+    monkeypatch.setattr(openvino, "read_paged", refuse)
+    device, choice = with_engine(onnx_folders("int8"), Device(threads=1), Interrupt())
+    assert device.backend == "onnx"
+    assert str(choice) == "ONNX Runtime, measured: 1 tokens/s: no other engine loads it"
+
+
+def test_an_interrupt_ends_the_comparison(onnx_folders: Folders, measured: Measured) -> None:
+    interrupt = Interrupt()
+    interrupt.set()
+    with pytest.raises(Interrupted):
+        with_engine(onnx_folders("int8"), Device(threads=1), interrupt)
+
+
+def test_where_there_is_no_choice_nothing_is_measured(
+    onnx_folders: Folders, demo: dict[str, Path], measured: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path, device in ((demo["target"], Device()), (onnx_folders("int8"), Device(backend="onnx"))):
+        assert with_engine(path, device, Interrupt()) == (device, None)
+    monkeypatch.setattr(engine_comparison, "installed", lambda engine: engine == "onnx")
+    assert with_engine(onnx_folders("int8"), Device(), Interrupt()) == (Device(), None)
+    assert not measured.seen
+
+
+def test_what_is_kept_and_makes_no_sense_is_not_there(onnx_folders: Folders) -> None:
+    folder, device = onnx_folders("int8"), Device(threads=1)
+    for speeds in ({"onnx": -1.0}, {"tpu": 2.0, "onnx": 1.0}, {"openvino": 2.0}):
+        keep_choice(folder, device, EngineChoice("onnx", speeds))
+        assert recall_choice(folder, device) is None
+    keep_choice(folder, device, EngineChoice("onnx", {"onnx": 2.0}))
+    assert recall_choice(folder, device) == EngineChoice("onnx", {"onnx": 2.0})
+
+
+def test_other_versions_are_measured_anew(onnx_folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_choice(onnx_folders("int8"), Device(), EngineChoice("onnx", {"onnx": 2.0}))
+    monkeypatch.setattr(engine_choice, "version", lambda _name: "99")
+    assert recall_choice(onnx_folders("int8"), Device()) is None
+
+
+def test_loading_says_once_which_engine_and_why(onnx_folders: Folders, measured: Measured) -> None:
+    for said in ([True], [False]):
+        with load(onnx_folders("int8"), "none", device=Device(256, 1)) as runtime:
+            assert ["runs in OpenVINO, measured: " in " ".join(runtime.notices)] == said
+            assert "openvino" in runtime._pair.session.identity
+
+
+def test_models_show_and_tune_say_which_engine_and_why(onnx_folders: Folders) -> None:
+    folder = onnx_folders("int8")
+    assert "engine: measured at the first load" in "\n".join(terminal_models.shown(str(folder), 0))
+    done = run("tune", folder, "--draft", "none", "--threads", "1", "--budget", "1")
+    assert done.returncode == 0, done.stderr
+    assert "engine of the target: " in done.stderr
+    assert " in ONNX Runtime" in done.stderr or " in OpenVINO" in done.stderr
