@@ -1,10 +1,10 @@
 """Make a small Llama checkpoint large without changing what it says.
 
-Extra FFN neurons get a zero down projection, extra layers a zero attention output and a zero down projection: each
-costs what a real one costs and adds exactly nothing. So a small trained pair has real acceptance at a realistic
-price of a pass.
+Extra FFN neurons get a zero down projection; extra layers an attention output and a down projection of about 1e-7, which
+add nothing that the residual stream's bits can hold: each costs what a real one costs. So a small trained pair has real
+acceptance at a realistic price of a pass. All matrices are different, for OpenVINO stores equal ones once.
 
-    python -m benchmarks.enlarge SOURCE OUTPUT [--layers 16] [--ffn 16384]
+    python -m benchmarks.enlarge SOURCE OUTPUT [--layers 16] [--ffn 16384] [--context 2048]
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 from edgespec.converters.checkpoint import Checkpoint
 
 _LAYER = "model.layers."
+_LOUD, _SILENT = 0.02, 1e-7  # standard deviations of random weights
 Tensor = tuple[str, np.ndarray]
 
 
@@ -34,7 +35,8 @@ def enlarged(tensors: dict[str, np.ndarray], layers: int, ffn: int) -> Iterator[
         for name, tensor in first.items():
             wide = _widened(name, tensor, ffn, rng)
             silent = name.endswith(("o_proj.weight", "down_proj.weight"))
-            yield name.replace(f"{_LAYER}0.", f"{_LAYER}{layer}."), np.zeros_like(wide) if silent else wide
+            other = wide if wide.ndim < 2 else _noise(wide.shape, rng, _SILENT if silent else _LOUD)
+            yield name.replace(f"{_LAYER}0.", f"{_LAYER}{layer}."), other
 
 
 def _widened(name: str, tensor: np.ndarray, ffn: int, rng: np.random.Generator) -> np.ndarray:
@@ -45,8 +47,8 @@ def _widened(name: str, tensor: np.ndarray, ffn: int, rng: np.random.Generator) 
     return tensor
 
 
-def _noise(shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
-    values = (rng.standard_normal(shape, dtype=np.float32) * 0.02).view(np.uint32)
+def _noise(shape: tuple[int, ...], rng: np.random.Generator, loud: float = _LOUD) -> np.ndarray:
+    values = (rng.standard_normal(shape, dtype=np.float32) * np.float32(loud)).view(np.uint32)
     return (values >> 16).astype(np.uint16)
 
 
@@ -75,14 +77,15 @@ def write_safetensors(path: Path, tensors: list[Tensor]) -> None:
 @click.argument("output", type=click.Path(path_type=Path))
 @click.option("--layers", default=16, show_default=True)
 @click.option("--ffn", default=16384, show_default=True)
-def main(source: Path, output: Path, layers: int, ffn: int) -> None:
+@click.option("--context", default=2048, show_default=True, help="Positions")
+def main(source: Path, output: Path, layers: int, ffn: int, context: int) -> None:
     """Enlarge the bf16 checkpoint in SOURCE into the folder OUTPUT."""
     output.mkdir(parents=True, exist_ok=True)
     for path in source.iterdir():
         if path.suffix in (".json", ".jinja", ".model"):
             shutil.copy(path, output)
     config = json.loads((source / "config.json").read_text())
-    config |= {"num_hidden_layers": layers, "intermediate_size": ffn}
+    config |= {"num_hidden_layers": layers, "intermediate_size": ffn, "max_position_embeddings": context}
     (output / "config.json").write_text(json.dumps(config, indent=2))
     tensors = list(enlarged(read_bf16(source), layers, ffn))
     write_safetensors(output / "model.safetensors", tensors)
