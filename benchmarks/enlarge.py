@@ -1,8 +1,8 @@
 """Make a small Llama checkpoint large without changing what it says.
 
-Extra FFN neurons get a zero down projection; extra layers an attention output and a down projection of about 1e-7, which
-add nothing that the residual stream's bits can hold: each costs what a real one costs. So a small trained pair has real
-acceptance at a realistic price of a pass. All matrices are different, for OpenVINO stores equal ones once.
+Extra FFN neurons get a zero down projection; extra layers an attention output and a down projection of about 1e-7,
+which add nothing that the residual stream's bits can hold: each costs what a real one costs. So a small trained pair
+has real acceptance at a realistic price of a pass. All matrices are different, for OpenVINO stores equal ones once.
 
     python -m benchmarks.enlarge SOURCE OUTPUT [--layers 16] [--ffn 16384] [--context 2048]
 """

@@ -29,7 +29,7 @@ from edgespec.errors import ContextOverflow, OptionError
 from edgespec.runtime.speculation import Speculation
 from edgespec.sampling import Sampling
 
-from . import llamaserver
+from . import llamaserver, openvinogenai
 
 unix = pytest.mark.skipif(sys.platform == "win32", reason="scripts are programs on a Unix")
 ASK = AnswerRequest([1, 2, 3, 4], Sampling(), 50)
@@ -275,13 +275,15 @@ os._exit(9)
         ("transformers", "that of the target is not known"),
         ("transformers:assisted", "that of the target is not known"),
         ("genai", "onnxruntime_genai is not installed; install it, or let EDGESPEC_GENAI_PYTHON name"),
+        ("openvino-genai", "install it, or let EDGESPEC_OPENVINO_GENAI_PYTHON name"),
     ],
 )
 def test_absent_peers_say_what_they_want(
     name: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for variable in ("EDGESPEC_LLAMA_SERVER", "EDGESPEC_GENAI_PYTHON"):
+    for variable in ("EDGESPEC_LLAMA_SERVER", "EDGESPEC_GENAI_PYTHON", "EDGESPEC_OPENVINO_GENAI_PYTHON"):
         monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setenv("EDGESPEC_TRANSFORMERS_PYTHON", sys.executable)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Absent, match=reason):
@@ -303,6 +305,14 @@ def test_folders_of_other_formats_are_checked(tmp_path: Path) -> None:
         peer("transformers", Setup(tmp_path, source=tmp_path, python=python))
     with pytest.raises(Absent, match=r"has no genai_config\.json"):
         peer("genai", Setup(tmp_path, genai=tmp_path, python=python))
+    with pytest.raises(Absent, match=r"has no openvino_model\.xml; give a folder .* with --openvino-genai$"):
+        peer("openvino-genai", Setup(tmp_path, python=python))
+    target = intermediate(tmp_path / "target")
+    with pytest.raises(Absent, match=r"needs a draft model; give a folder .* with --openvino-genai-draft$"):
+        peer("openvino-genai:draft-3", Setup(tmp_path, openvino_genai=target, python=python))
+    (target / "openvino_tokenizer.xml").unlink()
+    with pytest.raises(Absent, match=r"target has no openvino_tokenizer\.xml; give a folder"):
+        peer("openvino-genai", Setup(target, python=python))
 
 
 def test_unknown_names_list_the_known() -> None:
@@ -421,6 +431,109 @@ def test_a_child_refuses_what_its_engine_does_not_know(engine: Callable[..., Chi
     assert len(list(child.answer(AnswerRequest([1], Sampling(), 3)))) == 3
 
 
+# OpenVINO GenAI, with a stand-in for its package
+
+
+def intermediate(folder: Path) -> Path:
+    """A folder that looks like OpenVINO's intermediate representation."""
+    folder.mkdir()
+    for name in ("model", "tokenizer", "detokenizer"):
+        (folder / f"openvino_{name}.xml").touch()
+    return folder
+
+
+@pytest.fixture
+def openvino(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setup:
+    """A setup for the stand-in. The ends of a turn are those of the folder."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    shutil.copy(openvinogenai.__file__, packages / "openvino_genai.py")
+    (packages / "openvino.py").write_text("class Tensor:\n    def __init__(self, data):\n        self.data = data\n")
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+    target, draft = intermediate(tmp_path / "target"), intermediate(tmp_path / "draft")
+    (target / "generation_config.json").write_text('{"eos_token_id": [2, 14], "do_sample": true}', encoding="utf-8")
+    named: dict[str, Any] = {"openvino_genai": target, "openvino_genai_draft": draft, "python": Path(sys.executable)}
+    return Setup(tmp_path / "model.gguf", threads=3, context=16, patience=60.0, **named)
+
+
+def written(setup: Setup, name: str) -> dict[str, Any]:
+    """What the stand-in wrote."""
+    assert setup.openvino_genai is not None
+    found: dict[str, Any] = json.loads((setup.openvino_genai / f"{name}.json").read_text("utf-8"))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "opened", "options", "counts"),
+    [
+        ("openvino-genai", set(), {}, [1, 1, 1, 1]),
+        ("openvino-genai:draft-3", {"draft_model"}, {"num_assistant_tokens": 3}, [1, 3]),
+        ("openvino-genai:draft-5", {"draft_model"}, {"num_assistant_tokens": 5}, [1, 3]),
+        ("openvino-genai:draft-8", {"draft_model"}, {"num_assistant_tokens": 8}, [1, 3]),
+        ("openvino-genai:draft-confidence", {"draft_model"}, {"assistant_confidence_threshold": 0.4}, [1, 1, 1, 1]),
+        ("openvino-genai:lookup", {"prompt_lookup"}, {"num_assistant_tokens": 5, "max_ngram_size": 3}, [1, 3]),
+    ],
+)
+def test_openvino_genai_answers_in_rounds(
+    name: str, opened: set[str], options: dict[str, Any], counts: list[int], openvino: Setup
+) -> None:
+    """Without the end of the turn, with the text that was held back, and with nothing of the folder's settings."""
+    with closing(peer(name, openvino)) as contender:
+        assert contender.title == f"{PEERS[name]} (2026-stand-in)"
+        *chunks, done = contender.answer(AnswerRequest([5, 6, 7], Sampling(), 9))
+        assert [chunk.count for chunk in chunks if isinstance(chunk, Chunk)] == [*counts, 0]
+        assert said(iter([*chunks, done]))[:2] == ([10, 11, 12, 13], " 10 11 12 13")
+    properties = written(openvino, "opened")
+    assert {"draft_model", "prompt_lookup"} & set(properties) == opened
+    assert (properties["INFERENCE_NUM_THREADS"], properties["device"], properties["reuses"]) == (3, "CPU", True)
+    assert properties["ATTENTION_BACKEND"] == "PA", "others do not speculate"
+    if "draft_model" in properties:
+        draft = {"folder": str(openvino.openvino_genai_draft), "device": "CPU", "INFERENCE_NUM_THREADS": 3}
+        assert properties["draft_model"] == draft
+    ends = {"eos_token_id": 2, "stop_token_ids": [2, 14]}
+    assert written(openvino, "asked") == {
+        "prompt": [[5, 6, 7]],
+        "max_new_tokens": 9,
+        "do_sample": False,
+        **ends,
+        **options,
+    }
+
+
+def test_openvino_genai_is_asked_for_the_same_sampling(openvino: Setup) -> None:
+    """At most as many tokens as fit; and only without the cache that it cannot sample with."""
+    warm = Sampling(0.8, 40, 0.9, 0.05, seed=(1 << 32) + 7)
+    with closing(peer("openvino-genai:draft-3", openvino)) as contender:
+        first = said(contender.answer(AnswerRequest([5] * 14, Sampling(), 9)))
+        assert (first[0], written(openvino, "opened")["reuses"]) == ([10, 11], True)
+        for _ in range(2):
+            assert said(contender.answer(AnswerRequest([5] * 14, warm, 9)))[0] == [10, 11]
+        with pytest.raises(ContenderFailed, match="knows no repetition_penalty like ours"):
+            list(contender.answer(AnswerRequest([5], Sampling(repetition_penalty=1.1), 9)))
+    opened, asked = written(openvino, "opened"), written(openvino, "asked")
+    assert (opened["reuses"], opened["batched"] > 1 << 32) == (False, True)
+    assert asked["max_new_tokens"] == 2
+    chosen = {"do_sample": True, "temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.05, "rng_seed": 7}
+    assert {name: asked[name] for name in chosen} == chosen
+    with closing(peer("openvino-genai", openvino)) as contender:
+        assert said(contender.answer(AnswerRequest([5], warm, 2)))[0] == [10, 11]
+    assert written(openvino, "opened")["reuses"], "without a draft model it works"
+
+
+def test_openvino_genai_does_not_count_what_is_cached(openvino: Setup) -> None:
+    """A prompt that was answered needs one token; a folder without settings has the tokenizer's end of a turn."""
+    assert openvino.openvino_genai is not None
+    (openvino.openvino_genai / "generation_config.json").unlink()
+    with closing(peer("openvino-genai", openvino)) as contender:
+        tokens, _, seconds = said(contender.answer(AnswerRequest([5, 6, 7], Sampling(), 9)))
+        assert tokens == [*openvinogenai.ANSWER]
+        assert (seconds or 0) > 0
+        assert said(contender.answer(AnswerRequest([5, 6, 7], Sampling(), 9)))[2] == 0
+        further = AnswerRequest([5, 6, 7, *openvinogenai.ANSWER, 8], Sampling(), 9)
+        assert said(contender.answer(further))[2] == 0
+        assert (said(contender.answer(AnswerRequest([5, 6, 8], Sampling(), 9)))[2] or 0) >= 0
+
+
 # For real
 
 MOST = (24, 3)  # tokens; the first answer ends before
@@ -498,3 +611,28 @@ def test_genai_says_the_same_with_and_without_speculation() -> None:
     assert any(expected)
     for name in ("genai:draft", "genai:ngram"):
         compare(peer(name, setup), prompts, expected)
+
+
+@pytest.fixture(scope="module")
+def intermediates() -> Setup:
+    """The demo's pair as folders of OpenVINO IR, which the environment names, joined like those of a path."""
+    python, folders = os.environ.get("EDGESPEC_OPENVINO_GENAI_PYTHON"), os.environ.get("EDGESPEC_OPENVINO_GENAI_MODELS")
+    if not (python and folders):
+        pytest.skip("no Python with openvino-genai and folders of the demo's pair are named")
+    target, draft = map(Path, folders.split(os.pathsep))
+    return Setup(target, draft, threads=2, context=512, patience=120.0)
+
+
+@pytest.mark.parametrize("name", [name for name in PEERS if name.startswith("openvino-genai")])
+def test_openvino_genai_says_what_we_say(
+    name: str, intermediates: Setup, asked: tuple[list[list[int]], list[list[int]]]
+) -> None:
+    compare(peer(name, intermediates), *asked)
+
+
+def test_openvino_genai_samples_with_a_draft_model(intermediates: Setup) -> None:
+    """Which fails with the cache of earlier prompts, in about one answer of 30."""
+    with closing(peer("openvino-genai:draft-3", intermediates)) as contender:
+        for seed in range(60):
+            ask = AnswerRequest([*range(5, 20 + seed)], Sampling(temperature=0.8, seed=seed), 40)
+            assert said(contender.answer(ask))[2] is not None

@@ -134,6 +134,8 @@ class Bench:
             draft_source=options.draft_source,
             genai=options.genai,
             genai_draft=options.genai_draft,
+            openvino_genai=options.openvino_genai,
+            openvino_genai_draft=options.openvino_genai_draft,
             threads=device.threads,
             context=context,
             gpu_layers=device.gpu_layers,

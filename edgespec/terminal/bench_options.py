@@ -25,6 +25,8 @@ class BenchOptions:
     draft_source: Path | None
     genai: Path | None
     genai_draft: Path | None
+    openvino_genai: Path | None
+    openvino_genai_draft: Path | None
     python: Path | None
 
     def __post_init__(self) -> None:
@@ -50,8 +52,8 @@ bench_options = grouped_options(
         "--compare",
         default="",
         metavar="NAME,...",
-        help="Other contenders: k=4, lookup, model, llama-server:draft-3, llama-cpp-python, transformers, genai ...; a "
-        "wrong name lists them; peers means all other engines",
+        help="Other contenders: k=4, lookup, model, llama-server:draft-3, llama-cpp-python, transformers, genai, "
+        "openvino-genai:draft-5 ...; a wrong name lists them; peers means all other engines",
     ),
     click.option("--limit", type=int, metavar="N", help="Questions per category [default: all]"),
     click.option(
@@ -70,9 +72,21 @@ bench_options = grouped_options(
     click.option("--genai", type=PATH, metavar="DIR", help="MODEL as a folder of ONNX Runtime GenAI"),
     click.option("--genai-draft", type=PATH, metavar="DIR", help="The draft as a folder of ONNX Runtime GenAI"),
     click.option(
+        "--openvino-genai",
+        type=PATH,
+        metavar="DIR",
+        help="MODEL as a folder of OpenVINO IR, for OpenVINO GenAI [default: MODEL]",
+    ),
+    click.option(
+        "--openvino-genai-draft",
+        type=PATH,
+        metavar="DIR",
+        help="The draft as a folder of OpenVINO IR, for OpenVINO GenAI [default: the draft]",
+    ),
+    click.option(
         "--python",
         type=PATH,
         metavar="PATH",
-        help="A Python with transformers or onnxruntime-genai [default: this one]",
+        help="A Python with transformers, onnxruntime-genai or openvino-genai [default: this one]",
     ),
 )

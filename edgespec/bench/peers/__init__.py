@@ -2,7 +2,7 @@
 
 setup          the settings that all peers share
 llama_server   llama.cpp's server
-llama_cpp, transformers, genai   Python packages, each in a process of its own:
+llama_cpp, transformers, genai, openvino_genai   Python packages, each in a process of its own:
 child          the contender, which communicates with the process
 worker/        the programs that run in the process
 process        a child process that ends when this one does
@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping
 
 from ...errors import OptionError
 from ..contender import Contender
-from . import genai, llama_cpp, llama_server, transformers
+from . import genai, llama_cpp, llama_server, openvino_genai, transformers
 from .process import close_all
 from .setup import Absent, Setup
 
 __all__ = ["PEERS", "Absent", "Setup", "close_all", "peer"]
 
-_MODULES = (llama_server, llama_cpp, transformers, genai)
+_MODULES = (llama_server, llama_cpp, transformers, genai, openvino_genai)
 _STARTS = {name: module.start for module in _MODULES for name in module.TITLES}
 #: By name, what a person calls it.
 PEERS: Mapping[str, str] = {name: title for module in _MODULES for name, title in module.TITLES.items()}

@@ -20,11 +20,14 @@ class Setup:
         target, draft: as edgespec takes them: GGUF files, or folders of ONNX models.
         source, draft_source: the Hugging Face checkpoints that these were made of, for peers that run those.
         genai, genai_draft: the same models as folders of ONNX Runtime GenAI, with their genai_config.json.
+        openvino_genai, openvino_genai_draft: the same models as folders of OpenVINO IR, with their tokenizers; None
+            takes the target and the draft.
         threads: CPU threads, 1 or more.
         context: tokens of prompt and answer together.
         gpu_layers: layers to keep on the GPU; -1 takes as many as the peer can, 0 none.
         server: llama.cpp's `llama-server`; None looks for it.
-        python: one that has transformers, or onnxruntime-genai; None takes what the environment names, or this one.
+        python: one that has transformers, onnxruntime-genai or openvino-genai; None takes what the environment names,
+            or this one.
         patience: seconds that a peer may take to start, or may be silent in an answer.
     """
 
@@ -34,6 +37,8 @@ class Setup:
     draft_source: Path | None = None
     genai: Path | None = None
     genai_draft: Path | None = None
+    openvino_genai: Path | None = None
+    openvino_genai_draft: Path | None = None
     threads: int = 1
     context: int = 4096
     gpu_layers: int = -1
