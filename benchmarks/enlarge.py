@@ -49,7 +49,8 @@ def _widened(name: str, tensor: np.ndarray, ffn: int, rng: np.random.Generator) 
 
 def _noise(shape: tuple[int, ...], rng: np.random.Generator, loud: float = _LOUD) -> np.ndarray:
     values = (rng.standard_normal(shape, dtype=np.float32) * np.float32(loud)).view(np.uint32)
-    return (values >> 16).astype(np.uint16)
+    upper: np.ndarray = (values >> 16).astype(np.uint16)
+    return upper
 
 
 def read_bf16(folder: Path) -> dict[str, np.ndarray]:
