@@ -71,10 +71,14 @@ class Bench:
     target: Path
     draft: Path
     threads: int
+    backend: str = "auto"
+    draft_backend: str | None = None
 
     def __post_init__(self) -> None:
-        device, self.interrupt = Device(context=CONTEXT, threads=self.threads), Interrupt()
-        self._target, self._draft = (open_model(path, device, self.interrupt) for path in (self.target, self.draft))
+        device = Device(CONTEXT, self.threads, backend=self.backend, draft_backend=self.draft_backend)
+        self.interrupt = Interrupt()
+        self._target = open_model(self.target, device, self.interrupt)
+        self._draft = open_model(self.draft, device.of_draft(self.draft), self.interrupt)
         self.vocabulary = self._target.vocabulary
         self.session = self.another()
         self.configurations: dict[str, tuple[Controller, Prices]] = {}
@@ -134,6 +138,8 @@ bench = grouped_options(
     click.argument("target", type=FILE),
     click.argument("draft", type=FILE),
     click.option("--threads", default=2, show_default=True),
+    click.option("--backend", default="auto", help="The target's engine [default: the first that opens the file]"),
+    click.option("--draft-backend", help="The draft's [default: the target's, if it opens the file]"),
 )
 
 

@@ -122,13 +122,15 @@ def _require_same(reference: Model, other: Model, path: Path) -> None:
 @click.argument("reference", type=FILE)
 @click.argument("others", type=FILE, nargs=-1, required=True)
 @click.option("--threads", default=0, help="CPU threads [default: one a physical core]")
-def main(dialogues: Dialogues, reference: Path, others: tuple[Path, ...], threads: int) -> None:
+@click.option("--backend", default="auto", help="The engine of OTHERS [default: the first that opens the file]")
+def main(dialogues: Dialogues, reference: Path, others: tuple[Path, ...], threads: int, backend: str) -> None:
     """Compare OTHERS with REFERENCE on DIALOGUES."""
-    paths, device, interrupt = (reference, *others), Device(threads=threads), Interrupt()
+    paths, interrupt = (reference, *others), Interrupt()
     with ExitStack() as opened, progress("opening") as tell:
         models: list[Model] = []
         for i, path in enumerate(paths):
             tell(f"opening {path.name}", i, len(paths))
+            device = Device(threads=threads, backend=backend if i else "auto")
             models.append(opened.enter_context(closing(open_model(path, device, interrupt))))
             _require_same(models[0], models[i], path)
         template = ChatTemplate(models[0].vocabulary)
