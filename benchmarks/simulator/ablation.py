@@ -75,24 +75,12 @@ def _weighing(**fixed: float) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _one_relation() -> Iterator[None]:
-    cell = calibration.Calibration.cell
-
-    def alone(self: calibration.Calibration, drafter: str, rank: int, _relation: int, confidence: float) -> Any:
-        return cell(self, drafter, rank, calibration.ALONE, confidence)
-
-    with patch.object(calibration.Calibration, "cell", alone):
-        yield
-
-
 def _ignore(*_given: object) -> None:
     """In place of a method."""
 
 
 HEURISTICS: Mapping[str, Off] = {
     "trust shared by cells": lambda: _weighing(_trust=calibration._TRUST),
-    "agreement of drafters": _one_relation,
     "rate of late": lambda: patch.object(Adaptive, "rate", lambda _self, plain: 1 / plain),
     "asking by what it brought": lambda: patch.object(priced_drafter.PricedDrafter, "worth", 0.0),
     "probes of silent drafters": lambda: patch.object(priced_drafter.PricedDrafter, "due", lambda _self, _plain: False),
