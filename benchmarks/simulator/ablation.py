@@ -94,7 +94,6 @@ HEURISTICS: Mapping[str, Off] = {
     "prices: pace": lambda: patch.object(pace.Pace, "observe", lambda _self, _round, _surprise: 0.0),
     "prices: pace of one width": lambda: patch.object(prices.Prices, "_own", lambda _self, _n, _cell: 0.0),
     "prices: first pass corrects others": lambda: patch.object(prices.Prices, "_confirm", _ignore),
-    "prices: plain at most a wider pass": _constant(prices, _DEAREST=1e9),
     "prices: slow correction": _constant(prices, _MOST=0.0),
     "prices: learning at all": lambda: patch.object(prices.Prices, "observe", _ignore),
     "trees only where flat": _constant(adaptive, _FLAT=1e9),

@@ -20,7 +20,6 @@ _REFIT = 16  # passes of a width between looks at what they say of longer caches
 _TAUGHT = 3  # passes that make a price worth keeping
 _POSSIBLE = 0.7  # of a plain step; no wide pass takes less
 _NEWS = 0.35  # log; so much cheaper than measured one pass is by no accident
-_DEAREST = 1.25  # times the cheapest wider pass, what a plain step takes at most; more than 1, for prices vary
 
 
 @dataclass
@@ -93,8 +92,6 @@ class Prices:
             curve[0] *= math.exp(self._plain.log) / wide
             for n, cell in self._cells.get(self._table.nearest(self._context), {}).items():
                 curve[n - 1] *= math.exp(self._own(n, cell))
-            # A few stalls in a row look like a change of pace of plain steps, and while drafts pay none denies it.
-            curve[0] = min([curve[0], *(_DEAREST * seconds for seconds in curve[1:])])
             self._curve = curve
         return self._curve
 
