@@ -10,7 +10,7 @@ import pytest
 
 from edgespec.backends.toy import Rule, ToySession
 from edgespec.controller.budget import Budget
-from edgespec.controller.calibration import AGAINST, AGREED, ALONE, Calibration, Guesses
+from edgespec.controller.calibration import Calibration, Guesses
 from edgespec.prices import RunningPrice
 from edgespec.testing import (
     ALL_ON,
@@ -30,7 +30,6 @@ from edgespec.types import Floats
 
 __all__ = [
     "ALL_ON",
-    "RELATIONS",
     "Clock",
     "FunctionDrafter",
     "Priced",
@@ -48,9 +47,6 @@ __all__ = [
     "table_drafter",
     "trusting",
 ]
-
-RELATIONS = (ALONE, AGREED, AGAINST)
-
 
 Cell = TypeVar("Cell", bound=Hashable)
 
@@ -77,10 +73,8 @@ def count(cells: Iterable[Cell]) -> Mapping[Cell, int]:
 
 def trusting(*names: str) -> Calibration:
     """A calibration that takes these drafters at their word: what they promised so far, they kept."""
-    kept = [[30.0, 30.0], *[[0.0, 0.0]] * len(Guesses(ALONE).cells)]
-    return Calibration.of(
-        {"guesses": [[name, rank, relation, kept] for name in names for rank in range(4) for relation in RELATIONS]}
-    )
+    kept = [[30.0, 30.0], *[[0.0, 0.0]] * len(Guesses().cells)]
+    return Calibration.of({"guesses": [[name, rank, kept] for name in names for rank in range(4)]})
 
 
 class Priced(ToySession):

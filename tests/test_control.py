@@ -7,7 +7,7 @@ import pytest
 
 from edgespec.backends.toy import ToySession
 from edgespec.controller.adaptive import Adaptive
-from edgespec.controller.calibration import ALONE, Rate
+from edgespec.controller.calibration import Rate
 from edgespec.controller.fixed import Fixed
 from edgespec.drafters.model import ModelDrafter
 from edgespec.errors import OptionError
@@ -39,7 +39,7 @@ def test_the_purchase_is_the_best_of_all_prefixes_at_todays_rate(seed: int) -> N
     for n, confidence in enumerate(sure, 1):
         if reach <= 0.03:
             break  # nobody is asked any more
-        reach *= controller.calibration.cell("lookup", 0, ALONE, confidence).value
+        reach *= controller.calibration.cell("lookup", 0, confidence).value
         expected += reach
         gains.append(expected - rate * (curve[n] - curve[0]))
         yields.append((1 + expected) / (rate * curve[n]))

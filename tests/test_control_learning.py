@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from edgespec.controller.adaptive import Adaptive
-from edgespec.controller.calibration import AGREED, ALONE, Calibration
+from edgespec.controller.calibration import Calibration
 from edgespec.prices import Prices
 from edgespec.types import Draft, Guess
 
@@ -27,8 +27,9 @@ def test_each_node_moves_its_cell_once_a_round() -> None:
     assert draft.drafters == ("lookup+one",), "the second is not needed any more"
     controller.observe(bought(draft, (0,), 1, 9))
     fresh = Calibration()
-    fresh.learn([(fresh.cell("lookup+one", 0, AGREED, 0.9), True)])
-    assert calibration.cell("lookup+one", 0, AGREED, 0.9).value == fresh.cell("lookup+one", 0, AGREED, 0.9).value
+    fresh.learn([(fresh.cell("one", 0, 0.9), True)])
+    assert calibration.cell("one", 0, 0.9).value == fresh.cell("one", 0, 0.9).value
+    assert calibration.cell("lookup", 0, 0.3).rate.tries == 0, "what was expected of the other is not proved"
     after = [calibration.ahead(name).first.value for name in ("one", "two")]
     assert after[0] > before[0]
     assert after[1] == before[1]
@@ -55,7 +56,7 @@ def test_point_masses_that_were_not_bought_are_judged_by_the_text(rule: str) -> 
         draft = controller.choose(round_context(rule=rule), 15)
         assert not draft
         controller.observe(bought(draft, (), 7))
-    cell, behind = (controller.calibration.cell("lookup", 0, ALONE, sure) for sure in (0.5, 0.9))
+    cell, behind = (controller.calibration.cell("lookup", 0, sure) for sure in (0.5, 0.9))
     assert cell.value < 0.2
     assert behind.rate.tries == 0, "behind a mistake nothing was tried"
 
@@ -81,7 +82,7 @@ def test_draws_are_learned_as_they_are_judged() -> None:
     controller = Adaptive(
         [book((5, 0.5), name="model", step_price=0.01, q=True)], Prices(FREE), clock=Clock().perf_counter
     )
-    cell = controller.calibration.cell("model", 0, ALONE, 0.5)
+    cell = controller.calibration.cell("model", 0, 0.5)
     for path, said, hits in (((0,), (), 1.0), ((), (5,), 0.99)):
         draft = controller.choose(round_context(rule="rejection"), 15)
         assert draft

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, permutations
 
 import numpy as np
 import pytest
 
-from edgespec.controller.calibration import AGAINST, AGREED, ALONE, Calibration, Cell, Guesses
+from edgespec.controller.calibration import Calibration, Cell, Guesses
 from edgespec.controller.draft_tree import DraftTree, Selection, Trial, select_chain, select_tree
 from edgespec.types import Distribution, Guess
 
@@ -17,7 +17,7 @@ SEEDS = range(80)
 
 def known(chance: float) -> Cell:
     """Guesses that are accepted so often."""
-    return Cell(Guesses(ALONE), chance)
+    return Cell(Guesses(), chance)
 
 
 def grown(seed: int, most: int = 9) -> tuple[DraftTree, list[float], float]:
@@ -197,35 +197,27 @@ def test_who_says_the_same_shares_a_node() -> None:
     calibration = Calibration()
     tree = DraftTree(calibration)
     assert tree.add(-1, "lookup", [Guess(5, 0.9)]) == [0]
-    assert tree.cells[0] is calibration.cell("lookup", 0, ALONE, 0.9)
+    assert tree.cells[0] is calibration.cell("lookup", 0, 0.9)
     assert tree.add(-1, "model", [Guess(7, 0.6), Guess(5, 0.3)]) == [1, 0]
     assert tree.drafters == ["lookup+model", "model"]
     assert tree.add(0, "model", [Guess(5, 0.5)]) == [2], "the same token elsewhere is another node"
     assert (tree.tokens, tree.parents, tree.depths) == ([5, 7, 5], [-1, -1, 0], [0, 0, 1])
 
 
-def test_a_guess_is_judged_by_who_agrees() -> None:
-    """Alone, agreed or against: and those who spoke first are judged anew when another speaks."""
-    calibration = Calibration()
-    tree = DraftTree(calibration)
-    tree.add(-1, "lookup", [Guess(5, 0.9), Guess(6, 0.2)])
-    assert tree.cells[0] is calibration.cell("lookup", 0, ALONE, 0.9)
-    assert tree.cells[1] is calibration.cell("lookup", 1, ALONE, 0.2)
-    tree.add(-1, "model", [Guess(6, 0.7), Guess(8, 0.1)])
-    assert tree.cells[0] is calibration.cell("lookup", 0, AGAINST, 0.9)
-    assert tree.cells[1] is calibration.cell("lookup+model", 0, AGREED, 0.7), "by its last speaker's features"
-    assert tree.cells[2] is calibration.cell("model", 1, AGAINST, 0.1)
-    tree.add(0, "model", [Guess(3, 0.7)])
-    assert tree.cells[3] is calibration.cell("model", 0, ALONE, 0.7), "another place"
-
-
-def test_three_may_agree() -> None:
-    calibration = Calibration()
-    tree = DraftTree(calibration)
-    for name in ("one", "two", "three"):
-        tree.add(-1, name, [Guess(5, 0.5)])
-    assert tree.drafters == ["one+two+three"]
-    assert tree.cells[0] is calibration.cell("one+two+three", 0, AGREED, 0.5)
+def test_a_node_that_several_drafters_guessed_has_the_likeliest_of_their_cells() -> None:
+    """Whoever is asked first. What the others say of other tokens there changes nothing."""
+    said = {"one": [Guess(5, 0.5)], "two": [Guess(6, 0.3), Guess(5, 0.9)], "three": [Guess(5, 0.2)]}
+    for names in permutations(said):
+        calibration = Calibration()
+        tree = DraftTree(calibration)
+        for name in names:
+            tree.add(-1, name, said[name])
+        five, six = (tree.children(-1)[token] for token in (5, 6))
+        assert tree.cells[five] is calibration.cell("two", 1, 0.9)
+        assert tree.cells[six] is calibration.cell("two", 0, 0.3)
+        assert tree.drafters[five] == "+".join(names)
+        tree.add(five, "one", [Guess(5, 0.7)])
+        assert tree.cells[-1] is calibration.cell("one", 0, 0.7), "another place"
 
 
 @pytest.mark.parametrize("drawn_first", [True, False])

@@ -139,7 +139,7 @@ def test_drafting_goes_on_just_as_long_as_some_longer_draft_can_pay(rule: str) -
         sure = random.choice((0.72, 0.85, 0.9, 0.95, 0.99), 7).tolist()
         ahead, paid = expecting(*random.uniform(0.7, 0.98, 2).tolist()), float(random.uniform(0, 0.3))
         calibration = believing()
-        values = [calibration.cell("model", 0, 0, confidence).value for confidence in sure]
+        values = [calibration.cell("model", 0, confidence).value for confidence in sure]
         drafter = saying(*sure, q=rule == "rejection")
         expansion = growing(cost=cost, rule=rule, calibration=calibration)
         steps = drafted(expansion, drafter, paid, ahead)
@@ -355,7 +355,7 @@ def test_a_slow_look_up_is_asked_less() -> None:
 def test_nobody_is_asked_to_go_on_from_what_was_never_right() -> None:
     calibration = Calibration()
     for _ in range(300):
-        calibration.learn([(calibration.cell("lookup", 0, 0, 0.9), False)])
+        calibration.learn([(calibration.cell("lookup", 0, 0.9), False)])
     lookup = table_drafter("lookup", {(): [Guess(1, 0.9)], (1,): [Guess(2, 0.9)]})
     growing(lookup, calibration=calibration).ask_free()
     assert lookup.asked == [()]

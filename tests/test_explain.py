@@ -74,7 +74,7 @@ def test_while_nothing_is_known_nothing_is_said() -> None:
     assert says(Q8_0, {"lookup+model": 0.9}, lookup=0.0, model=0.1) == "", "those that agree are no drafter"
 
 
-@pytest.mark.parametrize("curve", [(1.0, 0.1, 2.0), (1e-4, 0.3, 0.33, 0.35)])
+@pytest.mark.parametrize("curve", [(1.0, 0.1, 2.0), (1e-4, 0.3, 0.33, 0.35), (1.0, 1e-3, 1e-3, 1e-3)])
 def test_prices_that_cannot_be_true_are_not_explained(curve: tuple[float, ...]) -> None:
     """They made it "4 tokens for the price of 0.0", "of 3448.5" and "8.7x by drafts of 1"."""
     said = says(curve, {"lookup": 0.8}, lookup=0.0)
@@ -87,8 +87,6 @@ def test_no_price_is_below_that_of_a_plain_pass() -> None:
         "this machine checks 4 tokens for the price of 1.0; look-ups are right 90% of the time: drafts of 3 would give "
         "3.4x"
     )
-    said = says((1.0, 1e-3, 1e-3, 1e-3), {"lookup": 0.8}, lookup=0.0)
-    assert said.startswith("this machine checks 4 tokens for the price of 1.0;")
 
 
 def test_of_a_few_guesses_no_share_is_stated() -> None:

@@ -11,11 +11,11 @@ import pytest
 
 from edgespec import Interrupt, Sampling, Speculation, assemble
 from edgespec.backends.toy import Bytes, Rule, ToyModel, ToySession, blend, ngram_rule
-from edgespec.controller.calibration import AGAINST, ALONE, Calibration
+from edgespec.controller.calibration import Calibration
 from edgespec.runtime.learned import Learned
 from edgespec.storage.cache import Shelf
 
-from .helpers import RELATIONS, ignore_machine_times
+from .helpers import ignore_machine_times
 
 RULE = ngram_rule(Bytes.size, seed=5)
 SURE = (0.05, 0.3, 0.6, 0.9, 0.99)
@@ -27,11 +27,8 @@ def taught(tries: int, seed: int = 1) -> Calibration:
     calibration = Calibration()
     for _ in range(tries):
         for name in ("lookup", "model", "lookup+model"):
-            for relation in RELATIONS:
-                for confidence in SURE:
-                    calibration.learn(
-                        [(calibration.cell(name, 0, relation, confidence), random.random() < 0.8 * confidence)]
-                    )
+            for confidence in SURE:
+                calibration.learn([(calibration.cell(name, 0, confidence), random.random() < 0.8 * confidence)])
             calibration.ahead(name).first.add(random.random() < 0.6)
             calibration.ahead(name).later.add(random.random() < 0.9)
     return calibration
@@ -40,7 +37,7 @@ def taught(tries: int, seed: int = 1) -> Calibration:
 def values(calibration: Calibration) -> list[float]:
     """All that is usual, for guesses that were taught and for others: a mood passes with its text."""
     names = ("lookup", "model", "lookup+model", "another")
-    cells = [calibration.cell(*kind) for kind in ((n, 0, r, c) for n in names for r in RELATIONS for c in (*SURE, 0.5))]
+    cells = [calibration.cell(*kind) for kind in ((n, 0, c) for n in names for c in (*SURE, 0.5))]
     rates = [rate for name in names for rate in (calibration.ahead(name).first, calibration.ahead(name).later)]
     return [cell.value for cell in cells] + [rate.value for rate in rates]
 
@@ -62,21 +59,21 @@ def test_it_counts_for_thirty_tries_at_most() -> None:
     """The next text may be another: after as many tries that say otherwise, they decide."""
     first = Calibration()
     for _ in range(1000):
-        first.learn([(first.cell("model", 0, ALONE, 0.9), True)])
+        first.learn([(first.cell("model", 0, 0.9), True)])
         first.ahead("model").first.add(True)
     second = again(first)
     for calibration, rate in ((first, 97.0), (second, 30.0)):
-        assert calibration.cell("model", 0, ALONE, 0.9).rate.tries == pytest.approx(rate, rel=0.05)
+        assert calibration.cell("model", 0, 0.9).rate.tries == pytest.approx(rate, rel=0.05)
     assert second.ahead("model").first.tries == pytest.approx(30)
-    assert second.cell("model", 0, ALONE, 0.9).value == pytest.approx(1.0, abs=0.03)
+    assert second.cell("model", 0, 0.9).value == pytest.approx(1.0, abs=0.03)
     for calibration in (first, second):
         for _ in range(40):
-            calibration.learn([(calibration.cell("model", 0, ALONE, 0.9), False)])
-    assert second.cell("model", 0, ALONE, 0.9).value < 0.4
-    assert first.cell("model", 0, ALONE, 0.9).value > 0.55
+            calibration.learn([(calibration.cell("model", 0, 0.9), False)])
+    assert second.cell("model", 0, 0.9).value < 0.4
+    assert first.cell("model", 0, 0.9).value > 0.55
     few = taught(20)
-    assert again(few).cell("model", 0, ALONE, 0.9).rate.tries == pytest.approx(
-        few.cell("model", 0, ALONE, 0.9).rate.tries, abs=1e-3
+    assert again(few).cell("model", 0, 0.9).rate.tries == pytest.approx(
+        few.cell("model", 0, 0.9).rate.tries, abs=1e-3
     ), "fewer count for what they are"
 
 
@@ -98,14 +95,14 @@ NO_NUMBERS: tuple[Any, ...] = (float("nan"), float("inf"), "x", None, [])
     ("place", "bad"),
     [
         *((place, bad) for place in ("promised", "trusted", "hits", "tries", "ahead") for bad in NO_COUNTS),
-        *((place, bad) for place in ("rank", "relation") for bad in NO_NUMBERS),
+        *((place, bad) for place in ("rank",) for bad in NO_NUMBERS),
     ],
 )
 def test_counts_that_make_no_sense_are_ignored(place: str, bad: Any) -> None:
     """With all else: who wrote them is not to be trusted."""
     kept: dict[str, Any] = json.loads(json.dumps(taught(5).kept()))
     guesses = first_guesses(kept)
-    trust, cell = guesses[3][0], guesses[3][3]
+    trust, cell = guesses[2][0], guesses[2][3]
     targets: dict[str, tuple[list[Any], int]] = {
         "promised": (trust, 1),
         "trusted": (trust, 0),
@@ -113,7 +110,6 @@ def test_counts_that_make_no_sense_are_ignored(place: str, bad: Any) -> None:
         "tries": (cell, 1),
         "ahead": (kept["ahead"]["model"][0], 0),
         "rank": (guesses, 1),
-        "relation": (guesses, 2),
     }
     holder, index = targets[place]
     holder[index] = bad
@@ -124,7 +120,7 @@ def test_counts_that_make_no_sense_are_ignored(place: str, bad: Any) -> None:
 
 def test_more_hits_than_tries_are_ignored() -> None:
     kept: dict[str, Any] = json.loads(json.dumps(taught(5).kept()))
-    first_guesses(kept)[3][1] = [5.0, 4.0]
+    first_guesses(kept)[2][1] = [5.0, 4.0]
     assert values(Calibration.of(kept)) == values(Calibration())
 
 
@@ -134,12 +130,11 @@ def test_more_hits_than_tries_are_ignored() -> None:
         {"guesses": 3},
         {"guesses": {"lookup": 1}},
         {"guesses": [3]},
-        {"guesses": [["lookup", 0, 0]]},
-        {"guesses": [["lookup", 0, 0, [[1, 1]]]]},
-        {"guesses": [["lookup", 0, 7, [[1, 1], *[[0, 0]] * 10]]]},
-        {"guesses": [["lookup", 0, 0, [[1, 1, 1], *[[0, 0]] * 10]]]},
-        {"guesses": [["lookup", 0, 0, [[1, 1], *[[0, 0]] * 11]]]},
-        {"guesses": [["lookup", 0, 0, [[1, 0], *[[0, 0]] * 10]]]},
+        {"guesses": [["lookup", 0]]},
+        {"guesses": [["lookup", 0, [[1, 1]]]]},
+        {"guesses": [["lookup", 0, [[1, 1, 1], *[[0, 0]] * 10]]]},
+        {"guesses": [["lookup", 0, [[1, 1], *[[0, 0]] * 11]]]},
+        {"guesses": [["lookup", 0, [[1, 0], *[[0, 0]] * 10]]]},
         {"guesses": None},
         {"ahead": []},
         {"ahead": {"model": []}},
@@ -157,12 +152,12 @@ def test_it_is_kept_for_a_pair_and_a_verifier(own_cache: Path) -> None:
     assert learned.calibration("match") is learned.calibration("match")
     fresh = values(Calibration())
     assert values(learned.calibration("match")) == fresh
-    learned.calibration("rejection").learn([(learned.calibration("rejection").cell("model", 0, ALONE, 0.9), False)])
-    learned.calibration("match").learn([(learned.calibration("match").cell("model", 0, AGAINST, 0.3), True)])
+    learned.calibration("rejection").learn([(learned.calibration("rejection").cell("model", 0, 0.9), False)])
+    learned.calibration("match").learn([(learned.calibration("match").cell("model", 0, 0.3), True)])
     learned.keep()
     after = [Learned("pair").calibration(name) for name in ("match", "rejection", "block")]
-    places = ((ALONE, 0.9), (AGAINST, 0.3))
-    tries = [[each.cell("model", 0, *place).rate.tries for place in places] for each in after]
+    places = (0.9, 0.3)
+    tries = [[each.cell("model", 0, place).rate.tries for place in places] for each in after]
     assert tries == [[0, 1], [1, 0], [0, 0]]
     assert values(Learned("another pair").calibration("match")) == fresh
 
@@ -170,7 +165,7 @@ def test_it_is_kept_for_a_pair_and_a_verifier(own_cache: Path) -> None:
 def test_what_did_not_change_is_not_written(own_cache: Path) -> None:
     """Another process may have learned meanwhile."""
     teacher = Learned("pair")
-    teacher.calibration("match").learn([(teacher.calibration("match").cell("model", 0, ALONE, 0.9), True)])
+    teacher.calibration("match").learn([(teacher.calibration("match").cell("model", 0, 0.9), True)])
     idle = Learned("pair")
     idle.calibration("match")
     teacher.keep()
@@ -182,7 +177,7 @@ def test_a_cache_that_is_not_to_be_had_does_no_harm(tmp_path: Path, monkeypatch:
     (tmp_path / "file").write_text("here")
     monkeypatch.setenv("EDGESPEC_CACHE", str(tmp_path / "file"))
     learned = Learned("pair")
-    learned.calibration("match").learn([(learned.calibration("match").cell("model", 0, ALONE, 0.9), True)])
+    learned.calibration("match").learn([(learned.calibration("match").cell("model", 0, 0.9), True)])
     learned.keep()
     assert Learned("pair").calibration("match").summary() == {}
 
@@ -226,7 +221,7 @@ def test_plain_decoding_learns_nothing(own_cache: Path) -> None:
     with assemble(Named(RULE), speculation=Speculation(k=0)) as runtime:
         list(runtime.complete("abc" * 5, max_tokens=20))
     assert not (own_cache / "drafters").exists()
-    assert Shelf("drafters", "named|match", 1).read() == {}
+    assert Shelf("drafters", "named|match", 2).read() == {}
 
 
 def test_it_belongs_to_the_weights_and_not_to_the_machine(own_cache: Path) -> None:
@@ -251,6 +246,6 @@ def test_it_belongs_to_the_weights_and_not_to_the_machine(own_cache: Path) -> No
 
 def test_what_was_kept_by_prices_is_not_found(own_cache: Path) -> None:
     """As it was before models named their weights."""
-    Shelf("drafters", "shapes, 1 threads|match", 1).write(taught(20).kept())
+    Shelf("drafters", "shapes, 1 threads|match", 2).write(taught(20).kept())
     with assemble(Named(RULE)) as runtime:
         assert runtime.acceptance == {}

@@ -410,6 +410,17 @@ def test_a_few_stalls_are_no_price_of_a_plain_step() -> None:
     assert prices.plain() <= 1.3 * prices.price(4)
 
 
+def test_plain_steps_that_alone_were_slow_are_refuted_by_two_plain_steps() -> None:
+    """Wider passes between them are as fast as ever."""
+    prices = Prices([32.0, 33.0, 36.0, 40.0])
+    for n, seconds in ((4, 40), (1, 1392), (4, 41), (1, 1431), (4, 39), (1, 1400), (4, 40)):
+        prices.observe(n, 100, float(seconds))
+    for seconds in (33, 31):
+        assert prices.price(4) == pytest.approx(40, rel=0.1)
+        prices.observe(1, 100, float(seconds))
+    assert prices.plain() == pytest.approx(32, rel=0.1)
+
+
 def test_stalls_that_come_and_go_do_not_make_wider_passes_ever_dearer() -> None:
     """Wider passes follow plain steps upwards; where none is bought, nothing else brings them down."""
     prices = Prices([1.0, 1.5, 1.8, 1.8])

@@ -75,24 +75,12 @@ def _weighing(**fixed: float) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _one_relation() -> Iterator[None]:
-    cell = calibration.Calibration.cell
-
-    def alone(self: calibration.Calibration, drafter: str, rank: int, _relation: int, confidence: float) -> Any:
-        return cell(self, drafter, rank, calibration.ALONE, confidence)
-
-    with patch.object(calibration.Calibration, "cell", alone):
-        yield
-
-
 def _ignore(*_given: object) -> None:
     """In place of a method."""
 
 
 HEURISTICS: Mapping[str, Off] = {
     "trust shared by cells": lambda: _weighing(_trust=calibration._TRUST),
-    "agreement of drafters": _one_relation,
     "rate of late": lambda: patch.object(Adaptive, "rate", lambda _self, plain: 1 / plain),
     "asking by what it brought": lambda: patch.object(priced_drafter.PricedDrafter, "worth", 0.0),
     "probes of silent drafters": lambda: patch.object(priced_drafter.PricedDrafter, "due", lambda _self, _plain: False),
@@ -104,9 +92,7 @@ HEURISTICS: Mapping[str, Off] = {
     "plain step every 64 rounds": _constant(adaptive, _PLAIN_EVERY=10**9),
     "hiccups cut in the record": _constant(adaptive, _HICCUP=1e9),
     "prices: pace": lambda: patch.object(pace.Pace, "observe", lambda _self, _round, _surprise: 0.0),
-    "prices: pace of one width": lambda: patch.object(prices.Prices, "_own", lambda _self, _n, _cell: 0.0),
     "prices: first pass corrects others": lambda: patch.object(prices.Prices, "_confirm", _ignore),
-    "prices: plain at most a wider pass": _constant(prices, _DEAREST=1e9),
     "prices: slow correction": _constant(prices, _MOST=0.0),
     "prices: learning at all": lambda: patch.object(prices.Prices, "observe", _ignore),
     "trees only where flat": _constant(adaptive, _FLAT=1e9),

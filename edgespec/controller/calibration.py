@@ -20,8 +20,6 @@ _TRUST = 0.7  # in the confidence of a drafter not yet known
 _SUREST = 0.995
 _REMEMBERED = 30.0  # tries that what an earlier run learned counts for at most
 
-ALONE, AGREED, AGAINST = range(3)  #: no other drafter spoke; another says the same; another says something else
-
 
 class Rate:
     """A decayed success rate, shrunk towards a prior."""
@@ -74,7 +72,7 @@ class Cell:
 
 
 class Guesses:
-    """Guesses of one drafter, rank and relation, by confidence.
+    """Guesses of one drafter and rank, by confidence.
 
     What is not known of a cell is its confidence times the trust that the others earned: a drafter that
     promises too much is seen through before every cell has found out by itself.
@@ -82,8 +80,8 @@ class Guesses:
 
     __slots__ = ("_hits", "_promised", "_tried", "_trust", "cells")
 
-    def __init__(self, relation: int) -> None:
-        self.cells = [Cell(self, _prior(relation, middle)) for middle in _MIDDLES]
+    def __init__(self) -> None:
+        self.cells = [Cell(self, middle) for middle in _MIDDLES]
         self._hits = _TRUST * _WEIGHT
         self._promised = _WEIGHT
         self._tried = 0
@@ -117,9 +115,9 @@ class Guesses:
         return [[round(self._hits, 3), round(self._promised, 3)], *(cell.rate.kept() for cell in self.cells)]
 
     @classmethod
-    def of(cls, relation: int, counts: Sequence[Sequence[float]]) -> Guesses:
+    def of(cls, counts: Sequence[Sequence[float]]) -> Guesses:
         """What `kept` gave."""
-        guesses = cls(relation)
+        guesses = cls()
         (hits, promised), *cells = counts
         if not 0 <= hits < math.inf or not 0 < promised < math.inf:
             raise ValueError(counts)
@@ -163,18 +161,18 @@ class Share(NamedTuple):
 class Calibration:
     """Conditional acceptance by drafter and feature.
 
-    The features of a guess: its rank among the drafter's guesses, its confidence, and whether other drafters agree.
+    The features of a guess: its rank among the drafter's guesses and its confidence.
     """
 
     def __init__(self) -> None:
-        self._guesses: dict[tuple[str, int, int], Guesses] = {}
+        self._guesses: dict[tuple[str, int], Guesses] = {}
         self._ahead: dict[str, Ahead] = {}
 
-    def cell(self, drafter: str, rank: int, relation: int, confidence: float) -> Cell:
+    def cell(self, drafter: str, rank: int, confidence: float) -> Cell:
         """The cell of a guess; `rank` 0 is the drafter's likeliest."""
-        guesses = self._guesses.get((drafter, rank, relation))
+        guesses = self._guesses.get((drafter, rank))
         if guesses is None:
-            guesses = self._guesses[drafter, rank, relation] = Guesses(relation)
+            guesses = self._guesses[drafter, rank] = Guesses()
         return guesses.cell(confidence)
 
     def ahead(self, drafter: str) -> Ahead:
@@ -189,7 +187,7 @@ class Calibration:
     def summary(self) -> dict[str, Share]:
         """By drafter, how often its likeliest guess was right, as far as it was tried."""
         tried: dict[str, list[tuple[float, float]]] = {}
-        for (drafter, rank, _), guesses in self._guesses.items():
+        for (drafter, rank), guesses in self._guesses.items():
             if rank == 0:
                 tried.setdefault(drafter, []).extend((cell.rate.hits, cell.rate.tries) for cell in guesses.cells)
         sums = {drafter: [sum(column) for column in zip(*cells, strict=True)] for drafter, cells in tried.items()}
@@ -207,15 +205,10 @@ class Calibration:
         """What an earlier run learned, so that this one begins with it; what makes no sense is left out."""
         calibration = cls()
         try:
-            for drafter, rank, relation, counts in kept.get("guesses", ()):
-                calibration._guesses[str(drafter), int(rank), int(relation)] = Guesses.of(int(relation), counts)
+            for drafter, rank, counts in kept.get("guesses", ()):
+                calibration._guesses[str(drafter), int(rank)] = Guesses.of(counts)
             for drafter, counts in kept.get("ahead", {}).items():
                 calibration._ahead[str(drafter)] = Ahead.of(counts)
         except (TypeError, ValueError, AttributeError, IndexError, OverflowError):
             return cls()
         return calibration
-
-
-def _prior(relation: int, confidence: float) -> float:
-    """What a confidence promises; of guesses that others share more than it says, of those they do not less."""
-    return (confidence, 1 - (1 - confidence) * 0.4, confidence * 0.8)[relation]

@@ -10,13 +10,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..types import Distribution, Draft, Guess
-from .calibration import AGAINST, AGREED, ALONE, Calibration, Cell, Guesses
+from .calibration import Calibration, Cell
 
 # Tokens that a draft must be expected to gain. The chances of what is chosen are too high on the average, for they were
 # chosen for being high: 94 drafts expected to bring 55 tokens brought 30 (simulated, the text where nothing pays).
 _MARGIN = 0.05
-
-_UNKNOWN = Guesses(ALONE).cells[0]  # until it is judged
 
 
 class Trial(NamedTuple):
@@ -37,26 +35,16 @@ class DraftTree:
         self.parents: list[int] = []
         self.depths: list[int] = []
         self.drafters: list[str] = []
+        #: For each node, what is known of guesses like it; of several drafters, the likeliest.
+        self.cells: list[Cell] = []
         self._calibration = calibration
-        self._cells: list[Cell] = []
         self._q: list[Distribution | None] = []
         #: By parent + 1: the children by token, and who spoke there.
         self._children: list[dict[int, int]] = [{}]
-        self._spoke: list[list[tuple[str, int, float, int]]] = [[]]
-        #: Places where somebody spoke since they were judged: who speaks next changes what the last word is worth.
-        self._unjudged: list[list[tuple[str, int, float, int]]] = []
+        self._spoke: list[list[tuple[str, int, int]]] = [[]]
 
     def __len__(self) -> int:
         return len(self.tokens)
-
-    @property
-    def cells(self) -> list[Cell]:
-        """For each node, what is known of guesses like it."""
-        if self._unjudged:
-            for spoke in self._unjudged:
-                self._judge(spoke)
-            self._unjudged.clear()
-        return self._cells
 
     def add(self, parent: int, drafter: str, guesses: Sequence[Guess]) -> list[int]:
         """Add what `drafter` guesses below `parent` (-1: the context); the nodes, in the order of the guesses."""
@@ -64,15 +52,16 @@ class DraftTree:
         nodes = []
         for rank, guess in enumerate(guesses):
             node = children.get(guess.token)
+            cell = self._calibration.cell(drafter, rank, guess.confidence)
             if node is None:
-                node = children[guess.token] = self._new(parent, guess, drafter)
+                node = children[guess.token] = self._new(parent, guess, drafter, cell)
             else:
                 self.drafters[node] += f"+{drafter}"
                 self._q[node] = guess.q or self._q[node]
-            spoke.append((drafter, rank, guess.confidence, node))
+                if cell.value > self.cells[node].value:
+                    self.cells[node] = cell
+            spoke.append((drafter, rank, node))
             nodes.append(node)
-        if not self._unjudged or self._unjudged[-1] is not spoke:
-            self._unjudged.append(spoke)
         return nodes
 
     def children(self, node: int) -> dict[int, int]:
@@ -122,7 +111,7 @@ class DraftTree:
         for depth, token in enumerate(said):
             if node is None:
                 return
-            for drafter, rank, _, child in self._spoke[node + 1]:
+            for drafter, rank, child in self._spoke[node + 1]:
                 if self._q[child] is None:
                     yield Trial(drafter, rank, depth, child, self.tokens[child] == token)
             node = self._children[node + 1].get(token)
@@ -130,7 +119,7 @@ class DraftTree:
     def _by_path(self, bought: Sequence[int], accepted: int) -> Iterator[Trial]:
         """Tokens drawn from a distribution: right if they were accepted, which says more than the text does."""
         for depth, node in enumerate(bought[: accepted + 1]):
-            for drafter, rank, _, child in self._spoke[self.parents[node] + 1] if self._q[node] is not None else ():
+            for drafter, rank, child in self._spoke[self.parents[node] + 1] if self._q[node] is not None else ():
                 if child == node:
                     yield Trial(drafter, rank, depth, node, depth < accepted)
 
@@ -146,29 +135,16 @@ class DraftTree:
             q if any(self._q[node] for node in order) else None,
         )
 
-    def _new(self, parent: int, guess: Guess, drafter: str) -> int:
+    def _new(self, parent: int, guess: Guess, drafter: str, cell: Cell) -> int:
         self.tokens.append(guess.token)
         self.parents.append(parent)
         self.depths.append(self.depths[parent] + 1 if parent >= 0 else 0)
         self.drafters.append(drafter)
-        self._cells.append(_UNKNOWN)
+        self.cells.append(cell)
         self._q.append(guess.q)
         self._children.append({})
         self._spoke.append([])
         return len(self.tokens) - 1
-
-    def _judge(self, spoke: Sequence[tuple[str, int, float, int]]) -> None:
-        """What is known of each child of a place, now that all who spoke there are heard."""
-        if not spoke:
-            return
-        cell, cells = self._calibration.cell, self._cells
-        if spoke[0][0] == spoke[-1][0]:
-            for drafter, rank, confidence, node in spoke:
-                cells[node] = cell(drafter, rank, ALONE, confidence)
-            return
-        for drafter, rank, confidence, node in spoke:
-            name = self.drafters[node]
-            cells[node] = cell(name, rank, AGAINST if name == drafter else AGREED, confidence)
 
 
 class Selection(NamedTuple):

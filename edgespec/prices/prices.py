@@ -20,7 +20,6 @@ _REFIT = 16  # passes of a width between looks at what they say of longer caches
 _TAUGHT = 3  # passes that make a price worth keeping
 _POSSIBLE = 0.7  # of a plain step; no wide pass takes less
 _NEWS = 0.35  # log; so much cheaper than measured one pass is by no accident
-_DEAREST = 1.25  # times the cheapest wider pass, what a plain step takes at most; more than 1, for prices vary
 
 
 @dataclass
@@ -32,23 +31,19 @@ class _Cell:
     seen: int = 0
     #: The log of all small corrections.
     moved: float = 0.0
-    #: What `Prices._own` found, and for what: curves are asked for in every round.
-    own: tuple[tuple[object, ...], float] = ((), 0.0)
 
     def since(self, round_: int) -> list[float]:
         return [surprise for seen, surprise in self.latest if seen >= round_]
 
     def shift(self, by: float) -> None:
         self.latest = deque(((seen, surprise - by) for seen, surprise in self.latest), maxlen=_CELL)
-        self.own = ((), 0.0)
 
 
 class Prices:
     """Seconds of a pass by width and cache length.
 
     A price is that of the table, which rounds correct slowly, times the machine's pace: one for plain steps and one for
-    wider passes, and one of each width that passes were seen of since the pace changed, for contention does not treat
-    all widths alike. The plain step has a pace of its own because all is weighed against it: were it dearer because
+    wider passes. The plain step has a pace of its own because all is weighed against it: were it dearer because
     drafts are, no draft would ever look too dear. When wider passes change their pace, it follows downwards only.
 
     Args:
@@ -91,10 +86,6 @@ class Prices:
             self._row = self._table.at(self._context)
             curve = [wide * seconds for seconds in self._row]
             curve[0] *= math.exp(self._plain.log) / wide
-            for n, cell in self._cells.get(self._table.nearest(self._context), {}).items():
-                curve[n - 1] *= math.exp(self._own(n, cell))
-            # A few stalls in a row look like a change of pace of plain steps, and while drafts pay none denies it.
-            curve[0] = min([curve[0], *(_DEAREST * seconds for seconds in curve[1:])])
             self._curve = curve
         return self._curve
 
@@ -120,14 +111,8 @@ class Prices:
         return None if self._drifted_at is None else self._rounds - self._drifted_at
 
     def unsure(self, n: int) -> bool:
-        """Whether the price of `n` tokens is a guess since the pace changed; passes over `n` tokens settle it."""
-        pace = self._pace(n)
-        if not pace.sure:
-            return True
-        if self._drifted_at is None or n == 1:
-            return False
-        cell = self._cells.get(self._table.nearest(self._context), {}).get(n)
-        return cell is None or len(cell.since(pace.since)) < 2
+        """Whether the price of `n` tokens is a guess since the pace changed; passes of its kind settle it."""
+        return not self._pace(n).sure
 
     def unseen(self, n: int) -> int:
         """Rounds since a pass over `n` tokens was last seen; all rounds if none was."""
@@ -186,19 +171,6 @@ class Prices:
     def _surprise(self, n: int, context: int, seconds: float) -> float:
         is_known = context == self._context and self._curve is not None
         return math.log(seconds / (self._row if is_known else self._table.at(context))[n - 1])
-
-    def _own(self, n: int, cell: _Cell) -> float:
-        """The log of how much dearer passes of this width and cache length are than their kind; 0 within noise."""
-        if n == 1:
-            return 0.0
-        pace = self._pace(n)
-        known = (pace.since, pace.log, cell.seen)
-        if cell.own[0] != known:
-            seen, own = cell.since(pace.since), 0.0
-            if len(seen) > 1:
-                own = statistics.median_low([pace.log, *seen]) - pace.log
-            cell.own = known, own if abs(own) > CHANGE else 0.0
-        return cell.own[1]
 
     def _worth_keeping(self, row: int, n: int) -> bool:
         cell = self._cells.get(row, {}).get(n)
