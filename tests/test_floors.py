@@ -115,7 +115,10 @@ def test_the_reader_of_imports_reads() -> None:
 #: What engines, or drafters, have in common.
 SHARED = (
     *(f"backends.{name}" for name in ("amx", "device", "gguf_header", "interrupt", "machine")),
-    *(f"backends.{name}" for name in ("exactness", "model_files", "onnx_", "sequence", "token_ids", "tree_layout")),
+    *(
+        f"backends.{name}"
+        for name in ("engine_choice", "exactness", "model_files", "onnx_", "sequence", "token_ids", "tree_layout")
+    ),
     "drafters.suffix_automaton",
 )
 

@@ -17,14 +17,19 @@ import numpy as np
 from ..errors import EngineError, VocabularyMismatch
 from ..types import Floats
 from .device import Device
+from .engine_choice import TITLES, EngineChoice, installed, keep_choice, recall_choice
 from .interrupt import Interrupt
+from .machine import OtherPrograms
 from .model_files import engines, find_model
 
 __all__ = [
+    "TITLES",
     "Device",
+    "EngineChoice",
     "Interrupt",
     "Labels",
     "Model",
+    "OtherPrograms",
     "Pieces",
     "Session",
     "Vocabulary",
@@ -32,7 +37,10 @@ __all__ = [
     "context_length",
     "engines",
     "fingerprint",
+    "installed",
+    "keep_choice",
     "open_model",
+    "recall_choice",
     "require_numbers",
     "require_same_tokens",
     "tokens_up_to",

@@ -33,7 +33,7 @@ _CONFIG = {
     "KV_CACHE_PRECISION": "f16",
 }
 #: Numbers of an activation that share a scale. In groups of 64 wide passes are the cheapest and plain steps as cheap as
-#: in groups of 128; groups larger than the blocks of the weights turn the fast kernels off (measured, docs/openvino.md).
+#: in groups of 128; groups larger than the blocks of the weights turn the fast kernels off (docs/openvino.md).
 _GROUP = 64
 _BLOCKS = {"int4-b32": 32}
 

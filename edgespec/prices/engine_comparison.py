@@ -7,8 +7,17 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..backends import Device, Interrupt, engines, open_model
-from ..backends.engine_choice import TITLES, EngineChoice, installed, keep_choice, recall_choice
+from ..backends import (
+    TITLES,
+    Device,
+    EngineChoice,
+    Interrupt,
+    engines,
+    installed,
+    keep_choice,
+    open_model,
+    recall_choice,
+)
 from ..errors import EngineError, MissingPackage, ModelError, OptionError
 from .draft_length import TYPICAL, best
 from .store import measure_and_keep

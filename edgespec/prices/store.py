@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 
-from ..backends import Session
-from ..backends.machine import OtherPrograms
+from ..backends import OtherPrograms, Session
 from ..storage.cache import Shelf
 from .measuring import WIDTHS, calmed, measure, restless
 from .prices import BASE, Prices

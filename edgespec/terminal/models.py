@@ -14,8 +14,7 @@ from edgespec.models.model_summary import ModelSummary
 from edgespec.models.sizes import amount, size_of
 from edgespec.storage import pair_file as pairfile
 
-from ..backends import Device, engines, require_same_tokens
-from ..backends.engine_choice import recall_choice
+from ..backends import Device, engines, recall_choice, require_same_tokens
 from ..errors import HubError, OptionError, VocabularyMismatch
 from ..library import converted
 from .expected_speedup import expected_speedup
