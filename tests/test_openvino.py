@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ import psutil
 import pytest
 
 from edgespec import Device, Finished, Interrupt, Runtime, Sampling, Speculation, Text, load
-from edgespec.backends import Model, Session, open_model, openvino_package
+from edgespec.backends import Model, Session, open_model, openvino_package, openvino_weights
 from edgespec.backends.openvino import OpenvinoModel
 from edgespec.converters import convert
 from edgespec.errors import ClosedError, Interrupted, MissingPackage, ModelFileError, OptionError
@@ -330,7 +331,7 @@ def test_a_draft_takes_the_engine_that_opens_its_file(gguf: Path, onnx_folders: 
 
 def test_without_openvino(onnx_folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     openvino_package.bindings.cache_clear()
-    monkeypatch.setitem(__import__("sys").modules, "openvino", None)
+    monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(MissingPackage, match=r"install it with `pip install 'edgespec\[openvino\]'`"):
         opened(onnx_folders("fp32"))
     monkeypatch.undo()
@@ -347,11 +348,35 @@ def test_an_openvino_that_is_too_old(onnx_folders: Folders, monkeypatch: pytest.
     openvino_package.bindings.cache_clear()
 
 
-def test_a_device_that_is_not_there(onnx_folders: Folders) -> None:
-    with pytest.raises(OptionError, match=r"no device 'gpu.7' here, only .*cpu"):
-        opened(onnx_folders("fp32"), provider="gpu.7")
-    with pytest.raises(OptionError, match="exact is 2, but"):
-        opened(onnx_folders("fp32"), provider="gpu.7", exact=2)
+def test_other_devices(onnx_folders: Folders) -> None:
+    opened(onnx_folders("fp32"), provider="cpu").close()
+    with pytest.raises(OptionError, match="the provider is 'gpu', but the backend openvino runs on the CPU only"):
+        opened(onnx_folders("fp32"), provider="gpu")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_pages_of_the_weights_are_given_back_and_nothing_else(
+    onnx_folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that were copied would be lost: with the file unknown, nothing is given back."""
+    released: list[tuple[int, int]] = []
+
+    class Libc:
+        @staticmethod
+        def madvise(start: Any, length: Any, _advice: int) -> None:
+            released.append((start.value, length.value))
+
+    monkeypatch.setattr("ctypes.CDLL", lambda _name: Libc)
+    folder = onnx_folders("int8")
+    model = opened(folder)
+    data = (folder / "model.onnx.data").stat().st_size
+    assert 0.5 * data < sum(dict(released).values()) < data  # the embedding and the head are the same
+    mapped = list(openvino_weights._mappings(folder / "model.onnx.data"))
+    assert all(any(first <= start and start + n <= last for first, last in mapped) for start, n in released)
+    released.clear()
+    model._compiled[()].weights.release(folder / "other")
+    assert not released
+    model.close()
 
 
 def test_attention_that_it_cannot_compute(tmp_path: Path) -> None:

@@ -20,10 +20,11 @@ from .onnx_checked import check_weights
 from .onnx_file import Described, read
 from .onnx_vocabulary import OnnxVocabulary, TokenizerFiles
 from .openvino_graph import PagedGraph, read_paged
-from .openvino_package import CPU, bindings, chosen, core
+from .openvino_package import bindings, core, reason
 from .openvino_passes import CompiledGraph
 from .openvino_session import OpenvinoSession
 
+_DEVICE = "CPU"
 #: Properties of a compiled model. The type of computation float32 keeps the output of a token independent of the pass's
 #: width; a cache of float16 halves that of float32 and takes moves of rows, which a quantized one does not.
 _CONFIG = {
@@ -45,7 +46,7 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> OpenvinoMode
         MissingPackage: openvino (or tokenizers) is not installed, or too old.
         ModelFileError: a file of the model is missing, truncated, or was written by another converter, or OpenVINO
             cannot compute the model.
-        OptionError: there is no such device, or this model cannot run on it.
+        OptionError: a provider other than the CPU.
         Interrupted: `interrupt` was set.
     """
     bindings()
@@ -66,12 +67,11 @@ class OpenvinoModel:
         self._described: Described | None = described
         self._threads = device.threads or physical_cores()
         self._exact = device.exact
-        if device.exact and device.provider not in ("auto", "cpu"):
+        if device.provider not in ("auto", "cpu"):
             raise OptionError(
-                f"exact is {device.exact}, but passes of equal width may differ in their last bits unless on the CPU; "
-                "give provider cpu"
+                f"the provider is {device.provider!r}, but the backend openvino runs on the CPU only; leave --provider "
+                "out"
             )
-        self._device = chosen(device.provider)
         self._steady: bool | None = None  # whether logits do not depend on the width; None if not tested yet
         self.trained_context = described.context - max(0, device.exact - 1)  # padding needs positions, too
         self.description = described.summary
@@ -130,7 +130,7 @@ class OpenvinoModel:
                 first.decode((0,))
             finally:
                 first.close()
-            paged.weights.release()
+            paged.weights.release(model.data)
             self._compiled[hidden] = found
         return found
 
@@ -152,13 +152,12 @@ class OpenvinoModel:
         # Threads are not bound to cores, for another engine may run on the same ones.
         threads = {"INFERENCE_NUM_THREADS": self._threads, "ENABLE_CPU_PINNING": False}
         group = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": str(_BLOCKS.get(self._opened().quantization, _GROUP))}
-        config = {**_CONFIG, **threads, **group} if self._device == CPU else {}
+        config = {**_CONFIG, **threads, **group}
         try:
-            compiled = core().compile_model(graph.model, self._device, config)
+            compiled = core().compile_model(graph.model, _DEVICE, config)
         except Exception as error:  # RuntimeError of pybind, of any cause
-            reason = " ".join(str(error).split())[-300:]
             raise EngineError(
-                f"OpenVINO cannot compile {self.description} for {self._device} ({reason}); take --backend onnx"
+                f"OpenVINO cannot compile {self.description} ({reason(error)}); take --backend onnx"
             ) from error
         if self._interrupt.is_set:
             raise Interrupted
@@ -178,7 +177,7 @@ class OpenvinoModel:
 
     def _identity(self, model: Described) -> str:
         """A key for the price of a pass: shapes, quantization, device, machine, engine version, threads."""
-        parts = [model.weights, model.quantization, self._device, platform.node(), platform.machine()]
+        parts = [model.weights, model.quantization, _DEVICE, platform.node(), platform.machine()]
         parts += [f"openvino {bindings().__version__}", f"threads={self._threads}"]
         return "|".join([*parts, *([f"exact={self._exact}"] if self._exact else [])])
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelFileError
-from .openvino_package import bindings
+from .openvino_package import bindings, reason
 from .openvino_weights import SharedWeights
 
 BLOCK = 32  #: tokens of a block of the cache in OpenVINO's CPU plugin
@@ -55,9 +55,8 @@ def read_paged(path: Path, hidden: Sequence[int] = ()) -> PagedGraph:
     try:
         model = _read(path, weights)
     except Exception as error:  # RuntimeError of pybind, of any cause
-        reason = " ".join(str(error).split())[-300:]
         raise ModelFileError(
-            f"OpenVINO cannot read {path} ({reason}); convert the checkpoint with --quant int8 or int4, or take "
+            f"OpenVINO cannot read {path} ({reason(error)}); convert the checkpoint with --quant int8 or int4, or take "
             "--backend onnx"
         ) from error
     attentions = [node for node in model.get_ordered_ops() if node.get_type_name() == _ATTENTION]

@@ -1,16 +1,14 @@
-"""OpenVINO as a library: loaded when first needed, and its devices."""
+"""OpenVINO as a library, loaded when first needed."""
 
 from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
-from ..errors import MissingPackage, OptionError
+from ..errors import MissingPackage
 from ..extras import import_package
 
-CPU = "CPU"
 _OLDEST = (2026, 4)  # older ones have no tree masks in the CPU's paged attention
 
 
@@ -31,30 +29,12 @@ def bindings() -> Any:
     return openvino
 
 
-def is_installed() -> bool:
-    """Whether the package is there, without importing it."""
-    return find_spec("openvino") is not None
-
-
 @cache
 def core() -> Any:
-    """The `openvino.Core` of this process, which finds devices and compiles models."""
+    """The `openvino.Core` of this process, which compiles models."""
     return bindings().Core()
 
 
-def chosen(asked: str) -> str:
-    """The device by its OpenVINO name: the one `asked` for (cpu, gpu, npu, gpu.1 ...), the CPU for "auto".
-
-    Raises:
-        OptionError: there is no such device.
-    """
-    if asked == "auto":
-        return CPU
-    known = list(core().available_devices)
-    wanted = asked.upper()
-    if wanted not in known and f"{wanted}.0" not in known:
-        raise OptionError(
-            f"OpenVINO finds no device {asked!r} here, only {', '.join(sorted(name.lower() for name in known))}; "
-            "choose one of those, or install its driver"
-        )
-    return wanted
+def reason(error: Exception) -> str:
+    """The end of OpenVINO's message, on one line: it begins with places in its sources."""
+    return " ".join(str(error).split())[-300:]

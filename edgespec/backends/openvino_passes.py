@@ -13,7 +13,7 @@ from ..errors import EngineError, Interrupted
 from ..types import Floats
 from . import Interrupt
 from .openvino_cache import PagedCache
-from .openvino_package import bindings
+from .openvino_package import bindings, reason
 from .openvino_weights import SharedWeights
 
 WIDEST = 512  #: the most tokens of one pass
@@ -128,7 +128,7 @@ class PagedPasses:
         except Exception as error:  # RuntimeError of pybind, of any cause
             if self._interrupt.is_set:
                 raise Interrupted from None
-            raise EngineError(f"OpenVINO could not decode {n} tokens after {held} ({error})") from error
+            raise EngineError(f"OpenVINO could not decode {n} tokens after {held} ({reason(error)})") from error
 
     def _view(self, name: str, array: npt.NDArray[Any], n: int) -> Any:
         """The first `n` columns of an input's buffer."""

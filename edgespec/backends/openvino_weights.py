@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Iterator
+from mmap import PAGESIZE
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,17 +36,20 @@ class SharedWeights:
         for name in ("MatMulNBits", "GatherBlockQuantized", "QuickGelu"):
             yield ConversionExtension(name, _MS, getattr(self, f"_{_snake(name)}"))
 
-    def release(self) -> None:
-        """Give the file's pages back to the system, which reads them again where they are needed."""
+    def release(self, file: Path) -> None:
+        """Give the pages of the mapped `file` back to the system, which reads them again where they are needed.
+
+        Only memory that is mapped from the file: what the reader copied would be lost.
+        """
         if sys.platform != "linux":
             return
-        libc = ctypes.CDLL(None, use_errno=True)
-        page = 4096
+        libc = ctypes.CDLL(None)
+        mapped = list(_mappings(file))
         for array in self._kept:
-            start = -(-array.ctypes.data // page) * page
-            length = (array.ctypes.data + array.nbytes - start) // page * page
-            if length > 0:
-                libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), _DONTNEED)
+            start = -(-array.ctypes.data // PAGESIZE) * PAGESIZE
+            end = (array.ctypes.data + array.nbytes) // PAGESIZE * PAGESIZE
+            if any(first <= start < end <= last for first, last in mapped):
+                libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _DONTNEED)
 
     def _mat_mul_n_bits(self, node: Any) -> Any:
         """x times the transpose of scale * (code - zero point), a scale for every block of a row."""
@@ -121,6 +126,16 @@ class SharedWeights:
         memory = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
         shared: Array = np.frombuffer(memory, array.dtype).reshape(array.shape)
         return shared
+
+
+def _mappings(file: Path) -> Iterator[tuple[int, int]]:
+    """The addresses, first and after the last, at which this process has mapped `file`."""
+    with Path("/proc/self/maps").open() as lines:
+        for line in lines:
+            addresses, _, _, _, _, *name = line.split(maxsplit=5)
+            if name and name[0].rstrip("\n") == str(file.resolve()):
+                first, last = addresses.split("-")
+                yield int(first, 16), int(last, 16)
 
 
 def _whole(values: Any) -> Any:
