@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
 import sys
 import threading
 import time
@@ -336,6 +338,26 @@ def test_without_openvino(onnx_folders: Folders, monkeypatch: pytest.MonkeyPatch
         opened(onnx_folders("fp32"))
     monkeypatch.undo()
     openvino_package.bindings.cache_clear()
+
+
+def test_nothing_is_reported_to_its_makers(onnx_folders: Folders, tmp_path: Path) -> None:
+    """`import openvino` alone sends an event and writes an identifier into the home folder."""
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom edgespec import Device, Interrupt\n"
+        "from edgespec.backends import open_model\n"
+        "open_model(Path(sys.argv[1]), Device(threads=1, backend='openvino'), Interrupt()).close()\n"
+        "import openvino\n"
+        "print([name for name in sys.modules if 'telemetry' in name and not name.startswith('openvino.tools')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, onnx_folders("fp32")],
+        env={**os.environ, "HOME": str(tmp_path), "USERPROFILE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[]\n"
+    assert not [path for path in tmp_path.rglob("*") if "intel" in path.name.lower()]
 
 
 def test_an_openvino_that_is_too_old(onnx_folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:

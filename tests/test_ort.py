@@ -327,7 +327,7 @@ def test_the_command_line_takes_onnx_models(onnx_folders: Folders, tmp_path: Pat
     assert "it has no more positions" not in done.stderr, "nobody asked for so many"
     done = edgespec("check", *asked, "--backend", "llama")
     assert done.returncode == 1
-    assert "is a model for the backend onnx, not for llama" in done.stderr
+    assert "is a model for the backend onnx or openvino, not for llama" in done.stderr
 
 
 def test_what_is_not_as_asked_for_is_told(onnx_folders: Folders) -> None:

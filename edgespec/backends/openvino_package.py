@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 from ..errors import MissingPackage
 from ..extras import import_package
 
+_TELEMETRY = "openvino_telemetry"
 _OLDEST = (2026, 4)  # older ones have no tree masks in the CPU's paged attention
 
 
@@ -19,7 +23,8 @@ def bindings() -> Any:
     Raises:
         MissingPackage: it is not installed, does not load, or is too old.
     """
-    openvino = import_package("openvino", "the backend openvino")
+    with _without_telemetry():
+        openvino = import_package("openvino", "the backend openvino")
     version = tuple(int(number) for number in re.findall(r"\d+", openvino.__version__)[:2])
     if version < _OLDEST:
         raise MissingPackage(
@@ -27,6 +32,21 @@ def bindings() -> Any:
             f"{'.'.join(map(str, _OLDEST))} or newer; update it with `pip install -U openvino`"
         )
     return openvino
+
+
+@contextmanager
+def _without_telemetry() -> Iterator[None]:
+    """Importing openvino reports to a server of its makers that it was imported, and writes an identifier into the
+    user's home folder, unless the package for that is missing. edgespec works offline and reports nothing."""
+    present = _TELEMETRY in sys.modules
+    before = sys.modules.get(_TELEMETRY)
+    sys.modules[_TELEMETRY] = None  # type: ignore[assignment] - an import of it then fails
+    try:
+        yield
+    finally:
+        del sys.modules[_TELEMETRY]
+        if present and before is not None:
+            sys.modules[_TELEMETRY] = before
 
 
 @cache
