@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from ..errors import MissingPackage
 from ..extras import import_package
@@ -40,7 +40,7 @@ def _without_telemetry() -> Iterator[None]:
     user's home folder, unless the package for that is missing. edgespec works offline and reports nothing."""
     present = _TELEMETRY in sys.modules
     before = sys.modules.get(_TELEMETRY)
-    sys.modules[_TELEMETRY] = None  # type: ignore[assignment] - an import of it then fails
+    cast(dict[str, object], sys.modules)[_TELEMETRY] = None  # an import of it then fails
     try:
         yield
     finally:
