@@ -55,9 +55,8 @@ def read_paged(path: Path, hidden: Sequence[int] = ()) -> PagedGraph:
     try:
         model = _read(path, weights)
     except Exception as error:  # RuntimeError of pybind, of any cause
-        reason = " ".join(str(error).split())[-300:]
         raise ModelFileError(
-            f"OpenVINO cannot read {path} ({reason}); convert the checkpoint with --quant int8 or int4, or take "
+            f"OpenVINO cannot read {path} ({reason(error)}); convert the checkpoint with --quant int8 or int4, or take "
             "--backend onnx"
         ) from error
     attentions = [node for node in model.get_ordered_ops() if node.get_type_name() == _ATTENTION]
@@ -70,6 +69,11 @@ def read_paged(path: Path, hidden: Sequence[int] = ()) -> PagedGraph:
     results = [node for node in model.get_results() if wanted & set(node.input(0).get_source_output().get_names())]
     inputs = [node for node in model.get_parameters() if node.get_friendly_name() in _INPUTS]
     return PagedGraph(bindings().Model(results, [*inputs, *builder.inputs], "decoder"), builder.windowed, weights)
+
+
+def reason(error: Exception) -> str:
+    """The end of the message of OpenVINO, which begins with its places in its sources, on one line."""
+    return " ".join(str(error).split())[-300:]
 
 
 def _read(path: Path, weights: SharedWeights) -> Any:
