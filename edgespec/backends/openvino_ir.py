@@ -47,7 +47,13 @@ def read_paged(described: DescribedIr) -> PagedGraph:
             f"{path} has other states than keys and values, which cannot be rolled back; take a model that has "
             "attention alone"
         )
-    return PagedGraph(_with_own_inputs(model, described), any(map(_counts_rows, attentions)), weights)
+    windowed = any(map(_counts_rows, attentions))
+    if described.window and not windowed:
+        raise ModelFileError(
+            f"{path}: config.json gives layers a window of {described.window} tokens, which OpenVINO did not find in the "
+            "graph; convert the checkpoint with `edgespec convert`"
+        )
+    return PagedGraph(_with_own_inputs(model, described), windowed, weights)
 
 
 def _read(path: Path, data: Path, weights: SharedWeights) -> Any:

@@ -35,8 +35,8 @@ class DescribedIr:
     Args:
         group: the numbers of a matrix that share a scale; 0 for whole rows.
         context: the number of positions.
-        window: the tokens that some layers attend to by config.json; 0 for all.
-        cache: the numbers of one token in the caches of all layers.
+        window: the tokens that some layers attend to by config.json; 0 if all layers attend to all tokens.
+        cache_bytes: of one token in the caches of all layers.
         weights: a hash of the shapes and types of the weights, which determine the price of a pass.
         data_bytes: the size of the file of weights.
     """
@@ -49,7 +49,7 @@ class DescribedIr:
     window: int
     hidden: int
     parameters: int
-    cache: int
+    cache_bytes: int
     weights: str
     data_bytes: int
 
@@ -91,16 +91,17 @@ def read(path: Path) -> DescribedIr:
     _check_data(path, found.end)
     config = _config(path.parent)
     quantization, group = found.quantization
+    context = _context(path.parent, config)
     return DescribedIr(
         path,
         quantization,
         group,
         found.vocabulary,
-        _context(path.parent, config),
-        _window(config),
+        context,
+        _window(config, context),
         _number(config, "hidden_size"),
         found.parameters,
-        sum(found.states),
+        2 * sum(found.states),  # float16
         hashlib.sha256(repr(found.matrices).encode()).hexdigest(),
         found.end,
     )
@@ -230,8 +231,8 @@ def _context(folder: Path, config: Mapping[str, Any]) -> int:
     return found
 
 
-def _window(config: Mapping[str, Any]) -> int:
-    """The shortest window that a layer of the model has; 0 for none."""
+def _window(config: Mapping[str, Any], context: int) -> int:
+    """The shortest window that a layer of the model has; 0 if none is shorter than the context."""
     kinds = config.get("layer_types")
     windows = []
     for key, kind in (("sliding_window", "sliding_attention"), ("attention_chunk_size", "chunked_attention")):
@@ -239,7 +240,7 @@ def _window(config: Mapping[str, Any]) -> int:
             continue
         if config.get("use_sliding_window") is not False or key != "sliding_window":
             windows.append(_number(config, key))
-    return min((window for window in windows if window), default=0)
+    return min((window for window in windows if 0 < window < context), default=0)
 
 
 def _number(config: Mapping[str, Any], key: str) -> int:
