@@ -33,8 +33,8 @@ _CONFIG = {
 
 
 def open_model(path: Path, device: Device, interrupt: Interrupt) -> OpenvinoModel:
-    """Load a model: an .onnx file of `edgespec convert`, or an .xml file of OpenVINO, with its weights and its tokenizer
-    in the same folder.
+    """Load a model: an .onnx file of `edgespec convert` or an .xml file of OpenVINO, with its weights and its tokenizer in
+    the same folder.
 
     Raises:
         MissingPackage: openvino (or tokenizers) is not installed, or too old.

@@ -50,8 +50,8 @@ def read_paged(described: DescribedIr) -> PagedGraph:
     windowed = any(map(_counts_rows, attentions))
     if described.window and not windowed:
         raise ModelFileError(
-            f"{path}: config.json gives layers a window of {described.window} tokens, which OpenVINO did not find in the "
-            "graph; convert the checkpoint with `edgespec convert`"
+            f"{path}: config.json gives layers a window of {described.window} tokens, which OpenVINO did not find in "
+            "the graph; convert the checkpoint with `edgespec convert`"
         )
     return PagedGraph(_with_own_inputs(model, described), windowed, weights)
 

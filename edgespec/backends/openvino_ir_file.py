@@ -178,8 +178,8 @@ def _check_kind(path: Path, found: _Layers) -> None:
     inputs = [shown(name)[:60] for name in found.inputs]
     if any(name.startswith("past_key_values") for name in found.inputs):
         raise ModelFileError(
-            f"{path} takes its keys and values as inputs; export the checkpoint with state, as optimum-cli does without "
-            "--disable-stateful"
+            f"{path} takes its keys and values as inputs; export the checkpoint with state, as optimum-cli does "
+            "without --disable-stateful"
         )
     if "input_ids" not in found.inputs or not found.vocabulary:
         raise ModelFileError(

@@ -1,8 +1,8 @@
 """Weights as OpenVINO constants that share the memory of the mapped file: the file of an IR model, and quantized
 matrices of converted ONNX models.
 
-OpenVINO's own reader of ONNX files copies them. The plugin packs matrices for its kernels in the first pass; afterwards their pages
-of the file are not needed in memory.
+OpenVINO's own reader of ONNX files copies them. The plugin packs matrices for its kernels in the first pass; afterwards
+their pages of the file are not needed in memory.
 """
 
 from __future__ import annotations

@@ -200,8 +200,8 @@ def _require_graph(provider: str, paths: Sequence[Path]) -> None:
 
     if provider != "auto" and not any(map(is_graph, paths)):
         raise OptionError(
-            f"--provider {provider} is for ONNX and OpenVINO models, and llama.cpp runs {paths[0]}; --gpu-layers puts layers of a "
-            "GGUF file on a GPU"
+            f"--provider {provider} is for ONNX and OpenVINO models, and llama.cpp runs {paths[0]}; --gpu-layers puts "
+            "layers of a GGUF file on a GPU"
         )
 
 
