@@ -33,8 +33,8 @@ _CONFIG = {
 
 
 def open_model(path: Path, device: Device, interrupt: Interrupt) -> OpenvinoModel:
-    """Load a model: an .onnx file of `edgespec convert` or an .xml file of OpenVINO, with its weights and its tokenizer in
-    the same folder.
+    """Load a model: an .onnx file of `edgespec convert`, or an .xml file of OpenVINO, with its weights and its
+    tokenizer in the same folder.
 
     Raises:
         MissingPackage: openvino (or tokenizers) is not installed, or too old.
@@ -148,7 +148,8 @@ class OpenvinoModel:
         except Exception as error:  # RuntimeError of pybind, of any cause
             reason = " ".join(str(error).split())[-300:]
             raise EngineError(
-                f"OpenVINO cannot compile {self.description} for {self._device} ({reason}); take --backend onnx"
+                f"OpenVINO cannot compile {self.description} for {self._device} ({reason}); take another "
+                "--provider, or the model in another format"
             ) from error
         if self._interrupt.is_set:
             raise Interrupted

@@ -32,39 +32,51 @@ def read_paged(described: DescribedIr) -> PagedGraph:
     Raises:
         ModelFileError: OpenVINO cannot read it, or it has other states or inputs than a decoder with attention.
     """
-    path, weights = described.path, SharedWeights()
+    weights = SharedWeights()
     try:
-        model = _read(path, described.data, weights)
+        model = _read(described, weights)
         _transform(model)
+        windowed = _check_attention(model, described)
+        return PagedGraph(_with_own_inputs(model, described), windowed, weights)
+    except ModelFileError:
+        raise
     except Exception as error:  # RuntimeError of pybind, of any cause
         raise ModelFileError(
-            f"OpenVINO cannot replace the state of {path} ({reason(error)}); export or fetch it again, or convert the "
-            "checkpoint with `edgespec convert`"
+            f"OpenVINO cannot replace the state of {described.path} ({reason(error)}); export or fetch it again, or "
+            "convert the checkpoint with `edgespec convert`"
         ) from error
-    attentions = [node for node in model.get_ordered_ops() if node.get_type_name() == _ATTENTION]
-    if model.get_sinks() or not attentions:
-        raise ModelFileError(
-            f"{path} has other states than keys and values, which cannot be rolled back; take a model that has "
-            "attention alone"
-        )
-    windowed = any(map(_counts_rows, attentions))
-    if described.window and not windowed:
-        raise ModelFileError(
-            f"{path}: config.json gives layers a window of {described.window} tokens, which OpenVINO did not find in "
-            "the graph; convert the checkpoint with `edgespec convert`"
-        )
-    return PagedGraph(_with_own_inputs(model, described), windowed, weights)
 
 
-def _read(path: Path, data: Path, weights: SharedWeights) -> Any:
-    tensor = bindings().Tensor(weights.mapped(data), shared_memory=True)
-    return core().read_model(model=contents(path) or b"", weights=tensor)
+def _read(described: DescribedIr, weights: SharedWeights) -> Any:
+    tensor = bindings().Tensor(weights.mapped(described.data), shared_memory=True)
+    return core().read_model(model=contents(described.path) or b"", weights=tensor)
 
 
 def _transform(model: Any) -> None:
     from openvino._offline_transformations import paged_attention_transformation  # noqa: PLC0415 - with the engine
 
     paged_attention_transformation(model, allow_qq_bias=True)
+
+
+def _check_attention(model: Any, described: DescribedIr) -> bool:
+    """Whether any attention depends on the rows of the cache.
+
+    Raises:
+        ModelFileError: the model has other states, or attention that OpenVINO did not recognize.
+    """
+    attentions = [node for node in model.get_ordered_ops() if node.get_type_name() == _ATTENTION]
+    if model.get_sinks() or not attentions:
+        raise ModelFileError(
+            f"{described.path} has other states than keys and values, which cannot be rolled back; take a model that "
+            "has attention alone"
+        )
+    windowed = any(map(_counts_rows, attentions))
+    if described.window and not windowed:
+        raise ModelFileError(
+            f"{described.path}: config.json gives layers a window of {described.window} tokens, which OpenVINO did not "
+            "find in the graph; convert the checkpoint with `edgespec convert`"
+        )
+    return windowed
 
 
 def _counts_rows(attention: Any) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from ..errors import OptionError
 from ..storage.checksum import sampled
@@ -19,23 +19,27 @@ _GROUP = 64
 _BLOCKS = {"int4-b32": 32}
 
 
-class ModelSource(Protocol):
-    """A model's files."""
+@dataclass(frozen=True, slots=True)
+class ModelSource(ABC):
+    """A model's files.
 
-    path: Path
-    #: Name, number of parameters and quantization.
+    Args:
+        summary: name, number of parameters and quantization.
+        vocabulary: the width of a row of logits.
+        context: the number of positions.
+        weights: a key for the weights.
+        shapes: a key for the price of a pass: shapes and types of the weights.
+        group: the numbers of an activation that share a scale.
+    """
+
     summary: str
-    #: The width of a row of logits.
     vocabulary: int
-    #: The number of positions.
     context: int
-    #: A key for the weights.
     weights: str
-    #: A key for the price of a pass: shapes and types of the weights.
     shapes: str
-    #: Numbers of an activation that share a scale.
     group: int
 
+    @abstractmethod
     def graph(self, hidden: Sequence[int]) -> PagedGraph:
         """The model with paged attention.
 
@@ -46,7 +50,6 @@ class ModelSource(Protocol):
             OptionError: a layer that the model does not have, or whose hidden states it does not return.
             ModelFileError: OpenVINO cannot compute the model.
         """
-        ...
 
 
 def source(path: Path, interrupt: Interrupt) -> ModelSource:
@@ -64,20 +67,8 @@ def source(path: Path, interrupt: Interrupt) -> ModelSource:
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
-    """What the sources have in common; the fields are those of `ModelSource`."""
-
+class _OnnxSource(ModelSource):
     path: Path
-    summary: str
-    vocabulary: int
-    context: int
-    weights: str
-    shapes: str
-    group: int
-
-
-@dataclass(frozen=True, slots=True)
-class _OnnxSource(_Source):
     layers: int
 
     def graph(self, hidden: Sequence[int]) -> PagedGraph:
@@ -87,7 +78,7 @@ class _OnnxSource(_Source):
 
 
 @dataclass(frozen=True, slots=True)
-class _IrSource(_Source):
+class _IrSource(ModelSource):
     described: openvino_ir_file.DescribedIr
 
     def graph(self, hidden: Sequence[int]) -> PagedGraph:
@@ -101,20 +92,19 @@ class _IrSource(_Source):
 
 def _of_onnx(described: onnx_file.Described) -> ModelSource:
     return _OnnxSource(
-        described.path,
         described.summary,
         described.vocabulary,
         described.context,
         f"{described.digest or sampled(described.data)}|{described.weights}|{described.quantization}",
         f"{described.weights}|{described.quantization}",
         _BLOCKS.get(described.quantization, _GROUP),
+        described.path,
         described.layers,
     )
 
 
 def _of_ir(described: openvino_ir_file.DescribedIr) -> ModelSource:
     return _IrSource(
-        described.path,
         described.summary,
         described.vocabulary,
         described.context,

@@ -131,7 +131,7 @@ class SharedWeights:
     def _writable(self, array: Array) -> Array:
         """`array` in place: OpenVINO takes only arrays that may be written, and does not write."""
         self._kept.append(array)
-        memory = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
+        memory: Any = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
         shared: Array = np.frombuffer(memory, array.dtype).reshape(array.shape)
         return shared
 
