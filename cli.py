@@ -65,8 +65,8 @@ def chat(
     as_json: bool,
     no_history: bool,
 ) -> None:
-    """Chat with MODEL: a GGUF file, the folder of an ONNX model, a pair or a checkpoint, a name of `edgespec models
-    list`, or org/repo.
+    """Chat with MODEL: a GGUF file, the folder of an ONNX or OpenVINO model, a pair or a checkpoint, a name of
+    `edgespec models list`, or org/repo.
 
     The default is the bundled demo pair. The prompt consists of the files of -f in their order, standard input unless
     it is a terminal, and -p. On a terminal without a prompt a conversation begins; its input history is kept in a file,

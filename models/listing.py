@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from edgespec.errors import HubError, OptionError
 
+from .graph_file import IR
 from .sizes import amount
 
 QUANTIZATION = "q4_k_m"  #: the default, as in llama.cpp
@@ -29,6 +30,13 @@ _HOSTS = ("huggingface.co", "hf.co")
 _PAGE = re.compile(
     r"(?P<scheme>https?:/{1,2})?(?P<host>[^/]+)/(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<quantization>[\w.-]+))?"
     r"(?:/(?:tree|blob|resolve)/(?P<revision>[^/?#]+)(?:/(?P<file>[^?#]+\.gguf))?)?/?(?:[?#].*)?"
+)
+_GRAPH, _WEIGHTS = IR, IR.replace(".xml", ".bin")  # of an OpenVINO model
+#: The files of an OpenVINO model besides these that are needed, and those that it may have.
+_NEEDED = ("config.json", "tokenizer.json")
+_BESIDE = (
+    *("tokenizer_config.json", "special_tokens_map.json", "generation_config.json", "chat_template.jinja"),
+    *("README.md", "LICENSE"),
 )
 _CHECKPOINT_FILES = ("*.json", "*.jinja", "*.model", "merges.txt", "vocab.txt", "README.md", "LICENSE*")
 
@@ -68,13 +76,13 @@ Choose = Callable[[Listing], tuple[RemoteFile, ...]]
 
 
 def file_named(name: str) -> Choose:
-    """Choose the file of this name, and the other parts if it is the first of several."""
+    """Choose the file of this name, and the other parts if it is the first of several, or the graph of a model."""
 
     def choose(listing: Listing) -> tuple[RemoteFile, ...]:
         file = next((file for file in listing.files if file.name == name), None)
         if file is None:
             raise HubError(f"{listing.repo} has no file {name}; its page lists what there is")
-        return _with_parts(listing, file)
+        return _openvino(listing) if name == _GRAPH else _with_parts(listing, file)
 
     return choose
 
@@ -83,11 +91,14 @@ def gguf(quantization: str = "", room: int | None = None) -> Choose:
     """Choose the GGUF file of this quantization, with all its parts.
 
     If `quantization` is empty, choose `QUANTIZATION`; where the repository has no such file, or it has more than
-    `room` bytes, the largest of the alternatives that fits. The only GGUF file of a repository is always chosen.
+    `room` bytes, the largest of the alternatives that fits. The only GGUF file of a repository is always chosen; of a
+    repository without one, its OpenVINO model.
     """
 
     def choose(listing: Listing) -> tuple[RemoteFile, ...]:
         found = [file for file in listing.files if is_model(file.name)]
+        if not found and not quantization and any(file.name == _GRAPH for file in listing.files):
+            return _openvino(listing)
         asked = (quantization or QUANTIZATION).lower()
         file = _of(asked, found)
         if quantization or not found:
@@ -104,6 +115,17 @@ def gguf(quantization: str = "", room: int | None = None) -> Choose:
         return _largest(listing, found, file, room)
 
     return choose
+
+
+def _openvino(listing: Listing) -> tuple[RemoteFile, ...]:
+    """The graph of an OpenVINO model first and its weights last: where these are, all files were fetched."""
+    there = {file.name: file for file in listing.files}
+    if lacking := [name for name in (_GRAPH, *_NEEDED, _WEIGHTS) if name not in there]:
+        raise HubError(
+            f"{listing.repo} has an OpenVINO model without {lacking[0]}, which edgespec needs; take another repository "
+            "of this model, or `edgespec convert` a checkpoint"
+        )
+    return tuple(there[name] for name in (_GRAPH, *_NEEDED, *_BESIDE, _WEIGHTS) if name in there)
 
 
 def _of(quantization: str, found: Sequence[RemoteFile]) -> RemoteFile | None:

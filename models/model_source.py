@@ -14,9 +14,10 @@ from edgespec.backends import Labels, require_same_tokens
 from edgespec.backends.gguf_header import header
 from edgespec.errors import EdgespecError, OptionError
 
+from .graph_file import described, graph_in, is_graph
 from .listing import is_model, split_name, split_page
 from .registry import Entry, HubFile, entries
-from .sizes import is_onnx, size_of
+from .sizes import size_of
 
 if TYPE_CHECKING:
     from .hub import OnProgress, Pulled
@@ -158,25 +159,25 @@ def _first_compatible(tokens: Labels, paths: Iterable[Path]) -> Path | None:
 
 
 def vocabulary(path: Path) -> Labels:
-    """The tokens of a GGUF file or of an ONNX model, without loading its weights.
+    """The tokens of a GGUF file, an ONNX model or an OpenVINO IR model, without loading its weights.
 
     Raises:
         ModelError: it cannot be read.
     """
-    if not is_onnx(path):
+    if not is_graph(path):
         return header(path).vocabulary
-    from edgespec.backends.onnx_file import read  # noqa: PLC0415
     from edgespec.backends.onnx_vocabulary import OnnxVocabulary, TokenizerFiles  # noqa: PLC0415
 
-    described = read(path / "model.onnx" if path.is_dir() else path)
-    return OnnxVocabulary(TokenizerFiles(described.path.parent), described.vocabulary)
+    model = described(path)
+    return OnnxVocabulary(TokenizerFiles(model.path.parent), model.vocabulary)
 
 
 def _beside(target: Path) -> Iterator[Path]:
-    """GGUF files in the folder of a GGUF file; folders of ONNX models beside the folder of one."""
-    if is_onnx(target):
-        folder = target if target.is_dir() else target.parent
-        yield from (path.parent for path in folder.parent.glob("*/model.onnx") if path.parent != folder)
+    """GGUF files in the folder of a GGUF file; beside the folder of a graph, the folders of others of its format."""
+    if is_graph(target):
+        graph = graph_in(target)
+        found = graph.parent.parent.glob(f"*/{graph.name}")
+        yield from (path.parent for path in found if path.parent != graph.parent)
         return
     for path in target.parent.glob("*.gguf"):
         if path.is_file() and is_model(path.name):

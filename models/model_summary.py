@@ -9,8 +9,9 @@ from edgespec.backends import Labels
 from edgespec.backends.gguf_header import header
 from edgespec.errors import HubError
 
+from .graph_file import is_graph
 from .model_source import Source, vocabulary
-from .sizes import Sizes, is_onnx, of_header, size_of, sizes
+from .sizes import Sizes, of_header, size_of, sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +36,12 @@ class ModelSummary:
 
 
 def of_path(path: Path) -> ModelSummary:
-    """The summary of a GGUF file or an ONNX model.
+    """The summary of a GGUF file, an ONNX model or an OpenVINO IR model.
 
     Raises:
         ModelError: it cannot be read.
     """
-    if is_onnx(path):
+    if is_graph(path):
         tokens = vocabulary(path)
         return ModelSummary(str(path), size_of(path), sizes(path), tokens, getattr(tokens, "template", None), path)
     head, size = header(path), size_of(path)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from edgespec.backends.gguf_header import Header, header
 
+from .graph_file import described, is_graph, weights_of
+
 _ROWS = 512  # tokens of a prefill pass
 _LOGIT_ROWS = 64  # rows of logits that are kept besides
 
@@ -60,24 +62,19 @@ def size_of(path: Path) -> int:
     stem, part, rest = path.name.partition("-00001-of-")
     if part:
         return sum(each.stat().st_size for each in path.parent.glob(f"{stem}-*-of-{rest}"))
-    data = path.with_name(f"{path.name}.data")  # the weights of an ONNX model
-    return path.stat().st_size + (data.stat().st_size if path.suffix == ".onnx" and data.is_file() else 0)
+    data = weights_of(path)
+    return path.stat().st_size + (data.stat().st_size if data is not None else 0)
 
 
 def sizes(path: Path) -> Sizes:
-    """The sizes of a GGUF file, or of an ONNX model that edgespec converted.
+    """The sizes of a GGUF file, of an ONNX model that edgespec converted, or of an OpenVINO IR model.
 
     Raises:
-        ModelFileError: it is neither, or truncated.
+        ModelFileError: it is none of these, or truncated.
     """
-    if is_onnx(path):
-        return _of_onnx(path)
+    if is_graph(path):
+        return _of_graph(path)
     return of_header(header(path), size_of(path))
-
-
-def is_onnx(path: Path) -> bool:
-    """Whether this is an ONNX model: a file, or a folder, since only ONNX models are opened by a folder's name."""
-    return path.suffix.lower() == ".onnx" or path.is_dir()
 
 
 def of_header(head: Header, size: int) -> Sizes:
@@ -113,11 +110,8 @@ def _layers(head: Header, size: int, caches: Sequence[int]) -> Iterator[Layer]:
     yield Layer(output + tensors.get("token_embd.weight", 0) * tied, copied=tied)
 
 
-def _of_onnx(path: Path) -> Sizes:
-    from edgespec.backends.onnx_file import read  # noqa: PLC0415
-
-    model = read(path / "model.onnx" if path.is_dir() else path)
-    number = 2 if model.half else 4
-    cache = 2 * model.layers * model.kv_heads * model.head_dim * number
+def _of_graph(path: Path) -> Sizes:
+    model = described(path)
+    cache = model.cache_bytes
     widths = (model.vocabulary * _LOGIT_ROWS + 8 * model.hidden * _ROWS) * 4
     return Sizes(model.data_bytes, (), cache, widths, model.context)

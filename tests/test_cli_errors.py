@@ -121,7 +121,7 @@ def test_what_cannot_be_forgotten_is_one_line(own_cache: Path) -> None:
         (["--gpu-layers", "5"], "gpu_layers is 5") if not GPU else (["--gpu-layers", "-7"], "gpu_layers is -7"),
         (["--threads", "x"], "threads"),
         (["--draft", str(DEMO.target)], f"--draft names the target itself, {DEMO.target}; name a smaller model"),
-        (["--provider", "cuda"], "--provider cuda is for ONNX models, and llama.cpp runs"),
+        (["--provider", "cuda"], "--provider cuda is for ONNX and OpenVINO models, and llama.cpp runs"),
         (["--exact", "3"], "exact is 3; it must be one of 0, 2, 4, 8"),
         (["--exact", "4", "--k", "-1"], "k is -1"),
         (["--max-tokens", "0"], "max_tokens is 0"),

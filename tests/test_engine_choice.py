@@ -71,12 +71,12 @@ def test_a_draft_is_judged_by_its_plain_steps(onnx_folders: Folders, measured: M
 def test_an_engine_that_does_not_load_the_model_is_left_out(
     onnx_folders: Folders, measured: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from edgespec.backends import openvino  # noqa: PLC0415
+    from edgespec.backends import openvino_graph  # noqa: PLC0415
 
     def refuse(*_: object) -> None:
         raise ModelFileError("no")
 
-    monkeypatch.setattr(openvino, "read_paged", refuse)
+    monkeypatch.setattr(openvino_graph, "read_paged", refuse)
     device, choice = with_engine(onnx_folders("int8"), Device(threads=1), Interrupt())
     assert device.backend == "onnx"
     assert str(choice) == "ONNX Runtime, measured: 1 tokens/s: no other engine loads it"

@@ -8,7 +8,8 @@ from pathlib import Path
 from ..errors import ModelFileError
 
 #: The engines that open files of a suffix; the first where none is requested.
-ENGINES = {".gguf": ("llama",), ".onnx": ("onnx", "openvino")}
+ENGINES = {".gguf": ("llama",), ".onnx": ("onnx", "openvino"), ".xml": ("openvino",)}
+_IR = "openvino_model.xml"  # beside it in a folder: openvino_tokenizer.xml and openvino_detokenizer.xml
 
 
 def find_model(path: Path, backend: str) -> tuple[str, Path]:
@@ -60,6 +61,7 @@ def _models_at(path: Path) -> list[Path]:
         if not path.is_file() and not path.is_dir():  # opening a pipe would wait for its other end
             raise ModelFileError(f"{path} is a pipe or a device, not a file; give the path of a model file")
         files = sorted(path.iterdir()) if path.is_dir() else [path]
-        return [file for file in files if file.suffix.lower() in ENGINES and file.is_file()]
+        models = [file for file in files if file.suffix.lower() in ENGINES and file.is_file()]
+        return [file for file in models if path.is_file() or file.suffix.lower() != ".xml" or file.name == _IR]
     except OSError as error:  # a name too long, a folder that may not be searched
         raise ModelFileError(f"{path} cannot be opened: {error.strerror}; give a file that can be read") from error

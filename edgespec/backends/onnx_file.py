@@ -55,6 +55,11 @@ class Described:
         return self.quantization.endswith("fp16")
 
     @property
+    def cache_bytes(self) -> int:
+        """Bytes of one token in the caches of all layers."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * (2 if self.half else 4)
+
+    @property
     def least_rows(self) -> int:
         """The fewest rows of logits of a pass: 1 if the graph quantizes activations, which cannot be empty."""
         return int(self.quantization == "r8")

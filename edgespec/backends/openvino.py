@@ -1,4 +1,4 @@
-"""OpenVINO, for models that `edgespec convert --to onnx` wrote.
+"""OpenVINO, for models that `edgespec convert --to onnx` wrote, and for IR models of optimum-intel.
 
 On processors its passes over several tokens cost little more than those over one: matrices stay quantized, and so are
 activations, in groups.
@@ -12,17 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ClosedError, EngineError, Interrupted, OptionError
-from ..storage.checksum import sampled
 from . import Device, Interrupt
 from .exactness import is_steady
 from .machine import physical_cores
-from .onnx_checked import check_weights
-from .onnx_file import Described, read
 from .onnx_vocabulary import OnnxVocabulary, TokenizerFiles
-from .openvino_graph import PagedGraph, read_paged
+from .openvino_graph import PagedGraph
 from .openvino_package import bindings, core, reason
 from .openvino_passes import CompiledGraph
 from .openvino_session import OpenvinoSession
+from .openvino_source import ModelSource, source
 
 _DEVICE = "CPU"
 #: Properties of a compiled model. The type of computation float32 keeps the output of a token independent of the pass's
@@ -33,38 +31,33 @@ _CONFIG = {
     "INFERENCE_PRECISION_HINT": "f32",
     "KV_CACHE_PRECISION": "f16",
 }
-#: Numbers of an activation that share a scale. In groups of 64 wide passes are the cheapest and plain steps as cheap as
-#: in groups of 128; groups larger than the blocks of the weights turn the fast kernels off (docs/openvino.md).
-_GROUP = 64
-_BLOCKS = {"int4-b32": 32}
 
 
 def open_model(path: Path, device: Device, interrupt: Interrupt) -> OpenvinoModel:
-    """Load a converted model: an .onnx file with its weights and its tokenizer in the same folder.
+    """Load a model: an .onnx file of `edgespec convert`, or an .xml file of OpenVINO, with its weights and its
+    tokenizer in the same folder.
 
     Raises:
         MissingPackage: openvino (or tokenizers) is not installed, or too old.
-        ModelFileError: a file of the model is missing, truncated, or was written by another converter, or OpenVINO
-            cannot compute the model.
+        ModelFileError: a file of the model is missing, truncated, or of an unknown form, or OpenVINO cannot compute
+            the model.
         OptionError: a provider other than the CPU.
         Interrupted: `interrupt` was set.
     """
     bindings()
-    described = read(path)
-    check_weights(described, interrupt)
-    files = TokenizerFiles(described.path.parent)
-    return OpenvinoModel(described, files, device, interrupt)
+    files = source(path, interrupt)
+    return OpenvinoModel(files, TokenizerFiles(path.parent), device, interrupt)
 
 
 class OpenvinoModel:
-    """The weights of a converted model, compiled for a device.
+    """The weights of a model, compiled for a device.
 
     A model is compiled again for sessions that return hidden states of other layers, when the first is opened.
     """
 
-    def __init__(self, described: Described, files: TokenizerFiles, device: Device, interrupt: Interrupt) -> None:
+    def __init__(self, model: ModelSource, files: TokenizerFiles, device: Device, interrupt: Interrupt) -> None:
         self._interrupt = interrupt
-        self._described: Described | None = described
+        self._source: ModelSource | None = model
         self._threads = device.threads or physical_cores()
         self._exact = device.exact
         if device.provider not in ("auto", "cpu"):
@@ -73,11 +66,11 @@ class OpenvinoModel:
                 "out"
             )
         self._steady: bool | None = None  # whether logits do not depend on the width; None if not tested yet
-        self.trained_context = described.context - max(0, device.exact - 1)  # padding needs positions, too
-        self.description = described.summary
+        self.trained_context = model.context - max(0, device.exact - 1)  # padding needs positions, too
+        self.description = model.summary
         self.sampling = files.sampling
-        self.weights = f"{described.digest or sampled(described.data)}|{described.weights}|{described.quantization}"
-        self.vocabulary = OnnxVocabulary(files, described.vocabulary)
+        self.weights = model.weights
+        self.vocabulary = OnnxVocabulary(files, model.vocabulary)
         self._notices: dict[str, None] = dict.fromkeys(files.ignored)  # each once, in order
         self._compiled: dict[tuple[int, ...], CompiledGraph] = {}
         self._graph(())
@@ -95,12 +88,9 @@ class OpenvinoModel:
             hidden: layers, from 0, whose hidden states every decode returns in `OpenvinoSession.hidden`.
 
         Raises:
-            OptionError: a layer that the model does not have.
+            OptionError: a layer that the model does not have, or whose hidden states it does not return.
             ClosedError: the model is closed.
         """
-        model = self._opened()
-        if strange := [layer for layer in hidden if not 0 <= layer < model.layers]:
-            raise OptionError(f"no layer {strange[0]}: {self.description} has layers 0 to {model.layers - 1}")
         graph = self._graph(tuple(hidden))
         session = self._session(graph, context, interrupt or self._interrupt, exact=self._exact)
         if self._exact:
@@ -110,19 +100,19 @@ class OpenvinoModel:
         return session
 
     def close(self) -> None:
-        self._described = None
+        self._source = None
         self._compiled.clear()
         self.vocabulary.close()
 
-    def _opened(self) -> Described:
-        if self._described is None:
+    def _opened(self) -> ModelSource:
+        if self._source is None:
             raise ClosedError(f"{self.description} is closed; load it again")
-        return self._described
+        return self._source
 
     def _graph(self, hidden: tuple[int, ...]) -> CompiledGraph:
+        model = self._opened()
         if (found := self._compiled.get(hidden)) is None:
-            model = self._opened()
-            paged = read_paged(model.path, hidden)
+            paged = model.graph(hidden)
             found = CompiledGraph(self._compile(paged), paged.weights, not paged.windowed, hidden)
             # The plugin packs the matrices in the first pass, and does not need their file after that.
             first = self._session(found, 2, self._interrupt, exact=0)
@@ -151,13 +141,13 @@ class OpenvinoModel:
             raise Interrupted
         # Threads are not bound to cores, for another engine may run on the same ones.
         threads = {"INFERENCE_NUM_THREADS": self._threads, "ENABLE_CPU_PINNING": False}
-        group = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": str(_BLOCKS.get(self._opened().quantization, _GROUP))}
+        group = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": str(self._opened().group)}
         config = {**_CONFIG, **threads, **group}
         try:
             compiled = core().compile_model(graph.model, _DEVICE, config)
         except Exception as error:  # RuntimeError of pybind, of any cause
             raise EngineError(
-                f"OpenVINO cannot compile {self.description} ({reason(error)}); take --backend onnx"
+                f"OpenVINO cannot compile {self.description} ({reason(error)}); take the model in another format"
             ) from error
         if self._interrupt.is_set:
             raise Interrupted
@@ -175,9 +165,9 @@ class OpenvinoModel:
         if not self._steady:
             session.widest = self._exact
 
-    def _identity(self, model: Described) -> str:
+    def _identity(self, model: ModelSource) -> str:
         """A key for the price of a pass: shapes, quantization, device, machine, engine version, threads."""
-        parts = [model.weights, model.quantization, _DEVICE, platform.node(), platform.machine()]
+        parts = [model.shapes, _DEVICE, platform.node(), platform.machine()]
         parts += [f"openvino {bindings().__version__}", f"threads={self._threads}"]
         return "|".join([*parts, *([f"exact={self._exact}"] if self._exact else [])])
 

@@ -1,7 +1,8 @@
-"""Quantized matrices of converted ONNX models as OpenVINO constants that share the memory of the mapped file.
+"""Weights as OpenVINO constants that share the memory of the mapped file: the file of an IR model, and quantized
+matrices of converted ONNX models.
 
-OpenVINO's own reader copies them. The plugin packs matrices for its kernels in the first pass; afterwards their pages
-of the file are not needed in memory.
+OpenVINO's own reader of ONNX files copies them. The plugin packs matrices for its kernels in the first pass; afterwards
+their pages of the file are not needed in memory.
 """
 
 from __future__ import annotations
@@ -28,6 +29,14 @@ class SharedWeights:
 
     def __init__(self) -> None:
         self._kept: list[Array] = []
+
+    def mapped(self, path: Path) -> Array:
+        """The bytes of a file.
+
+        Raises:
+            OSError, ValueError: it cannot be mapped, or is empty.
+        """
+        return self._writable(np.memmap(path, np.uint8, "r"))
 
     def extensions(self) -> Iterator[Any]:
         """What replaces OpenVINO's translation of these operators."""
@@ -120,10 +129,13 @@ class SharedWeights:
         return bindings().opset13.constant(array if shape is None else array.reshape(shape), shared_memory=True)
 
     def _shared(self, source: Any) -> Array:
-        """The numbers of a constant, in place. OpenVINO takes only arrays that may be written, and does not write."""
-        array = source.get_node().data
+        """The numbers of a constant, in place."""
+        return self._writable(source.get_node().data)
+
+    def _writable(self, array: Array) -> Array:
+        """`array` in place: OpenVINO takes only arrays that may be written, and does not write."""
         self._kept.append(array)
-        memory = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
+        memory: Any = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
         shared: Array = np.frombuffer(memory, array.dtype).reshape(array.shape)
         return shared
 

@@ -31,8 +31,8 @@ def load(  # noqa: PLR0913 - all but the models are options by name
     """Load a target and its draft model, as `edgespec chat` does: find, download, convert, fit into memory, measure.
 
     Args:
-        model: a GGUF file, or the folder of an ONNX model that edgespec converted; a pair file or its folder, which
-            names a target and its draft; the folder of a checkpoint, which is converted to Q8_0 once, into the cache
+        model: a GGUF file, or the folder of an ONNX model that edgespec converted or of an OpenVINO IR model; a
+            pair file or its folder, which names a target and its draft; the folder of a checkpoint, which is converted to Q8_0 once, into the cache
             folder; or, if it is a `str` and there is no such file, a name of `edgespec models list`, or a repository
             on a hub: `org/repo`, `org/repo:q8_0`, `hf.co/org/repo`. A `Path` is never looked up on a hub. None raises
             OptionError; the bundled demo pair is `from edgespec import models; models.demo().target`.

@@ -32,6 +32,7 @@ _FORM: Mapping[str, Any] = {
     "date": str,
     "versions": {"edgespec": str, "engine": str},
 }
+_GRAPHS = ("model.onnx", "openvino_model.xml")  # what a folder with a model holds
 _LARGEST = 1e15  # the greatest number: JSON may have NaN, and numbers beyond the range of a float
 _WORDS = {str: "a text", int: "a whole number", float: "a number", list: "a list of numbers"}
 _WAY_OUT = "correct it, or write it again with `edgespec convert --pair TARGET DRAFT --out FOLDER --force`"
@@ -61,7 +62,7 @@ def beside(target: Path) -> Path | None:
     """The draft model in the folder of the model `target`, by its name; None if there is none.
 
     For `NAME.gguf` that is `NAME.draft.gguf` or `draft.gguf`; for a folder `NAME`, the folder `NAME.draft` or `draft`
-    with a model.onnx.
+    with a model.onnx or an openvino_model.xml.
     """
     if not target.name:
         return None
@@ -143,7 +144,8 @@ def _there(path: Path, key: str, name: str) -> Path:
 
 
 def _is_model(path: Path) -> bool:
-    return (_holds(Path.is_file, path) and bool(path.suffix)) or _holds(Path.is_file, path / "model.onnx")
+    folder = any(_holds(Path.is_file, path / name) for name in _GRAPHS)
+    return folder or (_holds(Path.is_file, path) and bool(path.suffix))
 
 
 def _holds(kind: Callable[[Path], bool], path: Path) -> bool:

@@ -176,7 +176,7 @@ def _resolved(given: LoadOptions | MachineOptions, job: Job, exact: int = 0) -> 
     model = given.model.as_posix() if given.model is not None else None
     files = resolve(model, given.draft, job, context=given.ctx)
     _require_other(files.target, files.draft, given.draft)
-    _require_onnx(given.provider, [path for path in (files.target, files.draft) if path is not None])
+    _require_graph(given.provider, [path for path in (files.target, files.draft) if path is not None])
     return files, fitted(files, device, job, anywhere=given.gpu_layers is None)
 
 
@@ -192,16 +192,16 @@ def _require_other(target: Path, draft: Path | None, named: str) -> None:
         raise OptionError(f"--draft names the target itself, {draft}; name a smaller model of its family, or none")
 
 
-def _require_onnx(provider: str, paths: Sequence[Path]) -> None:
-    """OptionError where a provider of ONNX Runtime is given, and neither model is an ONNX model."""
-    from edgespec.models.sizes import is_onnx  # noqa: PLC0415
+def _require_graph(provider: str, paths: Sequence[Path]) -> None:
+    """OptionError where a provider of ONNX Runtime or a device of OpenVINO is given, and neither model is for these."""
+    from edgespec.models.graph_file import is_graph  # noqa: PLC0415
 
     from ..errors import OptionError  # noqa: PLC0415
 
-    if provider != "auto" and not any(map(is_onnx, paths)):
+    if provider != "auto" and not any(map(is_graph, paths)):
         raise OptionError(
-            f"--provider {provider} is for ONNX models, and llama.cpp runs {paths[0]}; --gpu-layers puts layers of a "
-            "GGUF file on a GPU"
+            f"--provider {provider} is for ONNX and OpenVINO models, and llama.cpp runs {paths[0]}; --gpu-layers puts "
+            "layers of a GGUF file on a GPU"
         )
 
 

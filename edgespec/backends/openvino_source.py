@@ -1,0 +1,119 @@
+"""The model files that OpenVINO computes: what is known of a model, and its graph with paged attention."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import OptionError
+from ..storage.checksum import sampled
+from . import Interrupt, onnx_file, openvino_graph, openvino_ir, openvino_ir_file
+from .onnx_checked import check_weights
+from .openvino_graph import PagedGraph
+
+#: Numbers of an activation that share a scale. In groups of 64 wide passes are the cheapest and plain steps as cheap as
+#: in groups of 128; groups larger than the blocks of the weights turn the fast kernels off (docs/openvino.md).
+_GROUP = 64
+_BLOCKS = {"int4-b32": 32}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource(ABC):
+    """A model's files.
+
+    Args:
+        summary: name, number of parameters and quantization.
+        vocabulary: the width of a row of logits.
+        context: the number of positions.
+        weights: a key for the weights.
+        shapes: a key for the price of a pass: shapes and types of the weights.
+        group: the numbers of an activation that share a scale.
+        data: the file of the weights.
+    """
+
+    summary: str
+    vocabulary: int
+    context: int
+    weights: str
+    shapes: str
+    group: int
+    data: Path
+
+    @abstractmethod
+    def graph(self, hidden: Sequence[int]) -> PagedGraph:
+        """The model with paged attention.
+
+        Args:
+            hidden: layers whose hidden states are outputs.
+
+        Raises:
+            OptionError: a layer that the model does not have, or whose hidden states it does not return.
+            ModelFileError: OpenVINO cannot compute the model.
+        """
+
+
+def source(path: Path, interrupt: Interrupt) -> ModelSource:
+    """The model at `path`: an .onnx file of `edgespec convert`, or an .xml file of OpenVINO.
+
+    Raises:
+        ModelFileError: a file of the model is missing, truncated, or of an unknown form.
+        Interrupted: `interrupt` was set.
+    """
+    if path.suffix.lower() == ".xml":
+        return _of_ir(openvino_ir_file.read(path))
+    described = onnx_file.read(path)
+    check_weights(described, interrupt)
+    return _of_onnx(described)
+
+
+@dataclass(frozen=True, slots=True)
+class _OnnxSource(ModelSource):
+    path: Path
+    layers: int
+
+    def graph(self, hidden: Sequence[int]) -> PagedGraph:
+        if strange := [layer for layer in hidden if not 0 <= layer < self.layers]:
+            raise OptionError(f"no layer {strange[0]}: {self.summary} has layers 0 to {self.layers - 1}")
+        return openvino_graph.read_paged(self.path, hidden)
+
+
+@dataclass(frozen=True, slots=True)
+class _IrSource(ModelSource):
+    described: openvino_ir_file.DescribedIr
+
+    def graph(self, hidden: Sequence[int]) -> PagedGraph:
+        if hidden:
+            raise OptionError(
+                f"{self.summary} is an OpenVINO IR model, which returns no hidden states; convert the checkpoint with "
+                "`edgespec convert --to onnx`"
+            )
+        return openvino_ir.read_paged(self.described)
+
+
+def _of_onnx(described: onnx_file.Described) -> ModelSource:
+    return _OnnxSource(
+        described.summary,
+        described.vocabulary,
+        described.context,
+        f"{described.digest or sampled(described.data)}|{described.weights}|{described.quantization}",
+        f"{described.weights}|{described.quantization}",
+        _BLOCKS.get(described.quantization, _GROUP),
+        described.data,
+        described.path,
+        described.layers,
+    )
+
+
+def _of_ir(described: openvino_ir_file.DescribedIr) -> ModelSource:
+    return _IrSource(
+        described.summary,
+        described.vocabulary,
+        described.context,
+        f"{sampled(described.data)}|{described.weights}|{described.quantization}",
+        f"{described.weights}|{described.quantization}",
+        min(_GROUP, described.group or _GROUP),
+        described.data,
+        described,
+    )
