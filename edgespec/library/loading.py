@@ -31,11 +31,12 @@ def load(  # noqa: PLR0913 - all but the models are options by name
     """Load a target and its draft model, as `edgespec chat` does: find, download, convert, fit into memory, measure.
 
     Args:
-        model: a GGUF file, or the folder of an ONNX model that edgespec converted or of an OpenVINO IR model; a
-            pair file or its folder, which names a target and its draft; the folder of a checkpoint, which is converted to Q8_0 once, into the cache
-            folder; or, if it is a `str` and there is no such file, a name of `edgespec models list`, or a repository
-            on a hub: `org/repo`, `org/repo:q8_0`, `hf.co/org/repo`. A `Path` is never looked up on a hub. None raises
-            OptionError; the bundled demo pair is `from edgespec import models; models.demo().target`.
+        model: a GGUF file, or the folder of an ONNX model that edgespec converted or of an OpenVINO IR model; a pair
+            file or its folder, which names a target and its draft; the folder of a checkpoint, which is converted to
+            Q8_0 once, into the cache folder; or, if it is a `str` and there is no such file, a name of `edgespec
+            models list`, or a repository on a hub: `org/repo`, `org/repo:q8_0`, `hf.co/org/repo`. A `Path` is never
+            looked up on a hub. None raises OptionError; the bundled demo pair is `from edgespec import models;
+            models.demo().target`.
         draft: a draft model, named likewise. None (or "auto") takes the first of these: that of the pair or the name;
             one in the folder of the target, `NAME.draft.gguf` or `draft.gguf` (for a folder `NAME.draft` or `draft`); a
             local one, in the folder of the target or the hub's cache, with the same tokens and at most a tenth of the
