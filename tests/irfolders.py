@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import openvino as ov
-from openvino import opset13 as ops
-from openvino.op.util import Variable, VariableInfo
+
+from edgespec.backends.openvino_package import bindings
 
 from .reference import Floats, read_tensors
 
+ov = bindings()  # without its telemetry
+ops = ov.opset13
 _COPIED = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
 
 
@@ -155,9 +156,9 @@ def _quantized(values: Floats, groups: int) -> tuple[Any, Any]:
 
 
 def _variable(name: str, shape: list[int]) -> Any:
-    info = VariableInfo()
+    info = ov.op.util.VariableInfo()
     info.data_shape, info.data_type, info.variable_id = ov.PartialShape(shape), ov.Type.f32, name
-    return Variable(info)
+    return ov.op.util.Variable(info)
 
 
 def _length(x: Any, axis: int) -> Any:
