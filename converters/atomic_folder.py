@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -10,6 +11,9 @@ from pathlib import Path
 
 from edgespec.converters.atomic_file import beside, check_parent, check_room, reason, sweep, sync_folder
 from edgespec.errors import ConversionError
+
+
+_CREATED = (errno.ENOTEMPTY, errno.EEXIST)
 
 
 def check_folder(output: Path, foreign: Callable[[Path], str], force: bool) -> None:
@@ -88,8 +92,8 @@ def _renamed(part: Path, output: Path) -> bool:
         return False
     try:
         part.rename(output)
-    except OSError:
-        if output.exists():  # created meanwhile
+    except OSError as error:
+        if output.exists() or error.errno in _CREATED:  # created meanwhile, and perhaps moved away again
             return False
         raise
     return True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 import textwrap
@@ -218,6 +220,27 @@ def test_folders_that_are_replaced_in_the_same_moment(tmp_path: Path) -> None:
     assert failed == []
     assert names(output) == ["model"]
     assert (output / "a").read_text() == (output / "b").read_text()
+
+
+def test_a_folder_that_comes_and_goes_in_the_last_moment_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process creates it before the rename, and a third one moves it away after that."""
+    output, rename = tmp_path / "model", Path.rename
+    refused: list[Path] = []
+
+    def busy(self: Path, target: Path) -> Path:
+        if not refused:
+            refused.append(self)
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", busy)
+    with atomic_folder.atomic_folder(output, 2, replace=True) as part:
+        (part / "a").write_text("whole")
+    assert refused
+    assert names(output) == ["model"]
+    assert (output / "a").read_text() == "whole"
 
 
 def test_a_folder_that_comes_in_the_last_moment_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
