@@ -12,7 +12,6 @@ from pathlib import Path
 from edgespec.converters.atomic_file import beside, check_parent, check_room, reason, sweep, sync_folder
 from edgespec.errors import ConversionError
 
-
 _CREATED = (errno.ENOTEMPTY, errno.EEXIST)
 
 
