@@ -104,6 +104,9 @@ def test_what_is_kept_and_makes_no_sense_is_not_there(onnx_folders: Folders) -> 
     for speeds in ({"onnx": -1.0}, {"tpu": 2.0, "onnx": 1.0}, {"openvino": 2.0}):
         keep_choice(folder, device, EngineChoice("onnx", speeds))
         assert recall_choice(folder, device) is None
+    for damaged in ({"engine": ["onnx"], "speeds": {"onnx": 2.0}}, {"engine": "onnx", "speeds": ["onnx"]}, {}):
+        engine_choice._shelf(folder, device, False).write(damaged)
+        assert recall_choice(folder, device) is None
     keep_choice(folder, device, EngineChoice("onnx", {"onnx": 2.0}))
     assert recall_choice(folder, device) == EngineChoice("onnx", {"onnx": 2.0})
 

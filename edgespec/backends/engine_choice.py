@@ -53,11 +53,11 @@ def recall_choice(path: Path, device: Device, *, drafts: bool = False) -> Engine
     """
     kept = _shelf(path, device, drafts).read()
     engine, speeds = kept.get("engine"), kept.get("speeds")
-    if not isinstance(speeds, dict) or engine not in speeds:
+    if not isinstance(speeds, dict) or not isinstance(engine, str) or engine not in speeds:
         return None
     if not all(name in _IMPORTS and isinstance(speed, float | int) and speed > 0 for name, speed in speeds.items()):
         return None
-    return EngineChoice(str(engine), {name: float(speed) for name, speed in speeds.items()})
+    return EngineChoice(engine, {name: float(speed) for name, speed in speeds.items()})
 
 
 def keep_choice(path: Path, device: Device, choice: EngineChoice, *, drafts: bool = False) -> None:
