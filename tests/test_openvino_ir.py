@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from edgespec import Device, Finished, Interrupt, Runtime, Sampling, Speculation, Text, load
-from edgespec.backends import engines, open_model, openvino_ir_file
+from edgespec.backends import engines, open_model, openvino_ir, openvino_ir_file
 from edgespec.backends.openvino import OpenvinoModel
+from edgespec.backends.openvino_package import bindings
 from edgespec.errors import HubError, ModelFileError, OptionError
 from edgespec.library.converting import converted
 from edgespec.models import fit, model_source
@@ -115,6 +116,33 @@ def test_a_tree_is_its_branches(model: OpenvinoModel) -> None:
         alone.rollback(len(PROMPT))
     tree.close()
     alone.close()
+
+
+class Attention:
+    """An attention node with constants for its window and its slopes."""
+
+    def __init__(self, window: int, slopes: int) -> None:
+        constant = bindings().opset13.constant
+        self._inputs = {10: constant(np.int32(window)), 11: constant(np.zeros(slopes, np.float32))}
+
+    def input_value(self, place: int) -> Any:
+        return self._inputs[place].output(0)
+
+
+def test_attention_that_counts_rows_is_seen() -> None:
+    for window, slopes, counts in ((0, 0, False), (8, 0, True), (0, 4, True)):
+        assert openvino_ir._counts_rows(Attention(window, slopes)) is counts
+
+
+def test_without_trees_where_attention_counts_rows(
+    written: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openvino_ir, "_counts_rows", lambda _attention: True)
+    found = opened(written(0))
+    session = found.session(64)
+    assert (session.can_tree, session.leaves) == (False, 0)
+    session.close()
+    found.close()
 
 
 @pytest.mark.parametrize("length", [1, 30])
