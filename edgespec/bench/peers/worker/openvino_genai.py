@@ -23,7 +23,12 @@ def load(given: Mapping[str, Any]) -> tuple[Callable[..., float], str]:
 
 
 class _Engine:
-    """A pipeline. `given` has the folders, `lookup`, `threads`, `context`, and the `options` of each answer."""
+    """A pipeline.
+
+    Args:
+        given: the folders, `lookup`, `threads`, `context`, the `properties` of its models, and the `options` of each
+            answer.
+    """
 
     def __init__(self, genai: Any, given: Mapping[str, Any]) -> None:
         self._genai = genai
@@ -71,7 +76,7 @@ class _Engine:
 
 def _opened(genai: Any, given: Mapping[str, Any], *, reuse: bool) -> Any:
     """The pipeline; `reuse` lets it keep the cache of earlier prompts, its default."""
-    properties = {"INFERENCE_NUM_THREADS": given["threads"]}
+    properties = {"INFERENCE_NUM_THREADS": given["threads"], **given["properties"]}
     # The default, and the only back end that speculates. It is named because otherwise another replaces it on failure.
     others: dict[str, Any] = {"ATTENTION_BACKEND": "PA"}
     if not reuse:
