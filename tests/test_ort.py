@@ -129,7 +129,9 @@ def test_without_a_gpu_nothing_is_tried(
 # --- sessions
 
 
-def test_the_price_depends_on_weights_threads_and_width(onnx_folders: Folders) -> None:
+def test_the_price_depends_on_weights_threads_and_width(onnx_folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ort, "_SMALL", 0)
+
     def identity(quantization: str, threads: int, exact: int = 0) -> str:
         device = Device(threads=threads, exact=exact)
         model = open_model(onnx_folders(quantization) / "model.onnx", device, Interrupt())
@@ -141,6 +143,14 @@ def test_the_price_depends_on_weights_threads_and_width(onnx_folders: Folders) -
     kept = [identity("int4", 1), identity("int4", 2), identity("fp32", 1), identity("int4", 1, 2)]
     assert len(set(kept)) == 4
     assert identity("int4", 1) == kept[0], "else every run would measure anew"
+
+
+def test_a_small_model_takes_one_thread(onnx_folders: Folders) -> None:
+    model = open_model(onnx_folders("int4") / "model.onnx", Device(threads=2), Interrupt())
+    session = model.session(64)
+    assert "threads=1" in session.identity.split("|")
+    session.close()
+    model.close()
 
 
 def test_a_context_longer_than_the_model_has_positions_for(onnx_folders: Folders) -> None:
