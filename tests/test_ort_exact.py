@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from edgespec import Device, Interrupt
-from edgespec.backends import ort
+from edgespec.backends import exactness
 from edgespec.backends.exactness import is_steady
 from edgespec.backends.ort import OrtModel, open_model
 from edgespec.backends.toy import ToySession, ngram_rule
@@ -117,7 +117,7 @@ def test_where_bits_change_all_the_same_every_decode_has_one_width(
         tried.append(exact)
         return False
 
-    monkeypatch.setattr(ort, "is_steady", unsteady)
+    monkeypatch.setattr(exactness, "is_steady", unsteady)
     model = opened(onnx_folders("int4"), 4)
     for _ in range(2):
         session = model.session(64)

@@ -1,10 +1,65 @@
-"""Tests of an engine: whether the logits of a token depend on what else is decoded in the same pass."""
+"""Exactness: the logits of a token do not depend on what else is decoded in the same pass."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from . import Session
+
+
+class Exactness:
+    """How the passes of a model are padded, and the test whether that suffices.
+
+    Args:
+        width: every pass is padded to a multiple of this number of tokens; 0 for no padding.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        #: The most tokens of padding in a pass. The cache and the position embeddings need room for them, too.
+        self.most_padding = max(0, width - 1)
+        self._steady: bool | None = None  # None until a session was tested
+
+    @property
+    def key(self) -> str:
+        """The part of a session's identity that tells padded passes from others; empty without padding."""
+        return f"|exact={self.width}" if self.width else ""
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """Messages for the user."""
+        if self._steady is not False:
+            return ()
+        notice = (
+            f"on this machine logits depend on the width of passes, so all are {self.width} tokens wide and drafts at "
+            f"most {self.width - 1} long"
+        )
+        return (notice,)
+
+    def rounded_up(self, tokens: int) -> int:
+        """The tokens of a pass over `tokens` tokens and its padding."""
+        return -(-tokens // self.width) * self.width if self.width else tokens
+
+    def rounded_down(self, tokens: int) -> int:
+        """The most tokens of a pass that has at most `tokens`, of which there must be at least `width`."""
+        return tokens // self.width * self.width if self.width else tokens
+
+    def limit(self, session: Session) -> None:
+        """Give every decode of `session` the same width if logits depend on the width.
+
+        The first session of a model is tested. It must be empty, and is empty afterwards.
+
+        Raises:
+            EngineError, Interrupted: as `Session.decode`.
+        """
+        if not self.width:
+            return
+        if self._steady is None:
+            self._steady = is_steady(session, self.width)
+        if not self._steady:
+            session.widest = self.width
 
 
 def is_steady(session: Session, exact: int) -> bool:

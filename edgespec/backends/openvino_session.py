@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ..types import Floats
 from . import Interrupt
+from .exactness import Exactness
 from .openvino_cache import PagedCache
 from .openvino_passes import WIDEST, CompiledGraph, PagedPasses
 from .sequence import SequenceCache
@@ -21,8 +22,8 @@ class OpenvinoSession(SequenceCache):
         vocabulary: the width of a row of logits.
         positions: the most tokens of text that the model has positions for.
         context: the most tokens of text; fewer if the model has fewer positions.
-        exact: every pass is padded to a multiple of this number of tokens; 0 for no padding. There are no trees then:
-            branches lie between each other in the cache, which changes the order of sums.
+        exactness: how passes are padded. There are no trees with padding: branches lie between each other in the
+            cache, which changes the order of sums.
     """
 
     def __init__(
@@ -34,15 +35,15 @@ class OpenvinoSession(SequenceCache):
         vocabulary: int,
         positions: int,
         identity: str,
-        exact: int,
+        exactness: Exactness,
     ) -> None:
-        super().__init__(vocabulary, max(1, min(context, positions - max(0, exact - 1))))
+        super().__init__(vocabulary, max(1, min(context, positions - exactness.most_padding)))
         self.identity = identity
-        self.widest = WIDEST // exact * exact if exact else WIDEST
-        self.can_tree = graph.trees and not exact
+        self.widest = exactness.rounded_down(WIDEST)
+        self.can_tree = graph.trees and not exactness.width
         self.leaves = WIDEST if self.can_tree else 0
-        self._exact = exact
-        cache = PagedCache(graph.compiled, self.context + max(0, exact - 1))
+        self._exactness = exactness
+        cache = PagedCache(graph.compiled, self.context + exactness.most_padding)
         self._passes = PagedPasses(graph, cache, interrupt)
         self._decoded = 0  # tokens of the last pass with logits, unless one without followed
 
@@ -57,12 +58,11 @@ class OpenvinoSession(SequenceCache):
         del self._passes  # it refers to the weights and to the cache
 
     def _chunk(self) -> int:
-        return min(_CHUNK, self.widest) if not self._exact else max(self._exact, _CHUNK // self._exact * self._exact)
+        return self._exactness.rounded_down(_CHUNK)
 
     def _pass_chain(self, tokens: Sequence[int], *, logits: bool) -> None:
         self._decoded = 0
-        padding = -len(tokens) % self._exact if self._exact else 0
-        self._passes.chain(tokens, len(self._held), width=len(tokens) + padding, logits=logits)
+        self._passes.chain(tokens, len(self._held), width=self._exactness.rounded_up(len(tokens)), logits=logits)
         self._decoded = len(tokens) if logits else 0
 
     def _pass_tree(self, tokens: Sequence[int], branches: Branches) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from ..errors import ContextOverflow
 from ..types import Floats
 from . import Interrupt
+from .exactness import Exactness
 from .ort_cache import OrtCache
 from .ort_passes import WIDEST, LoadedGraph, Passes
 from .sequence import SequenceCache
@@ -20,7 +21,7 @@ class OrtSession(SequenceCache):
 
     Args:
         context: the most tokens of text; fewer if the model has fewer positions.
-        exact: every pass is padded to a multiple of this number of tokens; 0 for no padding.
+        exactness: how passes are padded. There are no trees with padding.
         hidden: layers, from 0, whose hidden states `decode` keeps.
     """
 
@@ -31,18 +32,18 @@ class OrtSession(SequenceCache):
         context: int,
         *,
         identity: str,
-        exact: int,
+        exactness: Exactness,
         hidden: Sequence[int] = (),
     ) -> None:
         model = graph.model
-        super().__init__(model.vocabulary, max(1, min(context, model.context - max(0, exact - 1))))
+        super().__init__(model.vocabulary, max(1, min(context, model.context - exactness.most_padding)))
         self.identity = identity
-        self.widest = WIDEST // exact * exact if exact else WIDEST
+        self.widest = exactness.rounded_down(WIDEST)
         self._longest = model.context
-        self._exact = exact
+        self._exactness = exactness
         # With room for padding, or for the token before a tree at the beginning of the text.
-        cache = OrtCache(model, self.context + max(1, exact - 1), graph.dtype, graph.provider)
-        self.can_tree = cache.movable and not exact
+        cache = OrtCache(model, self.context + max(1, exactness.most_padding), graph.dtype, graph.provider)
+        self.can_tree = cache.movable and not exactness.width
         self.leaves = WIDEST if self.can_tree else 0
         self._lowest = np.finfo(graph.dtype).min
         self._dtype = graph.dtype
@@ -61,14 +62,11 @@ class OrtSession(SequenceCache):
         del self._passes  # it refers to the weights and to the cache
 
     def _chunk(self) -> int:
-        step = self._exact or 1
-        return self._passes.widest(len(self._held)) // step * step
+        return self._exactness.rounded_down(self._passes.widest(len(self._held)))
 
     def _pass_chain(self, tokens: Sequence[int], *, logits: bool) -> None:
-        """The pass is padded to a multiple of `exact`."""
         self._decoded = 0
-        padding = -len(tokens) % self._exact if self._exact else 0
-        self._passes.chain(tokens, len(self._held), width=len(tokens) + padding, logits=logits)
+        self._passes.chain(tokens, len(self._held), width=self._exactness.rounded_up(len(tokens)), logits=logits)
         self._decoded = len(tokens) if logits else 0
 
     def _pass_tree(self, tokens: Sequence[int], branches: Branches) -> None:
