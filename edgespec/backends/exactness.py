@@ -8,6 +8,9 @@ import numpy as np
 
 from . import Session
 
+_HELD = (0, 67)  # tokens in the cache before the passes that are tested
+_TIMES = (2, 3, 4, 8)  # their widths, as multiples of the padding's
+
 
 class Exactness:
     """How the passes of a model are padded, and the test whether that suffices.
@@ -20,7 +23,8 @@ class Exactness:
         self.width = width
         #: The most tokens of padding in a pass. The cache and the position embeddings need room for them, too.
         self.most_padding = max(0, width - 1)
-        self._steady: bool | None = None  # None until a session was tested
+        self._steady = True
+        self._tested = 0  # the tokens of the longest session that was tested
 
     @property
     def key(self) -> str:
@@ -30,7 +34,7 @@ class Exactness:
     @property
     def notices(self) -> Sequence[str]:
         """Messages for the user."""
-        if self._steady is not False:
+        if self._steady:
             return ()
         notice = (
             f"on this machine logits depend on the width of passes, so all are {self.width} tokens wide and drafts at "
@@ -49,34 +53,39 @@ class Exactness:
     def limit(self, session: Session) -> None:
         """Give every decode of `session` the same width if logits depend on the width.
 
-        The first session of a model is tested. It must be empty, and is empty afterwards.
+        The first session of a model is tested, and a later one if the first was too short for all tests. It must be
+        empty, and is empty afterwards.
 
         Raises:
             EngineError, Interrupted: as `Session.decode`.
         """
         if not self.width:
             return
-        if self._steady is None:
-            self._steady = is_steady(session, self.width)
+        needed = min(session.context, _HELD[-1] + _TIMES[-1] * self.width)
+        if self._steady and self._tested < needed:
+            self._steady, self._tested = is_steady(session, self.width), needed
         if not self._steady:
             session.widest = self.width
 
 
 def is_steady(session: Session, exact: int) -> bool:
-    """Whether a token's logits in passes of 1, 2, 3, 4 and 8 times `exact` tokens are the same to the last bit.
+    """Whether a token's logits in passes of 1, 2, 3, 4 and 8 times `exact` tokens are the same to the last bit, as far
+    as these passes fit into the session.
 
     The session must be empty, and is empty afterwards. The engine chooses its kernels by width and processor; on
     x86-64 with VNNI all even widths gave the same bits.
     """
-    for held in (0, 67):
-        tokens = [1 + i % (session.vocab - 1) for i in range(held + 8 * exact)]
-        if len(tokens) > session.context:
+    for held in _HELD:
+        most = min(_TIMES[-1] * exact, session.context - held)
+        wider = [times * exact for times in _TIMES if (times - 1) * exact < most]  # the last one perhaps with padding
+        if not wider:
             continue
+        tokens = [1 + i % (session.vocab - 1) for i in range(held + most)]
         session.prefill(tokens[:held])
         first = session.decode(tokens[held : held + exact]).copy()
-        for times in (2, 3, 4, 8):
+        for width in wider:
             session.rollback(held)
-            rows = session.decode(tokens[held : held + times * exact])[:exact]
+            rows = session.decode(tokens[held : held + width])[:exact]
             if not np.array_equal(rows, first):
                 session.rollback(0)
                 return False
