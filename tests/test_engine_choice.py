@@ -13,7 +13,7 @@ from edgespec.backends import engine_choice
 from edgespec.backends.engine_choice import EngineChoice, installed, keep_choice, recall_choice
 from edgespec.errors import Interrupted, ModelFileError
 from edgespec.prices import Prices, engine_comparison
-from edgespec.prices.engine_comparison import with_engine
+from edgespec.prices.engine_comparison import PairEngines, with_engine, with_engines
 from edgespec.terminal import models as terminal_models
 
 from .commandline import run
@@ -66,6 +66,26 @@ def test_a_draft_is_judged_by_its_plain_steps(onnx_folders: Folders, measured: M
     assert device.backend == "onnx"
     device, _ = with_engine(onnx_folders("int8"), Device(threads=1), Interrupt())
     assert device.backend == "openvino"
+
+
+def test_each_model_of_a_pair_has_an_engine_of_its_own(
+    onnx_folders: Folders, demo: dict[str, Path], measured: Measured
+) -> None:
+    folder, device = onnx_folders("int8"), Device(threads=1)
+    both = with_engines(folder, folder, device, Interrupt())
+    assert (both.device.backend, both.device.of_draft(folder).backend) == ("openvino", "onnx")
+    assert both.target is not None
+    assert both.draft is not None
+    assert (both.target.engine, both.draft.engine) == ("openvino", "onnx")
+    alone = with_engines(folder, None, device, Interrupt())
+    assert (alone.device.backend, alone.device.draft_backend, alone.draft) == ("openvino", None, None)
+    other = with_engines(folder, demo["draft"], device, Interrupt())
+    assert (other.device.backend, other.device.of_draft(demo["draft"]).backend) == ("openvino", "auto")
+    named = Device(threads=1, backend="onnx", draft_backend="openvino")
+    assert with_engines(folder, folder, named, Interrupt()) == PairEngines(named, None)
+    assert measured.seen == ["onnx", "openvino"] * 2
+    with load(folder, folder, device=Device(256, 1)) as runtime:
+        assert ["openvino" in model.session(64).identity for model in runtime._pair.models] == [True, False]
 
 
 def test_an_engine_that_does_not_load_the_model_is_left_out(
