@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edgespec import Device, Interrupt, load
-from edgespec.backends import engine_choice
+from edgespec.backends import engine_choice, model_files
 from edgespec.backends.engine_choice import EngineChoice, installed, keep_choice, recall_choice
 from edgespec.errors import Interrupted, ModelFileError
 from edgespec.prices import Prices, engine_comparison
@@ -125,10 +125,34 @@ def test_what_is_kept_and_makes_no_sense_is_not_there(onnx_folders: Folders) -> 
         keep_choice(folder, device, EngineChoice("onnx", speeds))
         assert recall_choice(folder, device) is None
     for damaged in ({"engine": ["onnx"], "speeds": {"onnx": 2.0}}, {"engine": "onnx", "speeds": ["onnx"]}, {}):
-        engine_choice._shelf(folder, device, False).write(damaged)
+        shelf = engine_choice._shelf(folder, device, False)
+        assert shelf is not None
+        shelf.write(damaged)
         assert recall_choice(folder, device) is None
     keep_choice(folder, device, EngineChoice("onnx", {"onnx": 2.0}))
     assert recall_choice(folder, device) == EngineChoice("onnx", {"onnx": 2.0})
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_file_that_is_removed_meanwhile_has_no_choice(
+    late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it is listed, or between that and the look at its size."""
+    file, device = tmp_path / "model.onnx", Device(threads=1)
+
+    def found(path: Path, backend: str) -> tuple[str, Path]:
+        if late:
+            listed = model_files.find_model(path, backend)
+            file.unlink()
+            return listed
+        file.unlink()
+        return model_files.find_model(path, backend)
+
+    monkeypatch.setattr(engine_choice, "find_model", found)
+    file.touch()
+    assert recall_choice(file, device) is None
+    file.touch()
+    keep_choice(file, device, EngineChoice("onnx", {"onnx": 2.0}))
 
 
 def test_other_versions_are_measured_anew(onnx_folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
