@@ -296,6 +296,29 @@ def test_two_processes_at_once(hub: Hub, stand_in: StandIn) -> None:
     assert stand_in.gets(NAME) == [""]
 
 
+def test_a_partial_file_that_another_process_completes_meanwhile(
+    hub: Hub, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has its final name between two looks at it."""
+    part = hub.cache / "models--org--small-GGUF" / "blobs" / f"{etag(MODEL)}.edgespec-part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(MODEL[:1000])
+    listing = hub.listing(REPO)
+    wanted = [file for file in listing.files if file.name == NAME]
+    assert hub.missing(listing, wanted) == len(MODEL) - 1000
+    is_file = Path.is_file
+
+    def completed(path: Path) -> bool:
+        found = is_file(path)
+        if path == part:
+            path.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(Path, "is_file", completed)
+    part.write_bytes(MODEL[:1000])
+    assert hub.missing(listing, wanted) >= len(MODEL) - 1000
+
+
 PULLING = """
 import sys
 from huggingface_hub import constants
