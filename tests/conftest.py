@@ -21,6 +21,7 @@ from edgespec.prices import engine_comparison
 from edgespec.types import Floats
 
 from . import checkpoints
+from .helpers import Clock
 from .toy_runtime import AtWork, Gate, Reader, opened
 
 
@@ -153,3 +154,11 @@ def at_work() -> Iterator[AtWork]:
     yield runtime, model, gate, reader
     gate.go_on.set()
     reader.join(20)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The engine's clock, moved by priced sessions alone: by the real one no price here would mean anything."""
+    clock = Clock()
+    monkeypatch.setattr("edgespec.engine.time", clock)
+    return clock
