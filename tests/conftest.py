@@ -9,6 +9,7 @@ from importlib.resources import files
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
+import huggingface_hub.constants
 import numpy as np
 import pytest
 
@@ -17,11 +18,14 @@ from edgespec.backends import llama_library as llamacpp
 from edgespec.backends.machine import OtherPrograms
 from edgespec.backends.toy import Bytes, ngram_rule
 from edgespec.converters import convert
+from edgespec.models.hub import Hub
 from edgespec.prices import engine_comparison
 from edgespec.types import Floats
 
 from . import checkpoints
 from .helpers import Clock
+from .hubfiles import FILES, REPO
+from .hubserver import StandIn, serving
 from .toy_runtime import AtWork, Gate, Reader, opened
 
 
@@ -162,3 +166,21 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr("edgespec.engine.time", clock)
     return clock
+
+
+@pytest.fixture
+def stand_in() -> Iterator[StandIn]:
+    """A hub with one repository."""
+    with serving({REPO: dict(FILES)}) as hub:
+        yield hub
+
+
+@pytest.fixture
+def hub(stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    """The client of `stand_in`, impatient, with a cache of its own."""
+    for name in ("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"):
+        monkeypatch.setattr(huggingface_hub.constants, name, 2)
+    # It writes whole chunks only, so what is smaller is lost when the connection is.
+    monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 10_000)
+    monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda _seconds: None)
+    return Hub(stand_in.endpoint, tmp_path / "hub")
