@@ -42,6 +42,7 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> OpenvinoMode
         ModelFileError: a file of the model is missing, truncated, or of an unknown form, or OpenVINO cannot compute
             the model.
         OptionError: a provider other than the CPU.
+        EngineError: OpenVINO cannot compile the model, or its first pass failed.
         Interrupted: `interrupt` was set.
     """
     bindings()
@@ -88,6 +89,8 @@ class OpenvinoModel:
 
         Raises:
             OptionError: a layer that the model does not have, or whose hidden states it does not return.
+            EngineError: OpenVINO cannot compile the model with these outputs, or a pass failed.
+            Interrupted: the model's interrupt was set while it was compiled, or that of the session in a test pass.
             ClosedError: the model is closed.
         """
         graph = self._graph(tuple(hidden))

@@ -49,8 +49,8 @@ class OpenvinoSession(SequenceCache):
 
     @property
     def hidden(self) -> Mapping[int, Floats]:
-        """The hidden states of the last decode by layer: the residual stream after the layer, float32 [n, hidden],
-        valid until the next call. Only for the layers requested when the session was opened."""
+        """The hidden states of the last decode by layer: the residual stream after the layer, float16 or float32
+        [n, hidden], valid until the next call. Only for the layers requested when the session was opened."""
         return self._passes.hidden(self._decoded) if self._decoded else {}
 
     def _free(self) -> None:

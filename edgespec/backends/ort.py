@@ -84,6 +84,7 @@ class OrtModel:
 
         Raises:
             OptionError: a layer that the model does not have.
+            EngineError, Interrupted: a pass that tests exactness failed, or was interrupted.
             ClosedError: the model is closed.
         """
         if self._graph is None:
