@@ -12,6 +12,7 @@ import errno
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -203,8 +204,7 @@ class Hub:
     def _held(self, listing: Listing, file: RemoteFile) -> int:
         if _has_size(self._path(listing, file), file.size):
             return file.size
-        part = self._blob(listing, file, ".edgespec-part")
-        return min(file.size, part.stat().st_size) if part.is_file() else 0
+        return min(file.size, _size(self._blob(listing, file, ".edgespec-part")) or 0)
 
     def _require_room(self, listing: Listing, wanted: Iterable[RemoteFile]) -> None:
         needed = self.missing(listing, wanted)
@@ -231,7 +231,7 @@ class Hub:
             # Another process may have finished it meanwhile; without links the content is moved to its final name.
             if not _has_size(blob, file.size) and not _has_size(self._path(listing, file), file.size):
                 part = self._blob(listing, file, ".edgespec-part")
-                resumed = part.is_file() and part.stat().st_size > 0
+                resumed = bool(_size(part))
                 # The partial file of an earlier run may be damaged: then download once more from the start.
                 tries = 1 + resumed
                 if not any(self._download(listing, file, part, tell) for _ in range(tries)):
@@ -328,4 +328,13 @@ def _symlink(path: Path, blob: Path) -> None:
 
 
 def _has_size(path: Path, size: int) -> bool:
-    return path.is_file() and path.stat().st_size == size
+    return _size(path) == size
+
+
+def _size(path: Path) -> int | None:
+    """Bytes of a file; None if there is none. Another process may rename it between two looks, so there is only one."""
+    try:
+        state = path.stat()
+    except (OSError, ValueError):
+        return None
+    return state.st_size if stat.S_ISREG(state.st_mode) else None

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
+import huggingface_hub.constants
 import numpy as np
 import pytest
 
-from edgespec.backends import Device, Interrupt, Model, open_model
+from edgespec.backends import Device, Interrupt, Model, Vocabulary, open_model
 from edgespec.backends import llama_library as llamacpp
 from edgespec.backends.machine import OtherPrograms
 from edgespec.backends.toy import Bytes, ngram_rule
 from edgespec.converters import convert
+from edgespec.models.hub import Hub
 from edgespec.prices import engine_comparison
 from edgespec.types import Floats
 
 from . import checkpoints
+from .helpers import Clock
+from .hubfiles import FILES, REPO
+from .hubserver import StandIn, serving
 from .toy_runtime import AtWork, Gate, Reader, opened
+from .vocabularies import KINDS
 
 
 def _find_benchmarks() -> None:
@@ -153,3 +159,44 @@ def at_work() -> Iterator[AtWork]:
     yield runtime, model, gate, reader
     gate.go_on.set()
     reader.join(20)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The engine's clock, moved by priced sessions alone: by the real one no price here would mean anything."""
+    clock = Clock()
+    monkeypatch.setattr("edgespec.engine.time", clock)
+    return clock
+
+
+@pytest.fixture
+def stand_in() -> Iterator[StandIn]:
+    """A hub with one repository."""
+    with serving({REPO: dict(FILES)}) as hub:
+        yield hub
+
+
+@pytest.fixture
+def hub(stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    """The client of `stand_in`, impatient, with a cache of its own."""
+    for name in ("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"):
+        monkeypatch.setattr(huggingface_hub.constants, name, 2)
+    # It writes whole chunks only, so what is smaller is lost when the connection is.
+    monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 10_000)
+    monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda _seconds: None)
+    return Hub(stand_in.endpoint, tmp_path / "hub")
+
+
+@pytest.fixture(scope="session")
+def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Vocabulary]]:
+    """Vocabularies of four kinds, each trained on the same text, and so with different tokens."""
+    folder = tmp_path_factory.mktemp("vocabularies")
+    models: dict[str, Model] = {}
+    for kind in KINDS:
+        output = folder / f"{kind}.gguf"
+        for _ in convert(checkpoints.llama(folder / kind, tokenizer=kind), output, quantization="f16"):
+            pass
+        models[kind] = open_model(output, Device(threads=1), Interrupt())
+    yield {kind: model.vocabulary for kind, model in models.items()}
+    for model in models.values():
+        model.close()

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from edgespec import Device, Interrupt, load
-from edgespec.backends import engine_choice
+from edgespec.backends import engine_choice, model_files
 from edgespec.backends.engine_choice import EngineChoice, installed, keep_choice, recall_choice
 from edgespec.errors import Interrupted, ModelFileError
 from edgespec.prices import Prices, engine_comparison
-from edgespec.prices.engine_comparison import with_engine
+from edgespec.prices.engine_comparison import PairEngines, with_engine, with_engines
 from edgespec.terminal import models as terminal_models
 
 from .commandline import run
@@ -68,6 +68,26 @@ def test_a_draft_is_judged_by_its_plain_steps(onnx_folders: Folders, measured: M
     assert device.backend == "openvino"
 
 
+def test_each_model_of_a_pair_has_an_engine_of_its_own(
+    onnx_folders: Folders, demo: dict[str, Path], measured: Measured
+) -> None:
+    folder, device = onnx_folders("int8"), Device(threads=1)
+    both = with_engines(folder, folder, device, Interrupt())
+    assert (both.device.backend, both.device.of_draft(folder).backend) == ("openvino", "onnx")
+    assert both.target is not None
+    assert both.draft is not None
+    assert (both.target.engine, both.draft.engine) == ("openvino", "onnx")
+    alone = with_engines(folder, None, device, Interrupt())
+    assert (alone.device.backend, alone.device.draft_backend, alone.draft) == ("openvino", None, None)
+    other = with_engines(folder, demo["draft"], device, Interrupt())
+    assert (other.device.backend, other.device.of_draft(demo["draft"]).backend) == ("openvino", "auto")
+    named = Device(threads=1, backend="onnx", draft_backend="openvino")
+    assert with_engines(folder, folder, named, Interrupt()) == PairEngines(named, None)
+    assert measured.seen == ["onnx", "openvino"] * 2
+    with load(folder, folder, device=Device(256, 1)) as runtime:
+        assert ["openvino" in model.session(64).identity for model in runtime._pair.models] == [True, False]
+
+
 def test_an_engine_that_does_not_load_the_model_is_left_out(
     onnx_folders: Folders, measured: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,10 +125,34 @@ def test_what_is_kept_and_makes_no_sense_is_not_there(onnx_folders: Folders) -> 
         keep_choice(folder, device, EngineChoice("onnx", speeds))
         assert recall_choice(folder, device) is None
     for damaged in ({"engine": ["onnx"], "speeds": {"onnx": 2.0}}, {"engine": "onnx", "speeds": ["onnx"]}, {}):
-        engine_choice._shelf(folder, device, False).write(damaged)
+        shelf = engine_choice._shelf(folder, device, False)
+        assert shelf is not None
+        shelf.write(damaged)
         assert recall_choice(folder, device) is None
     keep_choice(folder, device, EngineChoice("onnx", {"onnx": 2.0}))
     assert recall_choice(folder, device) == EngineChoice("onnx", {"onnx": 2.0})
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_file_that_is_removed_meanwhile_has_no_choice(
+    late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it is listed, or between that and the look at its size."""
+    file, device = tmp_path / "model.onnx", Device(threads=1)
+
+    def found(path: Path, backend: str) -> tuple[str, Path]:
+        if late:
+            listed = model_files.find_model(path, backend)
+            file.unlink()
+            return listed
+        file.unlink()
+        return model_files.find_model(path, backend)
+
+    monkeypatch.setattr(engine_choice, "find_model", found)
+    file.touch()
+    assert recall_choice(file, device) is None
+    file.touch()
+    keep_choice(file, device, EngineChoice("onnx", {"onnx": 2.0}))
 
 
 def test_other_versions_are_measured_anew(onnx_folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,11 +114,9 @@ def test_the_reader_of_imports_reads() -> None:
 
 #: What engines, or drafters, have in common.
 SHARED = (
-    *(f"backends.{name}" for name in ("amx", "device", "gguf_header", "interrupt", "machine")),
-    *(
-        f"backends.{name}"
-        for name in ("engine_choice", "exactness", "model_files", "onnx_", "sequence", "token_ids", "tree_layout")
-    ),
+    *(f"backends.{name}" for name in ("amx", "device", "engine_choice", "exactness", "gguf_header", "interrupt")),
+    *(f"backends.{name}" for name in ("machine", "model_files", "onnx_", "padded_session", "sequence", "token_ids")),
+    "backends.tree_layout",
     "drafters.suffix_automaton",
 )
 

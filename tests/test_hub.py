@@ -2,58 +2,21 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
-import os
-import shutil
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import huggingface_hub.constants
 import huggingface_hub.file_download
-import numpy as np
 import pytest
 
 from edgespec.errors import HubError
 from edgespec.models.hub import Hub
 from edgespec.models.listing import checkpoint, file_named, gguf, split_name
-from edgespec.models.partial_file import PartialFile
 
-from .hubserver import COMMIT, Fault, StandIn, etag, serving
-
-REPO = "org/small-GGUF"
-MODEL = np.random.default_rng(3).bytes(300_000)
-NAME = "small-Q4_K_M.gguf"
-FILES = {NAME: MODEL, "small-Q8_0.gguf": MODEL * 2, "mmproj-Q4_K_M.gguf": MODEL[:5000], "README.md": b"a card\n"}
-
-
-@pytest.fixture
-def stand_in() -> Iterator[StandIn]:
-    with serving({REPO: dict(FILES)}) as hub:
-        yield hub
-
-
-@pytest.fixture
-def hub(stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
-    """The client of `stand_in`, impatient, with a cache of its own."""
-    for name in ("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"):
-        monkeypatch.setattr(huggingface_hub.constants, name, 2)
-    # It writes whole chunks only, so what is smaller is lost when the connection is.
-    monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 10_000)
-    monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda _seconds: None)
-    return Hub(stand_in.endpoint, tmp_path / "hub")
-
-
-def leftovers(hub: Hub) -> list[str]:
-    """All files of the cache but links, locks and references."""
-    files = (path for path in hub.cache.rglob("*") if path.is_file() and not path.is_symlink())
-    return sorted(path.name for path in files if path.parent.name == "blobs")
+from .hubfiles import FILES, MODEL, NAME, REPO, everything_in, leftovers, links
+from .hubserver import COMMIT, Fault, StandIn, etag
 
 
 def test_a_pull_is_whole_checked_and_pinned(hub: Hub, stand_in: StandIn) -> None:
@@ -154,101 +117,6 @@ def test_a_wrong_length_is_discarded(hub: Hub, stand_in: StandIn, body: bytes) -
     assert leftovers(hub) == []
 
 
-@pytest.mark.parametrize(
-    ("fault", "says"),
-    [
-        (Fault(401, {"X-Error-Code": "GatedRepo"}), "is gated: accept its terms on its page at http.* HF_TOKEN"),
-        (Fault(403, {"X-Error-Code": "GatedRepo"}), "is gated"),
-        (Fault(401, {"X-Error-Code": "RepoNotFound"}), "is not at http.*private; check the name, or log in with"),
-        (Fault(401, {"X-Error-Message": "Invalid credentials in Authorization header"}), "rejects the token"),
-        (Fault(403), r"this token may not read org/small-GGUF at .* \(403\)"),
-        (Fault(404, {"X-Error-Code": "RepoNotFound"}), "is not at http"),
-        (Fault(404, {"X-Error-Code": "RevisionNotFound"}), "no such revision"),
-        (Fault(429, {"Retry-After": "17"}), r"too many requests \(429\).*try again in 17 seconds"),
-        (Fault(503), r"internal error \(503\).*try again later"),
-        (Fault(500), r"internal error \(500\)"),
-        (Fault(418), "answered 418"),
-        (Fault(body=b"<html>log in to the hotel</html>"), "malformed response.*HF_ENDPOINT"),
-    ],
-)
-def test_what_the_hub_refuses_is_one_line_and_a_way_out(hub: Hub, stand_in: StandIn, fault: Fault, says: str) -> None:
-    stand_in.on_list = fault
-    with pytest.raises(HubError, match=says) as raised:
-        hub.pull(REPO, gguf())
-    assert "\n" not in str(raised.value)
-
-
-def test_a_file_that_is_refused_or_gone(hub: Hub, stand_in: StandIn) -> None:
-    stand_in.on_file.status = 503
-    with pytest.raises(HubError, match=r"internal error \(503\), so small-Q4_K_M.gguf of org/small-GGUF cannot"):
-        hub.pull(REPO, gguf())
-    with pytest.raises(HubError, match="has no file nothing"):
-        hub.pull(REPO, file_named("nothing"))
-    assert leftovers(hub) == []
-
-
-@pytest.mark.parametrize(
-    ("fault", "says"),
-    [
-        (Fault(401, {"X-Error-Code": "GatedRepo"}), "is gated: accept its terms"),
-        (Fault(401), r"rejects the token for .*\(401\)"),
-        (Fault(403), r"this token may not read small-Q4_K_M.gguf of org/small-GGUF at .* \(403\)"),
-        (Fault(404), "has no such file|answered 404"),
-        (Fault(429, {"Retry-After": "0"}), r"too many requests \(429\)"),
-        (Fault(500), r"internal error \(500\)"),
-    ],
-)
-def test_what_is_refused_of_a_file(
-    hub: Hub, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, fault: Fault, says: str
-) -> None:
-    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda _seconds: None)
-    stand_in.on_file = fault
-    with pytest.raises(HubError, match=says) as raised:
-        hub.pull(REPO, gguf())
-    assert "\n" not in str(raised.value)
-    assert leftovers(hub) == []
-    assert hub.find(REPO, gguf()) is None
-
-
-def test_a_hub_that_hangs_or_is_not_there(hub: Hub, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_ETAG_TIMEOUT", 0.2)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.2)
-    stand_in.on_list.hang = True
-    with pytest.raises(HubError, match="did not respond in time"):
-        hub.pull(REPO, gguf())
-    stand_in.on_list.hang, stand_in.on_file.hang = False, True
-    with pytest.raises(HubError, match="did not respond in time"):
-        hub.pull(REPO, gguf())
-    with pytest.raises(HubError, match="cannot be reached"):
-        Hub("http://127.0.0.1:9", hub.cache).pull(REPO, gguf())
-
-
-def test_no_room_is_told_before_anything_is_fetched(
-    hub: Hub, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=len(MODEL)))
-    with pytest.raises(HubError, match=r"the disk of .* has .* free"):
-        hub.pull(REPO, gguf())
-    assert stand_in.gets(NAME) == []
-
-
-def test_a_disk_that_fills_up_meanwhile(hub: Hub, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Any, data: bytes) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(PartialFile, "write", full)
-        with pytest.raises(HubError, match=r"the disk is full, so small-Q4_K_M.gguf of org/small-GGUF cannot be"):
-            hub.pull(REPO, gguf())
-    assert hub.pull(REPO, gguf()).paths[0].read_bytes() == MODEL
-
-
-def test_a_cache_that_cannot_be_written(stand_in: StandIn, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(HubError, match="cannot be stored"):
-        Hub(stand_in.endpoint, tmp_path / "file" / "cache").pull(REPO, gguf())
-
-
 def test_offline_the_cache_answers_alone(hub: Hub, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     pulled = hub.pull(REPO, gguf())
     asked = len(stand_in.asked)
@@ -264,78 +132,6 @@ def test_offline_the_cache_answers_alone(hub: Hub, stand_in: StandIn, monkeypatc
 def test_a_token_is_shown_to_the_hub(stand_in: StandIn, tmp_path: Path) -> None:
     Hub(stand_in.endpoint, tmp_path, "hf_secret").pull(REPO, gguf())
     assert stand_in.tokens == {"Bearer hf_secret"}
-
-
-def test_two_pulls_at_once_fetch_once(hub: Hub, stand_in: StandIn) -> None:
-    results: list[bytes] = []
-
-    def pull() -> None:
-        results.append(hub.pull(REPO, gguf()).paths[0].read_bytes())
-
-    threads = [threading.Thread(target=pull) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == [MODEL] * 4
-    assert stand_in.gets(NAME) == [""]
-    assert leftovers(hub) == [etag(MODEL)]
-
-
-def test_two_processes_at_once(hub: Hub, stand_in: StandIn) -> None:
-    code = (
-        "from edgespec.models.hub import Hub; from edgespec.models.listing import gguf; "
-        f"print(Hub().pull({REPO!r}, gguf()).paths[0].stat().st_size)"
-    )
-    env = {**os.environ, "HF_ENDPOINT": stand_in.endpoint, "HF_HUB_CACHE": str(hub.cache), "HF_HUB_OFFLINE": "0"}
-    running = [
-        subprocess.Popen([sys.executable, "-I", "-c", code], env=env, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    assert [process.communicate(timeout=60)[0].strip() for process in running] == [str(len(MODEL))] * 2
-    assert stand_in.gets(NAME) == [""]
-
-
-PULLING = """
-import sys
-from huggingface_hub import constants
-from edgespec.models.hub import Hub
-from edgespec.models.listing import gguf
-constants.DOWNLOAD_CHUNK_SIZE = 10_000
-
-def tell(_name, done, total):
-    if done >= total // 3 and sys.argv[1] == "tell":
-        print("a third", flush=True)
-
-print("begun", flush=True)
-print(Hub().pull("org/small-GGUF", gguf(), on_progress=tell).paths[0], flush=True)
-"""
-
-
-def test_one_of_two_processes_is_killed_and_the_other_ends_right(hub: Hub, stand_in: StandIn) -> None:
-    """Killed outright in the middle of the file, which the other waits for; that one goes on where the first ended."""
-    env = {**os.environ, "HF_ENDPOINT": stand_in.endpoint, "HF_HUB_CACHE": str(hub.cache), "HF_HUB_OFFLINE": "0"}
-
-    def pulling(mode: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-I", "-c", PULLING, mode]
-        process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "begun\n"
-        return process
-
-    stand_in.on_file.stalls = [len(MODEL) // 2]
-    with pulling("tell") as first:
-        assert first.stdout is not None
-        assert first.stdout.readline() == "a third\n"
-        assert hub.find(REPO, gguf()) is None
-        with pulling("quiet") as second:
-            first.kill()
-            said, _ = second.communicate(timeout=60)
-    assert Path(said.strip()).read_bytes() == MODEL
-    (whole, rest) = stand_in.gets(NAME)
-    assert whole == ""
-    assert len(MODEL) // 3 - 10_000 <= int(rest.removeprefix("bytes=").removesuffix("-")) <= len(MODEL) // 2
-    assert leftovers(hub) == [etag(MODEL)]
 
 
 def test_a_checkpoint_is_what_convert_reads_and_no_more(hub: Hub, stand_in: StandIn) -> None:
@@ -381,143 +177,6 @@ def test_names_of_repositories() -> None:
     assert split_name("org/name-1.5:Q8_0") == ("org/name-1.5", "Q8_0")
     for other in ("name", "org/model.gguf", "a/b/c", "/org/name", "./name", "~/x", "org/", ""):
         assert split_name(other) is None
-
-
-# --- what a hostile hub states
-
-LONG = "a" * 300
-CASES = [
-    "../../../../outside",
-    "../../outside",
-    "{outside}",
-    "C:outside",
-    "..\\..\\outside",
-    "nul",
-    "x\0y",
-    LONG,
-    "0" * 39,
-    "0" * 63 + "g",
-    "A" * 64,
-    "0" * 40 + "\n",
-    "",
-]
-
-
-def everything_in(folder: Path) -> dict[str, bytes | None]:
-    """All that lies below, and its content."""
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else None
-        for path in folder.rglob("*")
-        if ".locks" not in path.parts
-    }
-
-
-def links(monkeypatch: pytest.MonkeyPatch, *, allowed: bool) -> None:
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_SYMLINKS", not allowed, raising=False)
-
-
-@pytest.mark.parametrize("allowed", [True, False])
-@pytest.mark.parametrize("text", CASES)
-def test_a_digest_that_is_none_is_no_path(
-    hub: Hub, stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, allowed: bool
-) -> None:
-    """A file outside the cache was overwritten; where there are no links, deleted."""
-    links(monkeypatch, allowed=allowed)
-    victims = [tmp_path / "outside", hub.cache / "outside"]
-    hub.cache.mkdir()
-    for victim in victims:
-        victim.write_bytes(MODEL[: len(MODEL) // 2])
-    before = everything_in(tmp_path)
-    stand_in.digest = text.format(outside=tmp_path / "outside") or "."
-    for name in (NAME, "README.md"):
-        with pytest.raises(HubError, match="neither SHA-256 nor git's; check HF_ENDPOINT") as raised:
-            hub.pull(REPO, file_named(name))
-        assert str(raised.value).isprintable()
-    assert everything_in(tmp_path) == before
-    assert stand_in.gets(NAME) == []
-
-
-@pytest.mark.parametrize("text", [*CASES, None, 7, COMMIT[:12], COMMIT + "/../../x", COMMIT.upper()])
-def test_a_commit_that_is_none_is_no_path(hub: Hub, stand_in: StandIn, tmp_path: Path, text: object) -> None:
-    stand_in.commit = text.format(outside=tmp_path / "outside") if isinstance(text, str) else text
-    before = everything_in(tmp_path)
-    with pytest.raises(HubError, match=r"sent a malformed response for org/small-GGUF .the commit") as raised:
-        hub.pull(REPO, gguf())
-    assert str(raised.value).isprintable()
-    assert everything_in(tmp_path) == before
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "../outside-Q4_K_M.gguf",
-        "x/../../outside-Q4_K_M.gguf",
-        "/outside-Q4_K_M.gguf",
-        "//outside-Q4_K_M.gguf",
-        "./outside-Q4_K_M.gguf",
-        "x//outside-Q4_K_M.gguf",
-        "C:outside-Q4_K_M.gguf",
-        "C:/outside-Q4_K_M.gguf",
-        "..\\outside-Q4_K_M.gguf",
-        "x\0-Q4_K_M.gguf",
-        "\x1b]0;title\x07-Q4_K_M.gguf",
-        "\u202e-Q4_K_M.gguf",
-        "\ud800-Q4_K_M.gguf",
-        "x/aux.Q4_K_M.gguf",
-        "con/x-Q4_K_M.gguf",
-        ".. /x-Q4_K_M.gguf",
-        LONG + "-Q4_K_M.gguf",
-        "x/" * 600 + "x-Q4_K_M.gguf",
-        "é" * 150 + "-Q4_K_M.gguf",
-    ],
-)
-def test_a_name_that_is_no_path_in_a_repository_is_not_there(
-    hub: Hub, stand_in: StandIn, tmp_path: Path, name: str
-) -> None:
-    stand_in.names = {NAME: name}
-    before = everything_in(tmp_path)
-    assert sorted(file.name for file in hub.listing(REPO).files) == sorted(set(FILES) - {NAME})
-    for choose in (gguf("q4_k_m"), file_named(name)):
-        with pytest.raises(HubError, match="has no "):
-            hub.pull(REPO, choose)
-    assert everything_in(tmp_path).keys() - before.keys() <= {"hub"}
-
-
-def test_names_that_are_odd_and_harmless_are_kept(hub: Hub, stand_in: StandIn) -> None:
-    stand_in.repos[REPO] = {"sub/.hidden/größe 1+2-Q4_K_M.gguf": MODEL, "auxiliary.json": b"{}", "a..b": b"x"}
-    for name, content in stand_in.repos[REPO].items():
-        if name != "sub/.hidden/größe 1+2-Q4_K_M.gguf":
-            assert hub.pull(REPO, file_named(name)).paths[0].read_bytes() == content
-    assert {file.name for file in hub.listing(REPO).files} == set(stand_in.repos[REPO])
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"[]",
-        b"1",
-        b"{}",
-        b"[" * 100_000,
-        b'{"id": "o/r", "sha": "%s", "siblings": [{}]}' % COMMIT.encode(),
-        b'{"id": "o/r", "sha": "%s", "siblings": 5}' % COMMIT.encode(),
-        b'{"id": "o/r", "sha": "%s", "siblings": [{"rfilename": "x", "size": "big"}]}' % COMMIT.encode(),
-        b'{"id": "o/r", "sha": "%s", "siblings": [{"rfilename": "x", "size": -1}]}' % COMMIT.encode(),
-        b'{"id": "o/r", "sha": "%s", "siblings": [{"rfilename": "x", "size": 1%s}]}' % (COMMIT.encode(), b"0" * 400),
-        b'{"id": "o/r", "sha": "%s", "siblings": [{"rfilename": "x", "lfs": {"size": 1}}]}' % COMMIT.encode(),
-        b'{"id": "o/r", "sha": "%s", "siblings": [{"rfilename": "x", "lfs": 5}]}' % COMMIT.encode(),
-    ],
-)
-def test_a_listing_that_is_malformed_is_one_line(hub: Hub, stand_in: StandIn, body: bytes) -> None:
-    stand_in.on_list = Fault(body=body)
-    with pytest.raises(HubError, match="malformed response"):
-        hub.pull(REPO, gguf())
-
-
-@pytest.mark.parametrize("revision", ["../../x", "/x", "a\0b", "", ".", "x/../y"])
-def test_a_revision_that_is_no_name_is_not_asked_for(hub: Hub, stand_in: StandIn, revision: str) -> None:
-    with pytest.raises(HubError, match="is no branch, tag or commit"):
-        hub.pull(REPO, gguf(), revision=revision)
-    assert stand_in.asked == []
 
 
 def test_where_links_are_not_allowed_the_content_has_the_name(

@@ -349,4 +349,5 @@ def test_what_is_not_as_asked_for_is_told(onnx_folders: Folders) -> None:
 def test_tune_takes_onnx_models(onnx_folders: Folders) -> None:
     done = edgespec("tune", onnx_folders("int4"), "--draft", onnx_folders("int8"), "--budget", "1", "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["threads"]["best"] >= 1
+    told = json.loads(done.stdout)
+    assert told["implausible"] or told["threads"]["best"] >= 1

@@ -11,12 +11,8 @@ import numpy as np
 import pytest
 
 from edgespec import Device, Interrupt
-from edgespec.backends import ort
-from edgespec.backends.exactness import is_steady
 from edgespec.backends.ort import OrtModel, open_model
-from edgespec.backends.toy import ToySession, ngram_rule
 from edgespec.errors import ContextOverflow, EngineError
-from edgespec.types import Floats
 
 from .test_llama_exact import plainly, speculatively
 
@@ -106,47 +102,3 @@ def test_the_context_ends_where_padding_still_fits(onnx_folders: Folders, asked:
         session.decode([6])
     session.close()
     model.close()
-
-
-def test_where_bits_change_all_the_same_every_decode_has_one_width(
-    onnx_folders: Folders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried: list[int] = []
-
-    def unsteady(_session: Any, exact: int) -> bool:
-        tried.append(exact)
-        return False
-
-    monkeypatch.setattr(ort, "is_steady", unsteady)
-    model = opened(onnx_folders("int4"), 4)
-    for _ in range(2):
-        session = model.session(64)
-        assert session.widest == 4
-        assert session.decode([5, 6]).shape == (2, session.vocab)
-        with pytest.raises(EngineError, match="at most 4"):
-            session.decode([5] * 5)
-        session.close()
-    assert tried == [4], "once a model"
-    (notice,) = model.notices
-    assert "drafts at most 3" in notice
-    model.close()
-
-
-class Blurred(ToySession):
-    """Its logits change a little from some width on."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__(ngram_rule(50), 50, context=200)
-        self._width = width
-
-    def decode(self, tokens: Any, tree: Any = None) -> Floats:
-        rows = super().decode(tokens, tree)
-        return np.nextafter(rows, np.float32(100)) if len(tokens) >= self._width else rows
-
-
-def test_steadiness_is_seen() -> None:
-    for width, steady in ((8, False), (15, False), (32, False), (33, True)):
-        session = Blurred(width)
-        assert is_steady(session, 4) is steady
-        assert not session.tokens
-    assert max(session.passes) == 32

@@ -325,7 +325,8 @@ def test_widths_that_were_not_measured_are_learned_from_the_first_passes() -> No
     for _ in range(3):
         prices.observe(6, 64, 8.0)
     assert prices.curve()[3:8] == pytest.approx([3, 5.5, 8, 6.5, 5])
-    assert prices.since_drift is None
+    assert not prices.unsure(1)
+    assert list(prices.curve()) == list(prices.calm(64))
     assert prices.curve()[8:15] == pytest.approx([5 + 5 * i / 8 for i in range(1, 8)]), "others stay"
 
 

@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
+from ..errors import ModelFileError
 from ..storage.cache import Shelf
 from .device import Device
 from .machine import physical_cores
@@ -46,12 +47,14 @@ def installed(engine: str) -> bool:
 
 
 def recall_choice(path: Path, device: Device, *, drafts: bool = False) -> EngineChoice | None:
-    """What was measured for this file, these threads and these versions of the engines; None if nothing was.
+    """What was measured for this file, these threads and these versions of the engines; None if nothing was, or if
+    there is no such file (any more).
 
     Args:
         drafts: whether the model drafts; else it verifies.
     """
-    kept = _shelf(path, device, drafts).read()
+    shelf = _shelf(path, device, drafts)
+    kept = shelf.read() if shelf is not None else {}
     engine, speeds = kept.get("engine"), kept.get("speeds")
     if not isinstance(speeds, dict) or not isinstance(engine, str) or engine not in speeds:
         return None
@@ -62,12 +65,18 @@ def recall_choice(path: Path, device: Device, *, drafts: bool = False) -> Engine
 
 def keep_choice(path: Path, device: Device, choice: EngineChoice, *, drafts: bool = False) -> None:
     """Keep it for later runs; a cache that cannot be written costs a measurement, never an error."""
-    _shelf(path, device, drafts).write({"engine": choice.engine, "speeds": dict(choice.speeds)})
+    shelf = _shelf(path, device, drafts)
+    if shelf is not None:
+        shelf.write({"engine": choice.engine, "speeds": dict(choice.speeds)})
 
 
-def _shelf(path: Path, device: Device, drafts: bool) -> Shelf:
-    file = find_model(path, "auto")[1].resolve()
-    state = file.stat()
+def _shelf(path: Path, device: Device, drafts: bool) -> Shelf | None:
+    """Where the choice for a file is kept; None if the file was removed or cannot be read. Opening it reports that."""
+    try:
+        file = find_model(path, "auto")[1].resolve()
+        state = file.stat()
+    except (ModelFileError, OSError):
+        return None
     parts = [str(file), f"{state.st_size}", f"{state.st_mtime_ns}", f"drafts={drafts}"]
     parts += [f"threads={device.threads or physical_cores()}"]
     parts += [f"provider={device.provider}", f"exact={device.exact}", f"gpu_layers={device.gpu_layers != 0}"]

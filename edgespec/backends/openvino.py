@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import ClosedError, EngineError, Interrupted, OptionError
 from . import Device, Interrupt
-from .exactness import is_steady
+from .exactness import Exactness
 from .machine import physical_cores
 from .onnx_vocabulary import OnnxVocabulary, TokenizerFiles
 from .openvino_graph import PagedGraph
@@ -42,6 +42,7 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> OpenvinoMode
         ModelFileError: a file of the model is missing, truncated, or of an unknown form, or OpenVINO cannot compute
             the model.
         OptionError: a provider other than the CPU.
+        EngineError: OpenVINO cannot compile the model, or its first pass failed.
         Interrupted: `interrupt` was set.
     """
     bindings()
@@ -59,14 +60,13 @@ class OpenvinoModel:
         self._interrupt = interrupt
         self._source: ModelSource | None = model
         self._threads = device.threads or physical_cores()
-        self._exact = device.exact
+        self._exactness = Exactness(device.exact)
         if device.provider not in ("auto", "cpu"):
             raise OptionError(
                 f"the provider is {device.provider!r}, but the backend openvino runs on the CPU only; leave --provider "
                 "out"
             )
-        self._steady: bool | None = None  # whether logits do not depend on the width; None if not tested yet
-        self.trained_context = model.context - max(0, device.exact - 1)  # padding needs positions, too
+        self.trained_context = model.context - self._exactness.most_padding
         self.description = model.summary
         self.sampling = files.sampling
         self.weights = model.weights
@@ -78,7 +78,7 @@ class OpenvinoModel:
     @property
     def notices(self) -> Sequence[str]:
         """Messages for the user: what is not as requested."""
-        return tuple(self._notices)
+        return (*self._notices, *self._exactness.notices)
 
     def session(self, context: int, interrupt: Interrupt | None = None, hidden: Sequence[int] = ()) -> OpenvinoSession:
         """A new sequence. Its context is at most the model's number of positions.
@@ -89,12 +89,13 @@ class OpenvinoModel:
 
         Raises:
             OptionError: a layer that the model does not have, or whose hidden states it does not return.
+            EngineError: OpenVINO cannot compile the model with these outputs, or a pass failed.
+            Interrupted: the model's interrupt was set while it was compiled, or that of the session in a test pass.
             ClosedError: the model is closed.
         """
         graph = self._graph(tuple(hidden))
-        session = self._session(graph, context, interrupt or self._interrupt, exact=self._exact)
-        if self._exact:
-            self._keep_exact(session)
+        session = self._session(graph, context, interrupt or self._interrupt, self._exactness)
+        self._exactness.limit(session)
         if session.context < context:
             self._note(f"{self.description} holds {session.context} tokens and not {context}: it has no more positions")
         return session
@@ -115,7 +116,7 @@ class OpenvinoModel:
             paged = model.graph(hidden)
             found = CompiledGraph(self._compile(paged), paged.weights, not paged.windowed, hidden)
             # The plugin packs the matrices in the first pass, and does not need their file after that.
-            first = self._session(found, 2, self._interrupt, exact=0)
+            first = self._session(found, 2, self._interrupt, Exactness(0))
             try:
                 first.decode((0,))
             finally:
@@ -124,7 +125,9 @@ class OpenvinoModel:
             self._compiled[hidden] = found
         return found
 
-    def _session(self, graph: CompiledGraph, context: int, interrupt: Interrupt, *, exact: int) -> OpenvinoSession:
+    def _session(
+        self, graph: CompiledGraph, context: int, interrupt: Interrupt, exactness: Exactness
+    ) -> OpenvinoSession:
         model = self._opened()
         return OpenvinoSession(
             graph,
@@ -133,7 +136,7 @@ class OpenvinoModel:
             vocabulary=model.vocabulary,
             positions=model.context,
             identity=self._identity(model),
-            exact=exact,
+            exactness=exactness,
         )
 
     def _compile(self, graph: PagedGraph) -> Any:
@@ -153,23 +156,11 @@ class OpenvinoModel:
             raise Interrupted
         return compiled
 
-    def _keep_exact(self, session: OpenvinoSession) -> None:
-        """Give every decode the same width if logits depend on the width."""
-        if self._steady is None:
-            self._steady = is_steady(session, self._exact)
-            if not self._steady:
-                self._note(
-                    f"on this machine logits depend on the width of passes, so all are {self._exact} tokens wide and "
-                    f"drafts at most {self._exact - 1} long"
-                )
-        if not self._steady:
-            session.widest = self._exact
-
     def _identity(self, model: ModelSource) -> str:
         """A key for the price of a pass: shapes, quantization, device, machine, engine version, threads."""
         parts = [model.shapes, _DEVICE, platform.node(), platform.machine()]
         parts += [f"openvino {bindings().__version__}", f"threads={self._threads}"]
-        return "|".join([*parts, *([f"exact={self._exact}"] if self._exact else [])])
+        return "|".join(parts) + self._exactness.key
 
     def _note(self, notice: str) -> None:
         self._notices[notice] = None

@@ -20,7 +20,8 @@ class PagedCache:
     first written.
 
     Args:
-        compiled: the compiled model, whose inputs have the shape and type of a block.
+        compiled: the compiled model. Its inputs give the dtype, and the shape of a block: each array is
+            [blocks, kv_heads, BLOCK, head_dim].
     """
 
     def __init__(self, compiled: Any, capacity: int) -> None:
@@ -38,7 +39,7 @@ class PagedCache:
 
     @property
     def tensors(self) -> Mapping[str, Any]:
-        """The buffers by the name of the input."""
+        """The buffers by the name of the input, as `openvino.Tensor`; they share the memory of the arrays."""
         return self._tensors
 
     def move(self, rows: Sequence[int], start: int) -> None:

@@ -8,7 +8,8 @@ are then copied in every pass. Paged attention writes them in place, into blocks
              qq_bias u8 [n * n] and qq_bias_begins [2] (0, n * n): 1 where a token of the pass attends to another; both
              empty for a chain,
              key_cache.{i} and value_cache.{i} [blocks, kv_heads, BLOCK, head_dim]
-    outputs  logits float32 [1, m, vocabulary], hidden.{i} [1, n, hidden]
+    outputs  logits float32 [1, m, vocabulary], hidden.{i} float16 or float32
+             [1, n, hidden]
 
 Source of the operator: PagedAttention (Kwon et al. 2023), as OpenVINO's operator specification has it.
 """

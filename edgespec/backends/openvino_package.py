@@ -56,5 +56,5 @@ def core() -> Any:
 
 
 def reason(error: Exception) -> str:
-    """The end of OpenVINO's message, on one line: it begins with places in its sources."""
+    """The last 300 characters of OpenVINO's message, on one line: it begins with places in its sources."""
     return " ".join(str(error).split())[-300:]

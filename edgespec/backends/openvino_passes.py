@@ -104,7 +104,8 @@ class PagedPasses:
         return rows
 
     def hidden(self, n: int) -> Mapping[int, Floats]:
-        """The hidden states [n, hidden] by layer of the last pass; views."""
+        """The hidden states by layer of the last pass, float16 for models in half precision, else float32 [n, hidden];
+        views."""
         return {layer: self._request.get_tensor(f"hidden.{layer}").data[0, :n] for layer in self._layers}
 
     def _run(self, n: int, held: int, mask: Sequence[Any], rows: int) -> None:

@@ -93,27 +93,19 @@ class _IrSource(ModelSource):
 
 
 def _of_onnx(described: onnx_file.Described) -> ModelSource:
-    return _OnnxSource(
-        described.summary,
-        described.vocabulary,
-        described.context,
-        f"{described.digest or sampled(described.data)}|{described.weights}|{described.quantization}",
-        f"{described.weights}|{described.quantization}",
-        _BLOCKS.get(described.quantization, _GROUP),
-        described.data,
-        described.path,
-        described.layers,
-    )
+    digest, group = described.digest or sampled(described.data), _BLOCKS.get(described.quantization, _GROUP)
+    return _OnnxSource(*_common(described, digest, group), described.path, described.layers)
 
 
 def _of_ir(described: openvino_ir_file.DescribedIr) -> ModelSource:
-    return _IrSource(
-        described.summary,
-        described.vocabulary,
-        described.context,
-        f"{sampled(described.data)}|{described.weights}|{described.quantization}",
-        f"{described.weights}|{described.quantization}",
-        min(_GROUP, described.group or _GROUP),
-        described.data,
-        described,
-    )
+    group = min(_GROUP, described.group or _GROUP)
+    return _IrSource(*_common(described, sampled(described.data), group), described)
+
+
+def _common(
+    described: onnx_file.Described | openvino_ir_file.DescribedIr, digest: str, group: int
+) -> tuple[str, int, int, str, str, int, Path]:
+    """The fields of a `ModelSource`, in their order."""
+    shapes = f"{described.weights}|{described.quantization}"
+    weights = f"{digest}|{shapes}"
+    return described.summary, described.vocabulary, described.context, weights, shapes, group, described.data

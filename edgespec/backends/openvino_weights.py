@@ -31,7 +31,7 @@ class SharedWeights:
         self._kept: list[Array] = []
 
     def mapped(self, path: Path) -> Array:
-        """The bytes of a file.
+        """The bytes of a file, uint8 [size], mapped read-only.
 
         Raises:
             OSError, ValueError: it cannot be mapped, or is empty.

@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError
 from ..storage.checksum import sampled
 from . import Device, Interrupt
-from .exactness import is_steady
+from .exactness import Exactness
 from .machine import physical_cores
 from .onnx_checked import check_weights
 from .onnx_file import Described, read
@@ -53,9 +53,8 @@ class OrtModel:
     def __init__(self, described: Described, files: TokenizerFiles, device: Device, interrupt: Interrupt) -> None:
         self._interrupt = interrupt
         self._threads = 1 if described.data_bytes <= _SMALL else device.threads or physical_cores()
-        self._exact = device.exact
-        self._steady: bool | None = None  # whether logits do not depend on the width; None if not tested yet
-        self.trained_context = described.context - max(0, device.exact - 1)  # padding needs positions, too
+        self._exactness = Exactness(device.exact)
+        self.trained_context = described.context - self._exactness.most_padding
         self.description = described.summary
         self.sampling = files.sampling
         self.weights = f"{described.digest or sampled(described.data)}|{described.weights}|{described.quantization}"
@@ -77,7 +76,7 @@ class OrtModel:
     @property
     def notices(self) -> Sequence[str]:
         """Messages for the user: what is not as requested."""
-        return tuple(self._notices)
+        return (*self._notices, *self._exactness.notices)
 
     def session(self, context: int, interrupt: Interrupt | None = None, hidden: Sequence[int] = ()) -> OrtSession:
         """A new sequence. Its context is at most the model's number of positions.
@@ -88,6 +87,7 @@ class OrtModel:
 
         Raises:
             OptionError: a layer that the model does not have.
+            EngineError, Interrupted: a pass that tests exactness failed, or was interrupted.
             ClosedError: the model is closed.
         """
         if self._graph is None:
@@ -100,11 +100,10 @@ class OrtModel:
             interrupt or self._interrupt,
             context,
             identity=self._identity(self._graph),
-            exact=self._exact,
+            exactness=self._exactness,
             hidden=hidden,
         )
-        if self._exact:
-            self._keep_exact(session)
+        self._exactness.limit(session)
         if session.context < context:
             self._note(f"{self.description} holds {session.context} tokens and not {context}: it has no more positions")
         return session
@@ -113,24 +112,12 @@ class OrtModel:
         self._graph = None
         self.vocabulary.close()
 
-    def _keep_exact(self, session: OrtSession) -> None:
-        """Give every decode the same width if logits depend on the width."""
-        if self._steady is None:
-            self._steady = is_steady(session, self._exact)
-            if not self._steady:
-                self._note(
-                    f"on this machine logits depend on the width of passes, so all are {self._exact} tokens wide and "
-                    f"drafts at most {self._exact - 1} long"
-                )
-        if not self._steady:
-            session.widest = self._exact
-
     def _identity(self, graph: LoadedGraph) -> str:
         """A key for the price of a pass: shapes, quantization, provider, machine, engine version, threads."""
         model = graph.model
         parts = [model.weights, model.quantization, graph.provider, platform.node(), platform.machine()]
         parts += [f"onnxruntime {bindings().__version__}", f"threads={self._threads}"]
-        return "|".join([*parts, *([f"exact={self._exact}"] if self._exact else [])])
+        return "|".join(parts) + self._exactness.key
 
     def _note(self, notice: str) -> None:
         self._notices[notice] = None

@@ -20,6 +20,11 @@ class OrtCache:
     """Keys and values of at most `capacity` tokens, in the memory of `device`.
 
     On the CPU they are NumPy arrays, for which the system allocates pages when they are first written.
+
+    Args:
+        model: gives layers, heads and their width: each array is [1, kv_heads, capacity, head_dim].
+        dtype: float16 or float32, as the graph's activations.
+        device: the short name of an execution provider, such as "cpu".
     """
 
     def __init__(self, model: Described, capacity: int, dtype: npt.DTypeLike, device: str) -> None:
@@ -44,6 +49,6 @@ class OrtCache:
             binding.bind_ortvalue_output(f"present.{name}", value)
 
     def move(self, rows: Sequence[int], start: int) -> None:
-        """Copy `rows`, in this order, to the rows from `start` on."""
+        """Copy `rows`, in this order, to the rows from `start` on. Only if `movable`."""
         for array in self._arrays:
             array[:, :, start : start + len(rows)] = array[:, :, rows]

@@ -105,7 +105,8 @@ class Passes:
         return self._rows[:n]
 
     def hidden(self, n: int) -> Mapping[int, Floats]:
-        """The hidden states [n, hidden] by layer of the last pass with logits; views."""
+        """The hidden states by layer of the last pass with logits, float16 for models in half precision,
+        else float32 [n, hidden]; views."""
         return {layer: rows[:n] for layer, rows in self._hidden.items()}
 
     def _run(self, n: int, total: int, bias: npt.NDArray[Any], rows: int) -> None:

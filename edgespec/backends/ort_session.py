@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from ..errors import ContextOverflow
-from ..types import Floats
 from . import Interrupt
+from .exactness import Exactness
 from .ort_cache import OrtCache
 from .ort_passes import WIDEST, LoadedGraph, Passes
-from .sequence import SequenceCache
+from .padded_session import PaddedSession
 from .tree_layout import Branches
 
 
-class OrtSession(SequenceCache):
+class OrtSession(PaddedSession):
     """One sequence of an ONNX model.
 
     Args:
         context: the most tokens of text; fewer if the model has fewer positions.
-        exact: every pass is padded to a multiple of this number of tokens; 0 for no padding.
+        exactness: how passes are padded. There are no trees with padding.
         hidden: layers, from 0, whose hidden states `decode` keeps.
     """
+
+    _passes: Passes
 
     def __init__(
         self,
@@ -31,45 +33,25 @@ class OrtSession(SequenceCache):
         context: int,
         *,
         identity: str,
-        exact: int,
+        exactness: Exactness,
         hidden: Sequence[int] = (),
     ) -> None:
         model = graph.model
-        super().__init__(model.vocabulary, max(1, min(context, model.context - max(0, exact - 1))))
+        super().__init__(model.vocabulary, context, model.context, exactness)
         self.identity = identity
-        self.widest = WIDEST // exact * exact if exact else WIDEST
+        self.widest = exactness.rounded_down(WIDEST)
         self._longest = model.context
-        self._exact = exact
         # With room for padding, or for the token before a tree at the beginning of the text.
-        cache = OrtCache(model, self.context + max(1, exact - 1), graph.dtype, graph.provider)
-        self.can_tree = cache.movable and not exact
+        cache = OrtCache(model, self.context + max(1, exactness.most_padding), graph.dtype, graph.provider)
+        self.can_tree = cache.movable and not exactness.width
         self.leaves = WIDEST if self.can_tree else 0
         self._lowest = np.finfo(graph.dtype).min
         self._dtype = graph.dtype
         self._passes = Passes(graph, cache, interrupt, hidden)
-        self._decoded = 0  # tokens of the last pass with logits, unless one without followed
         self._first = 0  # the row of the last tree's first node
 
-    @property
-    def hidden(self) -> Mapping[int, Floats]:
-        """The hidden states of the last decode by layer: the residual stream after the layer, float16 or float32
-        [n, hidden], valid until the next call. Only for the layers requested when the session was opened."""
-        return self._passes.hidden(self._decoded) if self._decoded else {}
-
-    def _free(self) -> None:
-        self._decoded = 0
-        del self._passes  # it refers to the weights and to the cache
-
     def _chunk(self) -> int:
-        step = self._exact or 1
-        return self._passes.widest(len(self._held)) // step * step
-
-    def _pass_chain(self, tokens: Sequence[int], *, logits: bool) -> None:
-        """The pass is padded to a multiple of `exact`."""
-        self._decoded = 0
-        padding = -len(tokens) % self._exact if self._exact else 0
-        self._passes.chain(tokens, len(self._held), width=len(tokens) + padding, logits=logits)
-        self._decoded = len(tokens) if logits else 0
+        return self._exactness.rounded_down(self._passes.widest(len(self._held)))
 
     def _pass_tree(self, tokens: Sequence[int], branches: Branches) -> None:
         passes, first = self._passes, len(self._held)
@@ -88,11 +70,5 @@ class OrtSession(SequenceCache):
         passes.tree(tokens, [len(self._held) + depth for depth in branches.depths], bias)
         self._first, self._decoded = first, len(tokens)
 
-    def _logits(self, n: int) -> Floats:
-        return self._passes.logits(n)
-
     def _keep(self, branches: Branches, path: Sequence[int]) -> None:  # noqa: ARG002 - the path suffices
         self._passes.cache.move([self._first + node for node in path], len(self._held))
-
-    def _cut(self, length: int) -> None:
-        """Rows beyond the length are overwritten by later passes."""

@@ -10,7 +10,7 @@ from ..backends import Device, Interrupt, open_model
 from ..engine import Finished, Text
 from ..errors import Interrupted
 from ..prices import BASE
-from ..prices.engine_comparison import with_engine
+from ..prices.engine_comparison import with_engines
 from ..runtime.learned import Learned
 from ..runtime.loading import Files, OnProgress, assemble
 from ..runtime.runtime import Runtime
@@ -77,15 +77,13 @@ class ContenderFactory:
         self.files, self.device, self._interrupt = files, device, interrupt
         self._on_progress = on_progress
         with ExitStack() as opened:
-            chosen, _ = with_engine(files.target, device, interrupt, on_progress=on_progress)
+            chosen = with_engines(files.target, files.draft, device, interrupt, on_progress=on_progress).device
             target = open_model(files.target, chosen, interrupt)
             opened.callback(target.close)
             self.target = SharedModel(target)
             self.draft: SharedModel | None = None
             if files.draft is not None:
-                own = device.of_draft(files.draft)
-                chosen, _ = with_engine(files.draft, own, interrupt, drafts=True, on_progress=on_progress)
-                draft = open_model(files.draft, chosen, interrupt)
+                draft = open_model(files.draft, chosen.of_draft(files.draft), interrupt)
                 opened.callback(draft.close)
                 self.draft = SharedModel(draft)
             self.close = opened.pop_all().close

@@ -62,6 +62,43 @@ def with_engine(
 
 
 @dataclass(frozen=True, slots=True)
+class PairEngines:
+    """The engines of a pair.
+
+    Args:
+        device: with the engines of both models; that of the draft model is its `of_draft`.
+        target: what led to the target's engine; None where there was none to choose.
+        draft: the same for the draft model.
+    """
+
+    device: Device
+    target: EngineChoice | None
+    draft: EngineChoice | None = None
+
+
+def with_engines(
+    target: Path,
+    draft: Path | None,
+    device: Device,
+    interrupt: Interrupt,
+    *,
+    again: bool = False,
+    on_progress: Report | None = None,
+) -> PairEngines:
+    """The fastest engines for a target and its draft model, None without one; see `with_engine`.
+
+    Raises:
+        Interrupted, ModelFileError.
+    """
+    chosen, choice = with_engine(target, device, interrupt, again=again, on_progress=on_progress)
+    if draft is None:
+        return PairEngines(chosen, choice)
+    own = device.of_draft(draft)
+    drafting, draft_choice = with_engine(draft, own, interrupt, drafts=True, again=again, on_progress=on_progress)
+    return PairEngines(replace(chosen, draft_backend=drafting.backend), choice, draft_choice)
+
+
+@dataclass(frozen=True, slots=True)
 class _Job:
     """A file, and how it is measured."""
 

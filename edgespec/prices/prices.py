@@ -71,7 +71,7 @@ class Prices:
         self._cells: dict[int, dict[int, _Cell]] = {}  # by cache length of the row, and width
         self._plain, self._wide = Pace(_PLAIN), Pace(_WIDE)
         self._rounds = 0
-        self._drifted_at: int | None = None
+        self._drifted = False  # whether the machine has changed its pace
         self._last: dict[int, int] = {}
         self._context = table.shortest
         self._curve: list[float] | None = None
@@ -105,11 +105,6 @@ class Prices:
         """Seconds of a plain step."""
         return self.curve(context)[0]
 
-    @property
-    def since_drift(self) -> int | None:
-        """Rounds since the machine last changed its pace; None where it did not."""
-        return None if self._drifted_at is None else self._rounds - self._drifted_at
-
     def unsure(self, n: int) -> bool:
         """Whether the price of `n` tokens is a guess since the pace changed; passes of its kind settle it."""
         return not self._pace(n).sure
@@ -128,7 +123,7 @@ class Prices:
                 self._table, log = self._table.scaled(log, log), 0.0
             for pace in (self._plain, self._wide):
                 pace.assume(log, self._rounds + 1)
-            self._drifted_at = self._rounds
+            self._drifted = True
         self._curve = None
 
     def observe(self, n: int, context: int, seconds: float) -> None:
@@ -138,7 +133,7 @@ class Prices:
         self._rounds += 1
         row = self._table.row_for(context)
         cell = self._cells.setdefault(row, {}).setdefault(n, _Cell())
-        if n > 1 and n not in self._last and self._drifted_at is None and seconds > _POSSIBLE * self.plain(context):
+        if n > 1 and n not in self._last and not self._drifted and seconds > _POSSIBLE * self.plain(context):
             self._confirm(row, self._surprise(n, context, seconds))
         surprise = self._surprise(n, context, seconds)
         self._last[n] = self._rounds
@@ -219,7 +214,7 @@ class Prices:
 
     def _changed(self, pace: Pace, by: float) -> None:
         """One kind of passes is dearer by the log `by`; the other kind may be, too."""
-        self._drifted_at = self._rounds
+        self._drifted = True
         other = self._plain if pace is self._wide else self._wide
         log = other.log
         if not other.saw(pace.since):

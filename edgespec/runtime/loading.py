@@ -18,7 +18,7 @@ from ..drafters.lookup import Lookup
 from ..drafters.model import ModelDrafter
 from ..errors import ModelError, OptionError, VocabularyMismatch
 from ..prices import Prices, measure_and_keep, recall, refresh
-from ..prices.engine_comparison import with_engine
+from ..prices.engine_comparison import with_engines
 from ..values import instance, shown
 from .earlier_texts import EarlierTexts
 from .learned import Learned
@@ -68,15 +68,12 @@ def open_files(
     """
     require_known(speculation.drafters or (), drafters)
     with ExitStack() as opened:
-        chosen, choice = with_engine(files.target, device, interrupt, on_progress=on_progress)
-        target = open_model(files.target, chosen, interrupt)
+        engines = with_engines(files.target, files.draft, device, interrupt, on_progress=on_progress)
+        target = open_model(files.target, engines.device, interrupt)
         opened.callback(target.close)
         second, mismatch = None, ""
         if files.draft is not None:
-            drafting, _ = with_engine(
-                files.draft, device.of_draft(files.draft), interrupt, drafts=True, on_progress=on_progress
-            )
-            second = open_model(files.draft, drafting, interrupt)
+            second = open_model(files.draft, engines.device.of_draft(files.draft), interrupt)
             mismatch = _mismatch(target, second) if files.found else ""
             if mismatch:
                 second.close()
@@ -93,8 +90,8 @@ def open_files(
             on_progress=on_progress,
         )
         opened.pop_all()
-    if choice is not None and choice.new:
-        runtime.add_notice(f"{target.description} runs in {choice}")
+    if engines.target is not None and engines.target.new:
+        runtime.add_notice(f"{target.description} runs in {engines.target}")
     if mismatch:
         runtime.add_notice(f"{files.draft}, found beside the model, is left out: {mismatch}")
     return runtime

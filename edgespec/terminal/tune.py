@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -14,7 +13,7 @@ from ..backends import Device, Interrupt
 from ..backends.machine import physical_cores
 from ..errors import VocabularyMismatch
 from ..prices.draft_length import TYPICAL, best, break_even, ceiling, speedup
-from ..prices.engine_comparison import with_engine
+from ..prices.engine_comparison import with_engines
 from ..tools.tuning import Measured, fastest, opener, plausible, thread_counts, tune
 from . import background
 from .options import MachineOptions
@@ -42,7 +41,8 @@ def measured(machine: MachineOptions, budget: float) -> Iterator[Measured]:
 
         def run(draft: Path | None) -> Iterator[Measured]:
             interrupt = Interrupt()
-            opened = opener(files.target, draft, _with_engines(files.target, draft, device, interrupt, tell), interrupt)
+            chosen = _engines(files.target, draft, device, interrupt, tell)
+            opened = opener(files.target, draft, chosen, interrupt)
             found = tune(opened, threads, budget=budget, on_progress=lambda what, share: tell(what, share, 1.0))
             return background.stream(found, interrupt.set)
 
@@ -55,21 +55,17 @@ def measured(machine: MachineOptions, budget: float) -> Iterator[Measured]:
             yield from run(None)
 
 
-def _with_engines(target: Path, draft: Path | None, device: Device, interrupt: Interrupt, tell: Tell) -> Device:
+def _engines(target: Path, draft: Path | None, device: Device, interrupt: Interrupt, tell: Tell) -> Device:
     """The device with the engines that are fastest for these models, measured again and reported."""
 
     def show(what: str, share: float) -> None:
         tell(f"measuring the {what}", share, 1.0)
 
-    chosen, choice = with_engine(target, device, interrupt, again=True, on_progress=show)
-    if choice is not None:
-        click.echo(f"engine of the target: {choice}", err=True)
-    if draft is None:
-        return chosen
-    drafting, choice = with_engine(draft, device.of_draft(draft), interrupt, drafts=True, again=True, on_progress=show)
-    if choice is not None:
-        click.echo(f"engine of the draft: {choice}", err=True)
-    return replace(chosen, draft_backend=drafting.backend)
+    engines = with_engines(target, draft, device, interrupt, again=True, on_progress=show)
+    for role, choice in (("target", engines.target), ("draft", engines.draft)):
+        if choice is not None:
+            click.echo(f"engine of the {role}: {choice}", err=True)
+    return engines.device
 
 
 class TuneReport:

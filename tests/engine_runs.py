@@ -1,0 +1,112 @@
+"""Drafters, controllers and runs of the engine for its tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from edgespec.backends import Interrupt, Vocabulary
+from edgespec.backends.toy import Bytes, Rule, ToySession, blend, ngram_rule
+from edgespec.controller import Controller
+from edgespec.controller.adaptive import Adaptive
+from edgespec.controller.fixed import Fixed
+from edgespec.drafters import Drafter
+from edgespec.drafters.lookup import Lookup
+from edgespec.drafters.model import ModelDrafter
+from edgespec.engine import Engine, Event, Finished, Text
+from edgespec.prices import Prices
+from edgespec.sampling import Sampling
+from edgespec.types import Floats
+from edgespec.verify import verifier
+
+from .helpers import Clock, Priced, RuleDrafter, TreeController, WrongFirstDrafter, decode_plain
+
+VOCAB = 24
+PROMPT = [1, 2, 3, 1, 2, 5, 1, 2]
+SPOKEN = Bytes()
+
+# What comes next depends on the last two tokens: with one alone a mixed-up branch would not show.
+TARGET = ngram_rule(VOCAB, order=2, seed=46, sharpness=1.5)
+OTHER = ngram_rule(VOCAB, order=2, seed=1046, sharpness=1.5)
+#: A curve on which drafting pays at some widths.
+STAIRS = (1.0, 1.2, 1.3, 1.3, 1.8, 1.9, 1.9, 1.9, 2.5, 2.6, 2.6, 2.6, 3.0, 3.0, 3.0, 3.0)
+
+
+def wrong(context: Sequence[int]) -> Floats:
+    return -TARGET(context)
+
+
+def speaking(clock: Clock | None = None) -> Priced:
+    return Priced(TARGET, VOCAB, clock or Clock(), STAIRS)
+
+
+def drafting(rule: Rule, clock: Clock | None = None) -> ModelDrafter:
+    return ModelDrafter(Priced(rule, VOCAB, clock or Clock(), [0.05]), VOCAB, step_price=0.05)
+
+
+DRAFTERS: dict[str, Callable[[Clock], list[Drafter]]] = {
+    "lookup": lambda _clock: [Lookup()],
+    "of an earlier text": lambda _clock: [Lookup(earlier=[decode_plain(TARGET, [3, 1], Sampling(), 60)])],
+    "itself": lambda clock: [drafting(TARGET, clock)],
+    "often wrong": lambda clock: [drafting(blend(TARGET, OTHER, 0.4), clock)],
+    "always wrong": lambda clock: [drafting(wrong, clock)],
+    "both": lambda clock: [Lookup(), drafting(blend(TARGET, OTHER, 0.3), clock)],
+    "point masses": lambda _clock: [RuleDrafter(blend(TARGET, OTHER, 0.4))],
+    "wrong first": lambda _clock: [WrongFirstDrafter(blend(TARGET, OTHER, 0.2))],
+    "several": lambda clock: [
+        Lookup(),
+        WrongFirstDrafter(OTHER),
+        RuleDrafter(TARGET),
+        drafting(blend(TARGET, OTHER, 0.3), clock),
+    ],
+}
+CONTROLLERS: dict[str, Callable[[list[Drafter], Clock], Controller]] = {
+    "0": lambda drafters, _clock: Fixed(drafters, 0),
+    "1": lambda drafters, _clock: Fixed(drafters, 1),
+    "2": lambda drafters, _clock: Fixed(drafters, 2),
+    "8": lambda drafters, _clock: Fixed(drafters, 8),
+    "15": lambda drafters, _clock: Fixed(drafters, 15),
+    "auto": lambda drafters, clock: Adaptive(drafters, Prices(STAIRS), clock=clock.perf_counter),
+    "auto, trees": lambda drafters, clock: Adaptive(drafters, Prices(STAIRS), trees=True, clock=clock.perf_counter),
+    "whole": lambda drafters, _clock: TreeController(drafters, 12),
+}
+
+
+def engine(
+    target: ToySession,
+    controller: Controller | None = None,
+    rule: str = "match",
+    *,
+    vocabulary: Vocabulary = SPOKEN,
+    interrupt: Interrupt | None = None,
+) -> Engine:
+    controller = controller or Fixed([RuleDrafter(blend(TARGET, OTHER, 0.4))], 4)
+    return Engine(target, vocabulary, controller, verifier(rule), interrupt or Interrupt())
+
+
+def run(events: Iterator[Event], target: ToySession, prompt: Sequence[int]) -> tuple[list[int], Finished]:
+    """All that is said; after every event the cache must be in step with the context."""
+    context = list(prompt)
+    said: list[Text] = []
+    for event in events:
+        if isinstance(event, Finished):
+            check_figures(said, event)
+            return context[len(prompt) :], event
+        if isinstance(event, Text):
+            context += event.tokens
+            said.append(event)
+        assert list(target.tokens) == context[:-1], "cache and context are out of step"
+    raise AssertionError("the stream ended without Finished")
+
+
+def check_figures(said: Sequence[Text], finished: Finished) -> None:
+    stats, rounds = finished.stats, [text.round for text in said]
+    assert stats.tokens == sum(len(text.tokens) for text in said)
+    assert stats.rounds == len(rounds) == sum(stats.k_histogram.values())
+    assert stats.drafted == sum(len(r.draft) for r in rounds) == sum(k * n for k, n in stats.k_histogram.items())
+    assert stats.accepted == sum(len(r.path) for r in rounds) <= stats.drafted
+    assert (stats.drafted, stats.accepted) == tuple(map(sum, zip((0, 0), *stats.by_drafter.values(), strict=True)))
+    assert stats.seconds >= stats.engine_seconds >= 0
+    for text in said:
+        assert text.tokens == text.round.tokens
+        assert text.text == "".join(span.text for span in text.spans)
+        assert text.round.width == 1 + len(text.round.draft)
