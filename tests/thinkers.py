@@ -93,7 +93,6 @@ HARMONY = (
     "<|start|>assistant<|channel|>final<|message|>{{ m.content }}<|end|>"
     "{% else %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endif %}{% endfor %}<|start|>assistant"
 )
-MARKS = ("<|start|>", "<|end|>", "<|channel|>", "<|message|>", "<|return|>")
 
 
 def qwen3(template: str = QWEN3) -> Words:
@@ -105,7 +104,8 @@ def gemma4() -> Words:
 
 
 def harmony() -> Words:
-    return Words(HARMONY, control=MARKS)
+    """As llama.cpp has it: the end of a message is no control token."""
+    return Words(HARMONY, control=("<|start|>", "<|channel|>", "<|message|>", "<|return|>"), plain=("<|end|>",))
 
 
 class Scripted:

@@ -170,8 +170,8 @@ class Runtime:
         whether a later prompt has it.
 
         Args:
-            think: "on", "off", or an effort: "low", "medium", "high", as far as the template has a switch (see
-                `has_think_switch`); "auto" is the template's default.
+            think: "on", "off", or an effort: "low", "medium", "high"; "auto" is the default of the template, and all
+                that one without a switch takes (see `has_think_switch`). An effort is "on" where there are none.
 
         `stop` ends the answer, not its reasoning. The other arguments are those of `complete`.
 
@@ -207,14 +207,13 @@ class Runtime:
         """
         return self._chat_template().tokens(checked_messages(messages), think=checked_think(think))
 
-    def has_think_switch(self, think: str) -> bool:
-        """Whether `think` can have an effect: the template reads a variable that it sets.
+    def has_think_switch(self) -> bool:
+        """Whether `think` can have an effect: the chat template reads a variable that it sets.
 
         Raises:
             TemplateError: the model has no chat template.
-            OptionError: `think` is not valid.
         """
-        return self._chat_template().has_switch(checked_think(think))
+        return self._chat_template().has_switch()
 
     def cancel(self) -> None:
         """Cancel the answer under way, in the middle of a pass if the engine can, and all that were requested and have

@@ -111,7 +111,7 @@ class Chat:
 
     def remark_switch(self) -> None:
         """Print a note if the model's template has no switch for how it is to think."""
-        if self.think != "auto" and not self.runtime.has_think_switch(self.think):
+        if self.think != "auto" and not self.runtime.has_think_switch():
             self.note(f"(the model's chat template has no switch for this: {self.think} has no effect on its thinking)")
 
     @contextmanager

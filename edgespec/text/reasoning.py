@@ -61,6 +61,9 @@ class Reasoning:
         tags: the tags, with marks; None for messages with headers.
         headers: the markers of messages, with marks: the channel, the beginning of the text, and the ends.
         opened: whether the prompt ends with the opening tag, so that the answer begins with reasoning.
+        closed: whether the prompt ends with the closing tag, so that the answer begins after reasoning.
+        protected: the texts of markers that must not become tokens in a message, although they are no control tokens:
+            llama.cpp does not count "<|end|>" as one for gpt-oss.
     """
 
     marks: Mapping[int, str]
@@ -68,6 +71,8 @@ class Reasoning:
     tags: _Tags | None
     headers: tuple[str, ...] = ()
     opened: bool = False
+    closed: bool = False
+    protected: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, vocabulary: Vocabulary, template: str) -> Reasoning:
@@ -75,7 +80,8 @@ class Reasoning:
         compiler = _Compiler(vocabulary)
         if _START in template and _MESSAGE in template:
             headers = tuple(map(compiler.marked, (_CHANNEL, _MESSAGE, *_ENDS)))
-            return cls(compiler.marks, compiler.texts, None, headers)
+            protected = tuple(map(vocabulary.label, compiler.marks))
+            return cls(compiler.marks, compiler.texts, None, headers, protected=protected)
         written = [tags for tags in _TAGS if tags.closing in template]
         known = [tags for tags in _TAGS if compiler.is_token(tags.closing)]
         opening, closing, repeats = (*written, *known, _TAGS[0])[0]
@@ -87,7 +93,8 @@ class Reasoning:
         if self.tags is None:
             return self
         tail = [self.marks.get(t) or vocabulary.token_bytes(t).decode("utf-8", "replace") for t in prompt[-_TAIL:]]
-        return replace(self, opened="".join(tail).rstrip().endswith(self.tags.opening.rstrip()))
+        opened, closed = ("".join(tail).rstrip().endswith(tag.rstrip()) for tag in self.tags[:2])
+        return replace(self, opened=opened, closed=closed)
 
     def splitter(self) -> Splitter:
         """A splitter for one answer."""
@@ -216,6 +223,7 @@ class _TagSplitter(_Splitting):
     def __init__(self, reasoning: Reasoning, tags: _Tags) -> None:
         super().__init__(reasoning, (tags.closing,), (tags.opening,) if tags.repeats else ())
         self._opening = tags.opening
+        self._outside: _State = self._gap if reasoning.closed else self._answer
 
     def _begin(self, out: list[Span]) -> _State | None:  # noqa: ARG002 - the signature of a state
         """Before the first character that is not white space. The tag may be there although the prompt has it, too."""
@@ -226,7 +234,7 @@ class _TagSplitter(_Splitting):
             return self._open()
         if self._opening.startswith(body):
             return None
-        return self._lead if self.inside else self._answer
+        return self._lead if self.inside else self._outside
 
     def _close(self) -> _State:
         self.inside = False

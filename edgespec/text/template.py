@@ -15,7 +15,7 @@ from ..errors import Interrupted, OptionError, TemplateError
 from .reasoning import Reasoning
 from .template_budget import TemplateBudget
 from .template_sandbox import Sandbox
-from .think import has_effect, variables
+from .think import has_switch, variables
 
 #: "role" and "content", both strings, and further fields that the template reads, such as "name", "tool_calls" and
 #: "tool_call_id", with values as in JSON. With "tool_calls", "content" may be missing.
@@ -42,19 +42,19 @@ class ChatTemplate:
             )
         self._vocabulary = vocabulary
         self._source = vocabulary.template
-        self._specials = tuple(vocabulary.specials())
+        self._reasoning = Reasoning.of(vocabulary, vocabulary.template)
+        self._specials = tuple(dict.fromkeys((*vocabulary.specials(), *self._reasoning.protected)))
         self._lock = threading.Lock()
         self._sandbox = Sandbox()
         self._template = _compiled(self._sandbox, vocabulary.template)
-        self._reasoning = Reasoning.of(vocabulary, vocabulary.template)
 
     def reasoning(self, prompt: Sequence[int]) -> Reasoning:
         """How reasoning is marked in the answer to `prompt`."""
         return self._reasoning.after(prompt, self._vocabulary)
 
-    def has_switch(self, think: str) -> bool:
-        """Whether the template reads a variable that `think`, one of `THINK`, sets."""
-        return has_effect(think, self._sandbox.names(self._source))
+    def has_switch(self) -> bool:
+        """Whether the template reads a variable that `think` of `tokens` sets."""
+        return has_switch(self._sandbox.names(self._source))
 
     def tokens(
         self,

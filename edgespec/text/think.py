@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import OptionError
 from ..values import shown
 
-#: "auto" is the template's default; the last three are efforts.
+#: "auto" is the template's default. The last three are efforts: they are "on" where a template has none.
 THINK = ("auto", "on", "off", "low", "medium", "high")
 
 _EFFORT = "reasoning_effort"
@@ -42,7 +42,6 @@ def variables(think: str, template: str) -> dict[str, Any]:
     return {**_ON, _EFFORT: think}
 
 
-def has_effect(think: str, names: Collection[str]) -> bool:
-    """Whether `think` can change the prompt of a template that reads the variables `names`."""
-    switches = {*_ON, *_OFF, _EFFORT} if think in ("on", "off") else {_EFFORT}
-    return think == "auto" or not switches.isdisjoint(names)
+def has_switch(names: Collection[str]) -> bool:
+    """Whether a template that reads the variables `names` reads one of these."""
+    return not {*_ON, *_OFF, _EFFORT}.isdisjoint(names)
