@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -29,9 +29,7 @@ from edgespec.terminal.progress import columns, has_colour, progress
 from edgespec.terminal.prompt_options import PromptOptions, prompt_options
 
 if TYPE_CHECKING:
-    from edgespec.runtime.runtime import Runtime
-    from edgespec.sampling import Sampling
-    from edgespec.text.template import Message
+    from edgespec.runtime.answer import Answer
 
 # Modules are imported where they are used: `--help` must not import a converter, nor `convert` an engine.
 
@@ -83,7 +81,16 @@ def chat(
         sampling = sampling_options.sampling(runtime.sampling, seed=int.from_bytes(os.urandom(4), "little"))
         if as_json:
             messages = prompt_options.messages(prompt or "")
-            _print_json(runtime, sampling, sampling_options.max_tokens, messages, prompt_options.stop)
+            _print_json(
+                runtime.chat(
+                    messages,
+                    sampling,
+                    max_tokens=sampling_options.max_tokens,
+                    stop=prompt_options.stop,
+                    think=prompt_options.think,
+                ),
+                runtime.cancel,
+            )
             return
         session = terminal.Chat(
             runtime,
@@ -93,9 +100,12 @@ def chat(
             prompt_options.stop,
             show_drafts,
             stats,
+            prompt_options.think,
+            prompt_options.thoughts or ("show" if columns() else "hide"),
             colour=has_colour(sys.stdout),
             columns=columns,
         )
+        session.remark_switch()
         if runtime.context > runtime.trained_context:
             session.note(f"(the model was trained for {runtime.trained_context} tokens: its output may degrade beyond)")
         if show_drafts:
@@ -297,15 +307,12 @@ def _print_lines(lines: Iterable[str]) -> None:
         click.echo(printable(line))
 
 
-def _print_json(
-    runtime: Runtime, sampling: Sampling, max_tokens: int | None, messages: Sequence[Message], stop: Sequence[str]
-) -> None:
+def _print_json(answer: Answer, cancel: Callable[[], None]) -> None:
     from edgespec.engine import Finished  # noqa: PLC0415
     from edgespec.runtime.as_json import as_json  # noqa: PLC0415
     from edgespec.terminal import background  # noqa: PLC0415
 
-    events = runtime.chat(messages, sampling, max_tokens=max_tokens, stop=stop)
-    for event in background.stream(events, runtime.cancel):
+    for event in background.stream(answer, cancel):
         click.echo(json.dumps(as_json(event), ensure_ascii=False))
         cancelled = isinstance(event, Finished) and event.reason == "cancelled"
     if cancelled:

@@ -23,6 +23,7 @@ from .errors import ContextOverflow, Interrupted, OptionError
 from .prices import Prices
 from .sampling import Sampling, likeliest
 from .stats import Stats, Tally
+from .text.reasoning import Reasoning
 from .text.stream import Span, TextStream
 from .types import Acceptance, Draft, Evaluated, Round, Top
 from .values import instance, texts, whole
@@ -47,19 +48,22 @@ class Text(NamedTuple):
     """A round was committed.
 
     Args:
-        text: the text of the tokens. It may lag behind them: incomplete characters and the possible beginning of a stop
-            string are held back. If an answer is cancelled while such a beginning is held back, one more event has that
-            text and no tokens. All texts joined are the text of all tokens without the stop string and without the
-            bytes of an incomplete character at the end.
+        text: the text of the tokens, without reasoning. It may lag behind them: incomplete characters and the possible
+            beginning of a stop string or of a marker of reasoning are held back. If an answer is cancelled while such a
+            beginning is held back, one more event has that text and no tokens. All texts joined are the text of all
+            tokens without the reasoning, the stop string and the bytes of an incomplete character at the end.
         tokens: the tokens that the round committed.
         round: the draft, the accepted path and the times.
-        spans: `text` in parts that were drafted and parts that were not.
+        spans: the text and the reasoning in order, in parts that were drafted and parts that were not.
+        reasoning: the text of the model's reasoning, which comes before the answer, without its markers. Only chats
+            separate it; a round may have both.
     """
 
     text: str
     tokens: tuple[int, ...]
     round: Round
     spans: tuple[Span, ...]
+    reasoning: str = ""
 
 
 class Finished(NamedTuple):
@@ -90,6 +94,7 @@ class Request:
         max_tokens: tokens to generate; None continues until the context is full.
         stop: texts that end the answer.
         dropped: messages dropped from the prompt, for `Started`.
+        reasoning: how reasoning is marked in the answer; None leaves it in the text. Stop texts do not end it.
 
     Raises:
         OptionError: an empty prompt, or an invalid option.
@@ -100,6 +105,7 @@ class Request:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     dropped: int = 0
+    reasoning: Reasoning | None = None
 
     def __post_init__(self) -> None:
         if not self.prompt:
@@ -161,7 +167,7 @@ class Engine:
 
     def _generate(self, request: Request) -> Iterator[Event]:
         context = list(request.prompt)
-        text = TextStream(request.stop)
+        text = TextStream(request.stop, request.reasoning.splitter() if request.reasoning is not None else None)
         tally = Tally(len(context), self._cached(context))
         reason = None
         try:
@@ -219,6 +225,7 @@ class Engine:
         price, plain_price = (prices.price(round_.width, held), prices.plain(held)) if prices else (None, None)
         observing = self._observe(round_, evaluated)
         tally.add(round_, time.perf_counter() - started, drafting + observing, price, plain_price)
+        tally.reasoning_tokens = text.reasoning_tokens
         return _text(tokens, round_, spans), reason
 
     def _limit(self, request: Request, context: Sequence[int], tally: Tally) -> int:
@@ -245,7 +252,7 @@ class Engine:
         """The tokens of `output` up to the end of the answer, their text, and the reason if the answer ends."""
         spans: list[Span] = []
         for i, token in enumerate(output, 1):
-            spans += text.push(self._vocabulary.token_bytes(token), drafted=i < len(output))
+            spans += text.push(self._vocabulary.token_bytes(token), token, drafted=i < len(output))
             if self._vocabulary.is_eog(token):
                 return tuple(output[:i]), spans, "end"
             if text.stopped:
@@ -278,4 +285,5 @@ def _parents(draft: Draft) -> tuple[int, ...]:
 
 
 def _text(tokens: tuple[int, ...], round: Round, spans: Sequence[Span]) -> Text:  # noqa: A002
-    return Text("".join(span.text for span in spans), tokens, round, tuple(spans))
+    text, reasoning = ("".join(span.text for span in spans if span.reasoning is part) for part in (False, True))
+    return Text(text, tokens, round, tuple(spans), reasoning)

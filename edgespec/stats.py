@@ -33,6 +33,7 @@ class Stats:
         k_histogram: number of rounds by the number of tokens drafted.
         by_depth: for each depth in a draft from 1 on, how often a token of that depth was tested, all tokens before it
             being accepted, and how often it was accepted.
+        reasoning_tokens: of `tokens`, those of the model's reasoning and its markers; 0 if it was not separated.
     """
 
     prompt: int
@@ -49,6 +50,7 @@ class Stats:
     by_drafter: dict[str, tuple[int, int]]
     k_histogram: dict[int, int]
     by_depth: tuple[tuple[int, int], ...]
+    reasoning_tokens: int = 0
 
     @property
     def tokens_per_second(self) -> float:
@@ -80,6 +82,7 @@ class Tally:
     cached: int
     prompt_seconds: float = 0.0
     tokens: int = 0
+    reasoning_tokens: int = 0
     seconds: float = 0.0
     engine_seconds: float = 0.0
     drafted: Counter[str] = field(default_factory=Counter)
@@ -132,6 +135,7 @@ class Tally:
                 (_at_least(depth, self.tried), _at_least(depth, self.reached))
                 for depth in range(1, max(self.tried, default=0) + 1)
             ),
+            reasoning_tokens=self.reasoning_tokens,
         )
 
 

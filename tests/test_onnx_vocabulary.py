@@ -182,6 +182,30 @@ def test_a_token_that_ends_turns_is_special_whatever_the_file_says(tmp_path: Pat
     assert ours.token_bytes(2) == b""
 
 
+@pytest.mark.parametrize(
+    ("added", "ends"),
+    [
+        (["<|end|>"], ["<|end|>"]),
+        (["<|end|>", "<|return|>", "<|call|>"], ["<|return|>", "<|call|>"]),
+        (["<|end|>", "<|calls|>", "<|flush|>"], ["<|calls|>", "<|flush|>"]),
+    ],
+)
+def test_the_end_of_a_message_is_no_end_where_others_end_the_turn(
+    tmp_path: Path, added: list[str], ends: list[str]
+) -> None:
+    """gpt-oss ends its reasoning with "<|end|>", and then gives the answer."""
+    checkpoints.write_tokenizer(tmp_path, "qwen2")
+    path = tmp_path / "tokenizer.json"
+    description = json.loads(path.read_text())
+    first = max(entry["id"] for entry in description["added_tokens"])
+    first = max(first, *description["model"]["vocab"].values()) + 1
+    flags = {"special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    description["added_tokens"] += [{"id": first + i, "content": text, **flags} for i, text in enumerate(added)]
+    path.write_text(json.dumps(description))
+    ours = OnnxVocabulary(TokenizerFiles(tmp_path), 800)
+    assert [text for text in added if ours.is_eog(ours.tokenize(text, special=True)[0])] == ends
+
+
 def test_ends_and_templates_by_their_places(tmp_path: Path) -> None:
     eos = {
         "eos_token": "<tool>",

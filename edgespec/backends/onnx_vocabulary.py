@@ -32,6 +32,8 @@ _ENDS = frozenset(
         "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>", "<｜end▁of▁sentence｜>", "[e~[",
     )
 )  # fmt: skip
+#: With either pair "<|end|>" ends a message, after which the model continues its turn: gpt-oss and Solar Open.
+_MESSAGE_END, _TURN_ENDS = "<|end|>", (("<|return|>", "<|call|>"), ("<|calls|>", "<|flush|>"))
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 
@@ -165,7 +167,10 @@ class OnnxVocabulary:
         self._starts = self._starting(files)
         self.eos = self._special(files, "eos")
         self._is_eog = {*files.number("eos", size), *(() if self.eos is None else (self.eos,))}
-        self._is_eog |= {token for text in _ENDS if (token := self._tokenizer.token_to_id(text)) is not None}
+        ends = {text: token for text in _ENDS if (token := self._tokenizer.token_to_id(text)) is not None}
+        if any(ends.keys() >= set(pair) for pair in _TURN_ENDS):
+            ends.pop(_MESSAGE_END, None)
+        self._is_eog.update(ends.values())
 
     @property
     def _tokenizer(self) -> Any:

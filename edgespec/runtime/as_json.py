@@ -1,14 +1,16 @@
 """Events as JSON: the format that `edgespec chat --json` prints, one object per line.
 
     {"event": "started", "prompt": 25, "cached": 0, "dropped": 0}
-    {"event": "text", "text": "What kind", "tokens": [318, 722], "drafters": ["model"], "drafted": 3, "accepted": 1}
+    {"event": "text", "text": "What kind", "reasoning": "", "tokens": [318, 722], "drafters": ["model"], "drafted": 3,
+     "accepted": 1}
     {"event": "finished", "reason": "end", "stats": {...}, "notices": []}
 
 `started`: the tokens of the prompt, how many of them were in the KV cache, and how many messages were dropped. `text`:
-the text and tokens of a round, see `edgespec.Text`; the drafters, and the tokens drafted and accepted. `finished`: the
-reason, see `edgespec.Finished`, and the statistics, named as in `edgespec.Stats`, times in seconds; `drafters` has the
-`drafted` and `accepted` tokens by drafter, `k_histogram` the number of rounds by the number of tokens drafted. Values
-that are not known are null. Keys may be added, but are not removed, and do not change their meaning.
+the text, the reasoning and the tokens of a round, see `edgespec.Text`; the drafters, and the tokens drafted and
+accepted. `finished`: the reason, see `edgespec.Finished`, and the statistics, named as in `edgespec.Stats`, times in
+seconds; `drafters` has the `drafted` and `accepted` tokens by drafter, `k_histogram` the number of rounds by the number
+of tokens drafted. Values that are not known are null. Keys may be added, but are not removed, and do not change their
+meaning.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ def as_json(event: Event) -> dict[str, Any]:
             return {
                 "event": "text",
                 "text": text,
+                "reasoning": event.reasoning,
                 "tokens": list(tokens),
                 "drafters": sorted(set(round_.draft.drafters)),
                 "drafted": len(round_.draft),
@@ -44,6 +47,7 @@ def stats_as_json(stats: Stats) -> dict[str, Any]:
         "cached": stats.cached,
         "prompt_seconds": stats.prompt_seconds,
         "tokens": stats.tokens,
+        "reasoning_tokens": stats.reasoning_tokens,
         "rounds": stats.rounds,
         "drafted": stats.drafted,
         "accepted": stats.accepted,

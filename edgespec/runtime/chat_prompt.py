@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import OptionError
-from ..text.template import ChatTemplate, Message, checked
+from ..text.template import Message, checked
 
 #: Roles of a first message that is never dropped.
 _LEADING = ("system", "developer")
@@ -25,7 +25,7 @@ def checked_messages(messages: Any) -> Sequence[Message]:
 
 
 def fitted_prompt(
-    template: ChatTemplate, messages: Sequence[Message], room: int, most: int, is_cancelled: Callable[[], bool]
+    render: Callable[[Sequence[Message]], list[int]], messages: Sequence[Message], room: int
 ) -> tuple[list[int], int]:
     """The tokens of `messages` without the oldest turns that exceed `room`, and the number of messages dropped.
 
@@ -35,21 +35,15 @@ def fitted_prompt(
     the next prompt begins with the same tokens, and the KV cache is reused.
 
     Args:
+        render: returns the tokens of messages; what it raises is not caught.
         room: tokens that the prompt should have at most.
-        most: tokens after which a prompt is not tokenized further.
-        is_cancelled: called while a template is rendered.
-
-    Raises:
-        Interrupted: `is_cancelled` returned True.
-        TemplateError: the template refuses these messages.
     """
     first = 1 if messages[0].get("role") in _LEADING else 0
     starts = [first, *(i for i in range(first + 1, len(messages)) if messages[i].get("role") == "user")]
     turns = len(starts) - 1  # that may be dropped
 
     def without(dropped: int) -> list[int]:
-        kept = [*messages[:first], *messages[starts[dropped] :]]
-        return template.tokens(kept, is_cancelled, most)
+        return render([*messages[:first], *messages[starts[dropped] :]])
 
     tokens = without(0)
     if len(tokens) <= room or not turns:

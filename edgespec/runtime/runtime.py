@@ -16,6 +16,7 @@ from ..prices import Prices
 from ..sampling import Sampling
 from ..text.stream import to_text
 from ..text.template import ChatTemplate, Message
+from ..text.think import checked_think
 from ..values import instance, texts, whole
 from ..verify import verifier
 from .answer import Answer
@@ -156,6 +157,7 @@ class Runtime:
         stop: Sequence[str] | str = (),
         speculation: Speculation | None = None,
         wait: bool = False,
+        think: str = "auto",
     ) -> Answer:
         """Stream the answer to `messages`, each with "role", "content" and other fields that the chat template reads.
 
@@ -163,7 +165,15 @@ class Runtime:
         turn; `Started.dropped` is the number of messages dropped. The prefix that the KV cache shares with the prompt
         is not computed again.
 
-        The other arguments are those of `complete`.
+        The reasoning of a thinking model is separated from its answer: `Text.reasoning` has it, and `Text.text` the
+        answer. Return it in the message of this answer as "reasoning_content", beside "content": the template knows
+        whether a later prompt has it.
+
+        Args:
+            think: "on", "off", or an effort: "low", "medium", "high"; "auto" is the default of the template, and all
+                that one without a switch takes (see `has_think_switch`). An effort is "on" where there are none.
+
+        `stop` ends the answer, not its reasoning. The other arguments are those of `complete`.
 
         Raises:
             TemplateError: the model has no chat template, or the template refuses these messages, or it exceeds its
@@ -175,23 +185,35 @@ class Runtime:
         messages = checked_messages(messages)
         most = None if max_tokens is None else whole("max_tokens", max_tokens, 1)
         room = self.context - min(most or self.context, self.context // 4)
+        template, think = self._chat_template(), checked_think(think)
+
+        def tokens(messages: Sequence[Message]) -> list[int]:
+            return template.tokens(messages, lambda: self._queue.is_cancelled(place), self._most, think)
+
         try:
-            tokens, dropped = fitted_prompt(
-                self._chat_template(), messages, room, self._most, lambda: self._queue.is_cancelled(place)
-            )
+            prompt, dropped = fitted_prompt(tokens, messages, room)
         except Interrupted:
             return self._streams.cancelled_answer()
-        request = Request(tokens, Sampling() if sampling is None else sampling, most, _stops(stop), dropped)
+        chosen, reasoning = Sampling() if sampling is None else sampling, template.reasoning(prompt)
+        request = Request(prompt, chosen, most, _stops(stop), dropped, reasoning)
         return self._generate(request, speculation, place)
 
-    def prompt(self, messages: Sequence[Message]) -> list[int]:
+    def prompt(self, messages: Sequence[Message], think: str = "auto") -> list[int]:
         """The tokens of all of `messages` as `chat` renders them; none are dropped.
 
         Raises:
             TemplateError: the model has no chat template, or the template refuses these messages.
-            OptionError: `messages` is not a list of messages.
+            OptionError: `messages` is not a list of messages, or `think` is not valid.
         """
-        return self._chat_template().tokens(checked_messages(messages))
+        return self._chat_template().tokens(checked_messages(messages), think=checked_think(think))
+
+    def has_think_switch(self) -> bool:
+        """Whether `think` can have an effect: the chat template reads a variable that it sets.
+
+        Raises:
+            TemplateError: the model has no chat template.
+        """
+        return self._chat_template().has_switch()
 
     def cancel(self) -> None:
         """Cancel the answer under way, in the middle of a pass if the engine can, and all that were requested and have

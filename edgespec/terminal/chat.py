@@ -16,11 +16,13 @@ from ..runtime.runtime import Runtime
 from ..sampling import Sampling
 from ..stats import Stats
 from ..text.template import Message
+from ..text.think import THINK
 from . import background
 from .explain import explained
 from .history import opened
 from .keyboard import unechoed
 from .show import MarkedText, PlainText, figures, printable
+from .thoughts import THOUGHTS, AnswerDisplay
 from .wrapping import Wrapping
 
 _HELP = """\
@@ -29,11 +31,13 @@ _HELP = """\
 /system [TEXT]  set the system message; without TEXT, delete it
 /stats          the statistics of the last answer; /stats on or off shows them after every one
 /drafts         mark accepted and rejected draft tokens, or stop doing so; on or off
+/think [HOW]    how the model thinks: on, off, low, medium, high, or auto, its template's default
+/thoughts       the thoughts before the last answer; /thoughts show, fold or hide sets how they are shown
 /exit           leave (also Ctrl-D)
 Enter sends; Alt-Enter begins a new line. Ctrl-C stops the answer and keeps the conversation. Ctrl-Z suspends the chat
 until `fg`. Input during an answer appears at the next prompt."""
 _COMMAND = re.compile(r"/[A-Za-z]+")
-COMMANDS = ("/help", "/reset", "/system", "/stats", "/drafts", "/exit")
+COMMANDS = ("/help", "/reset", "/system", "/stats", "/drafts", "/think", "/thoughts", "/exit")
 
 
 @dataclass
@@ -47,12 +51,15 @@ class Chat:
     stop: Sequence[str] = ()
     drafts: bool = False
     stats: bool = False
+    think: str = "auto"
+    thoughts: str = "show"  #: how reasoning is shown, one of `THOUGHTS`
     colour: bool = True
     columns: Callable[[], int] = lambda: 0  #: width of the terminal; 0 where answers do not go to a terminal
     out: Callable[[str], None] = lambda text: click.echo(text, nl=False)
     note: Callable[[str], None] = lambda text: click.echo(click.style(text, dim=True), err=True)
     turns: list[Message] = field(default_factory=list)
     last: Stats | None = None
+    last_thoughts: str = ""
 
     def enter(self, line: str) -> bool:
         """Handle a line of input; False for a command to leave."""
@@ -68,29 +75,44 @@ class Chat:
         return True
 
     def answer(self, text: str) -> Finished:
-        """Stream the answer to `text`. Ctrl-C ends it; its text so far stays in the conversation."""
+        """Stream the answer to `text`. Ctrl-C ends it; its text so far stays in the conversation.
+
+        An answer without text, which was ended while the model was thinking, for example, leaves no turn.
+        """
         messages = [*self._preamble(), *self.turns, {"role": "user", "content": text}]
-        show = MarkedText(self.runtime, colour=self.colour) if self.drafts else PlainText()
-        pieces: list[str] = []
+        show = MarkedText(self.runtime, colour=self.colour) if self.drafts else PlainText(colour=self.colour)
+        answer = reasoning = ""
         left_out = 0
-        events = self.runtime.chat(messages, self.sampling, max_tokens=self.max_tokens, stop=self.stop)
+        events = self.runtime.chat(
+            messages, self.sampling, max_tokens=self.max_tokens, stop=self.stop, think=self.think
+        )
         with unechoed(), self._wrapped() as out:
+            display = AnswerDisplay(self.thoughts, out, self.note, colour=self.colour)
             for event in background.stream(events, self.runtime.cancel):
                 match event:
                     case Started(dropped=left_out) if left_out:
                         self.note(f"(the context is full: the oldest {left_out} messages were left out)")
                     case Text():
-                        pieces.append(event.text)
-                        out(show(event))
+                        answer += event.text
+                        reasoning += event.reasoning
+                        display.show(*show(event), len(event.tokens))
                     case Finished():
                         finished = event
-            out("\n")
+            display.close()
         del self.turns[:left_out]  # they will not fit into the context again
-        if pieces:  # an answer that was stopped before its first text leaves no turn
-            self.turns += [{"role": "user", "content": text}, {"role": "assistant", "content": "".join(pieces)}]
-        self.last = finished.stats
+        if answer:
+            thoughts = {"reasoning_content": reasoning} if reasoning else {}
+            self.turns += [messages[-1], {"role": "assistant", "content": answer, **thoughts}]
+        self.last, self.last_thoughts = finished.stats, reasoning
         self._remark(finished)
+        if reasoning and not answer:
+            self.note("(no answer: the model was still thinking; the conversation goes on without this turn)")
         return finished
+
+    def remark_switch(self) -> None:
+        """Print a note if the model's template has no switch for how it is to think."""
+        if self.think != "auto" and not self.runtime.has_think_switch():
+            self.note(f"(the model's chat template has no switch for this: {self.think} has no effect on its thinking)")
 
     @contextmanager
     def _wrapped(self) -> Iterator[Wrapping]:
@@ -144,8 +166,24 @@ class Chat:
                 self.note(
                     MarkedText(self.runtime, colour=self.colour).legend() if self.drafts else "(drafts are not marked)"
                 )
+            case "/think":
+                self._set_think(rest)
+            case "/thoughts" if rest in THOUGHTS:
+                self.thoughts = rest
+                self.note(f"(thoughts: {rest})")
+            case "/thoughts":
+                self.note(printable(self.last_thoughts) or "(no thoughts yet)")
             case _:
                 self.note(f"there is no command {command}; the commands are {', '.join(COMMANDS)}")
+
+    def _set_think(self, think: str) -> None:
+        """Set how the model thinks; without a value, print it."""
+        if think and think not in THINK:
+            self.note(f"/think takes one of {', '.join(THINK)}, not {printable(think)}")
+            return
+        self.think = think or self.think
+        self.note(f"(think: {self.think})")
+        self.remark_switch()
 
 
 def converse(chat: Chat, history: Path | None) -> None:

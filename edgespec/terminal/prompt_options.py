@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..text.think import THINK
 from .options import PATH, grouped_options
+from .thoughts import THOUGHTS
 
 if TYPE_CHECKING:
     from ..text.template import Message
@@ -23,13 +25,15 @@ _NOTICE_AFTER = 3.0  # seconds of waiting for standard input after which a notic
 
 @dataclass(frozen=True, slots=True)
 class PromptOptions:
-    """The prompt, the files and the system message before it, and the texts that end the answer."""
+    """The prompt, the files and the system message before it, the texts that end the answer, and its reasoning."""
 
     prompt: str | None
     files: tuple[Path, ...]
     system: str
     system_file: Path | None
     stop: tuple[str, ...]
+    think: str
+    thoughts: str | None
 
     def question(self) -> str | None:
         """The files, then standard input, then the prompt; None for a conversation.
@@ -83,6 +87,19 @@ prompt_options = grouped_options(
     click.option("--system", default="", metavar="TEXT", help="The system message"),
     click.option("--system-file", type=PATH, metavar="FILE", help="A file with the system message"),
     click.option("--stop", multiple=True, metavar="TEXT", help="End the answer before this text; may be repeated"),
+    click.option(
+        "--think",
+        type=click.Choice(THINK),
+        default="auto",
+        show_default=True,
+        help="How a thinking model thinks; auto is the default of its chat template",
+    ),
+    click.option(
+        "--thoughts",
+        type=click.Choice(THOUGHTS),
+        help="Thoughts before the answer: show them dimmed, fold them into a line, or hide them "
+        "[default: show on a terminal, else hide]",
+    ),
 )
 
 

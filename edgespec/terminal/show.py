@@ -27,10 +27,14 @@ def printable(text: str) -> str:
 
 
 class PlainText:
-    """Shows only the text."""
+    """Shows only the text. Calls return the reasoning of an event, which is dimmed, and its part of the answer."""
 
-    def __call__(self, event: Text) -> str:
-        return printable(event.text)
+    def __init__(self, *, colour: bool) -> None:
+        self._colour = colour
+
+    def __call__(self, event: Text) -> tuple[str, str]:
+        reasoning = printable(event.reasoning)
+        return click.style(reasoning, dim=True) if reasoning and self._colour else reasoning, printable(event.text)
 
 
 class MarkedText:
@@ -38,15 +42,21 @@ class MarkedText:
 
     Green and red are from the terminal's palette, so they suit its background; underline and strike-through mark the
     same without relying on colour. Without colour, accepted text is in [brackets] and rejected text in {-braces-}.
+    Calls return what those of `PlainText` do.
     """
 
     def __init__(self, runtime: Runtime, *, colour: bool) -> None:
         self._runtime = runtime
         self._colour = colour
+        self._thinks = False  # whether the last text was reasoning
 
-    def __call__(self, event: Text) -> str:
-        shown = "".join(self._span(span) for span in _joined(event.spans))
-        return shown + self._rejected(event)
+    def __call__(self, event: Text) -> tuple[str, str]:
+        shown = {True: "", False: ""}
+        for span in _joined(event.spans):
+            shown[span.reasoning] += self._span(span)
+            self._thinks = span.reasoning
+        shown[self._thinks] += self._rejected(event)
+        return shown[True], shown[False]
 
     def legend(self) -> str:
         """One line that explains the marks."""
@@ -54,27 +64,29 @@ class MarkedText:
 
     def _span(self, span: Span) -> str:
         text = printable(span.text)
-        return self._accept(text) if span.drafted and text.strip() else text
+        if span.drafted and text.strip():
+            return self._accept(text, dim=span.reasoning)
+        return click.style(text, dim=True) if span.reasoning and self._colour else text
 
     def _rejected(self, event: Text) -> str:
         round_ = event.round
         lost = [token for node, token in enumerate(round_.draft.tokens) if node not in round_.path]
         text = printable(self._runtime.text(lost)).replace("\n", "⏎")
-        return self._reject(text) if text else ""
+        return self._reject(text, dim=self._thinks) if text else ""
 
-    def _accept(self, text: str) -> str:
-        return click.style(text, fg="green", underline=True) if self._colour else f"[{text}]"
+    def _accept(self, text: str, *, dim: bool = False) -> str:
+        return click.style(text, fg="green", underline=True, dim=dim or None) if self._colour else f"[{text}]"
 
-    def _reject(self, text: str) -> str:
-        return click.style(text, fg="red", strikethrough=True) if self._colour else f"{{-{text}-}}"
+    def _reject(self, text: str, *, dim: bool = False) -> str:
+        return click.style(text, fg="red", strikethrough=True, dim=dim or None) if self._colour else f"{{-{text}-}}"
 
 
 def _joined(spans: tuple[Span, ...]) -> Iterator[Span]:
     """Merge adjacent spans of the same origin."""
     held: Span | None = None
     for span in spans:
-        if held is not None and held.drafted == span.drafted:
-            held = Span(held.text + span.text, held.drafted)
+        if held is not None and held[1:] == span[1:]:
+            held = held._replace(text=held.text + span.text)
             continue
         if held is not None:
             yield held
@@ -88,6 +100,8 @@ def figures(stats: Stats) -> str:
     lines = [_speed(stats)]
     passes = f"{stats.tokens} tokens in {stats.rounds} passes of the target"
     lines.append(f"mean accepted length {stats.mean_accepted_length:.2f} ({passes})")
+    if stats.reasoning_tokens:
+        lines.append(f"thinking took {stats.reasoning_tokens} of {stats.tokens} tokens")
     rates = [f"{name} {n / of:.0%} ({n} of {of})" for name, (of, n) in stats.by_drafter.items()]
     lines.append(f"drafts accepted: {', '.join(rates) or 'nothing was drafted'}")
     lines.append(f"draft length K: {_histogram(stats.k_histogram)}")

@@ -4,70 +4,132 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 
 class Span(NamedTuple):
-    """A part of the text, and whether the token that completed it was drafted."""
+    """A part of the text, whether the token that completed it was drafted, and whether it belongs to the reasoning."""
 
     text: str
     drafted: bool
+    reasoning: bool = False
 
 
-class TextStream:
-    """Decodes the bytes of tokens to text that can be shown.
+class Splitter(Protocol):
+    """Separates the reasoning of an answer from its text."""
 
-    A character is held back until it is complete, and text that may begin a stop string until it is known whether it
-    does. `stopped` is True after a stop string; the stop string and text after it are never released.
+    @property
+    def inside(self) -> bool:
+        """Whether what comes next belongs to the reasoning or to its markers."""
+        ...
 
-    Args:
-        stop: the stop strings.
-    """
-
-    def __init__(self, stop: Sequence[str] = ()) -> None:
-        self.stopped = False
-        self._stop = tuple(filter(None, stop))
-        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-        self._held: list[Span] = []
-
-    def push(self, piece: bytes, *, drafted: bool = False) -> list[Span]:
-        """Add the bytes of one token; returns the text that can be shown now."""
-        if text := self._decode(piece):
-            self._held.append(Span(text, drafted))
-        if not self._stop:
-            return self._release(None)
-        held = "".join(span.text for span in self._held)
-        found = [at for stop in self._stop if (at := held.find(stop)) >= 0]
-        if found:
-            self.stopped = True
-            shown = self._release(min(found))
-            self._held.clear()
-            return shown
-        return self._release(len(held) - _undecided(held, self._stop))
+    def push(self, text: str, token: int, *, drafted: bool) -> list[Span]:
+        """Add the text that `token` completed; returns what can be told apart now."""
+        ...
 
     def flush(self) -> list[Span]:
-        """The text that was held back as a possible stop string. The bytes of an incomplete character are dropped."""
-        return self._release(None)
+        """The rest, at the end of the answer."""
+        ...
 
-    def _release(self, length: int | None) -> list[Span]:
-        """Release the first `length` of the characters held, all for None."""
+
+class SpanBuffer:
+    """Text that is held back, in spans."""
+
+    def __init__(self) -> None:
+        self._held: list[Span] = []
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return "".join(span.text for span in self._held)
+
+    def add(self, span: Span) -> None:
+        """Append `span`, unless it is empty."""
+        if span.text:
+            self._held.append(span)
+
+    def take(self, length: int | None = None) -> list[Span]:
+        """Remove and return the first `length` characters, all for None."""
         if length is None:
             spans, self._held = self._held, []
             return spans
         spans = []
         while length > 0:
             span = self._held.pop(0)
-            spans.append(Span(span.text[:length], span.drafted))
+            spans.append(span._replace(text=span.text[:length]))
             if len(span.text) > length:
-                self._held.insert(0, Span(span.text[length:], span.drafted))
+                self._held.insert(0, span._replace(text=span.text[length:]))
             length -= len(span.text)
         return spans
 
 
-def _undecided(text: str, stops: Sequence[str]) -> int:
-    """The number of characters at the end of `text` that may begin one of `stops`."""
-    longest = min(len(text), max(map(len, stops)) - 1)
-    return next((n for n in range(longest, 0, -1) if any(s.startswith(text[-n:]) for s in stops)), 0)
+class TextStream:
+    """Decodes the bytes of tokens to text that can be shown.
+
+    A character is held back until it is complete, and text that may begin a stop string until it is known whether it
+    does. `stopped` is True after a stop string; the stop string and text after it are never released. Stop strings end
+    the answer, so they are not searched in its reasoning.
+
+    Args:
+        stop: the stop strings.
+        splitter: separates the reasoning; None if there is none.
+    """
+
+    def __init__(self, stop: Sequence[str] = (), splitter: Splitter | None = None) -> None:
+        self.stopped = False
+        self.reasoning_tokens = 0  #: tokens of the reasoning and its markers
+        self._stop = tuple(filter(None, stop))
+        self._splitter = splitter
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._held = SpanBuffer()
+
+    def push(self, piece: bytes, token: int = -1, *, drafted: bool = False) -> list[Span]:
+        """Add the bytes of one token; returns the text that can be shown now.
+
+        Args:
+            token: the token; only a splitter needs it.
+        """
+        text, splitter = self._decode(piece), self._splitter
+        if splitter is None:
+            return self._answer(Span(text, drafted))
+        inside = splitter.inside
+        spans = self._shown(splitter.push(text, token, drafted=drafted))
+        self.reasoning_tokens += inside or splitter.inside
+        return spans
+
+    def flush(self) -> list[Span]:
+        """The text that was held back. The bytes of an incomplete character are dropped."""
+        spans = self._shown(self._splitter.flush()) if self._splitter is not None else []
+        return spans if self.stopped else [*spans, *self._held.take()]
+
+    def _shown(self, spans: Sequence[Span]) -> list[Span]:
+        shown: list[Span] = []
+        for span in spans:
+            if span.reasoning:
+                shown += [*self._held.take(), span]
+            elif not self.stopped:
+                shown += self._answer(span)
+        return shown
+
+    def _answer(self, span: Span) -> list[Span]:
+        """Add `span` to the answer; returns what cannot be a part of a stop string."""
+        self._held.add(span)
+        if not self._stop:
+            return self._held.take()
+        held = self._held.text
+        found = [at for stop in self._stop if (at := held.find(stop)) >= 0]
+        if found:
+            self.stopped = True
+            shown = self._held.take(min(found))
+            self._held.take()
+            return shown
+        return self._held.take(len(held) - undecided(held, self._stop))
+
+
+def undecided(text: str, strings: Sequence[str]) -> int:
+    """The number of characters at the end of `text` that may begin one of `strings`."""
+    longest = min(len(text), max(map(len, strings)) - 1)
+    return next((n for n in range(longest, 0, -1) if any(s.startswith(text[-n:]) for s in strings)), 0)
 
 
 def to_text(tokens: Sequence[int], piece: Callable[[int], bytes]) -> str:

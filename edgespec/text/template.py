@@ -12,8 +12,10 @@ from typing import Any
 
 from ..backends import Vocabulary, tokens_up_to
 from ..errors import Interrupted, OptionError, TemplateError
+from .reasoning import Reasoning
 from .template_budget import TemplateBudget
 from .template_sandbox import Sandbox
+from .think import has_switch, variables
 
 #: "role" and "content", both strings, and further fields that the template reads, such as "name", "tool_calls" and
 #: "tool_call_id", with values as in JSON. With "tool_calls", "content" may be missing.
@@ -39,19 +41,34 @@ class ChatTemplate:
                 "this model has no chat template; give it a prompt (`complete`), or convert a chat model"
             )
         self._vocabulary = vocabulary
-        self._specials = tuple(vocabulary.specials())
+        self._source = vocabulary.template
+        self._reasoning = Reasoning.of(vocabulary, vocabulary.template)
+        self._specials = tuple(dict.fromkeys((*vocabulary.specials(), *self._reasoning.protected)))
         self._lock = threading.Lock()
         self._sandbox = Sandbox()
         self._template = _compiled(self._sandbox, vocabulary.template)
 
+    def reasoning(self, prompt: Sequence[int]) -> Reasoning:
+        """How reasoning is marked in the answer to `prompt`."""
+        return self._reasoning.after(prompt, self._vocabulary)
+
+    def has_switch(self) -> bool:
+        """Whether the template reads a variable that `think` of `tokens` sets."""
+        return has_switch(self._sandbox.names(self._source))
+
     def tokens(
-        self, messages: Sequence[Message], stop: Callable[[], bool] = lambda: False, most: int | None = None
+        self,
+        messages: Sequence[Message],
+        stop: Callable[[], bool] = lambda: False,
+        most: int | None = None,
+        think: str = "auto",
     ) -> list[int]:
         """The tokens of the prompt for an answer to the last of `messages`.
 
         Args:
             stop: called regularly; True cancels.
             most: tokens after which the prompt is not tokenized further, see `tokens_up_to`; None tokenizes all.
+            think: one of `THINK`.
 
         Raises:
             OptionError: a message without role or content.
@@ -59,7 +76,7 @@ class ChatTemplate:
             Interrupted: `stop` returned True.
         """
         tokens: list[int] = []
-        text = self.render([checked(message) for message in messages], stop)
+        text = self.render([checked(message) for message in messages], stop, think)
         for part in text.split(_BREAK):
             if stop():
                 raise Interrupted
@@ -70,7 +87,7 @@ class ChatTemplate:
         starts = self._vocabulary.tokenize("", start=True)  # the bos, if the model requires one
         return tokens if self._begins(text) else [*starts, *tokens]
 
-    def render(self, messages: Sequence[Message], stop: Callable[[], bool] = lambda: False) -> str:
+    def render(self, messages: Sequence[Message], stop: Callable[[], bool] = lambda: False, think: str = "auto") -> str:
         """The prompt as text, with a mark inside each text of a special token that comes from a message."""
         values = _Values(self._specials)
         safe = [_reasoned(values.copied(message)) for message in messages]
@@ -84,6 +101,7 @@ class ChatTemplate:
                     eos_token=self._label(self._vocabulary.eos),
                     tools=None,
                     documents=None,
+                    **variables(think, self._source),
                 )
                 return self._sandbox.budget.accept(text)
             except (TemplateError, Interrupted):

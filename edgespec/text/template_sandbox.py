@@ -100,6 +100,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
             warnings.simplefilter("ignore")  # of Python, about the code that Jinja generates
             return self.from_string(source)
 
+    def names(self, source: str) -> set[str]:
+        """The variables in `source`, a template that can be compiled."""
+        return {node.name for node in self.parse(source).find_all(nodes.Name)}
+
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:  # noqa: ARG002
         if operator == "+":
             if type(left) is str and type(right) is str:  # the most frequent case
