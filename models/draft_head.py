@@ -1,14 +1,13 @@
-"""Heads that draft for their target (multi-token prediction): in the target's file, or in a file of their own.
-
-`USED` is the only statement of whether this version drafts with them: what is fetched, the memory that is counted and
-what `edgespec models` says follow from it.
-"""
+"""Heads that draft for their target (multi-token prediction): in the target's file, or in a file of their own."""
 
 from __future__ import annotations
 
 from edgespec.backends.gguf_header import Header
 
-USED: bool = False  #: whether this version drafts with heads
+from . import runtime_support
+
+HEAD = "head"  #: the kind of a head for multi-token prediction
+KINDS = (HEAD, "dflash")  #: the kinds of heads that the registry knows
 
 #: Architectures of files that hold a head and no model.
 _ALONE = ("gemma4-assistant", "eagle3", "dflash")
@@ -35,6 +34,6 @@ def is_alone(head: Header) -> bool:
     return 0 < head_layers(head) < head.layers and not whole
 
 
-def use(otherwise: str) -> str:
-    """What this version does with a head, in words; `otherwise` says what drafts instead."""
-    return "it drafts" if USED else f"not used by this version; {otherwise} instead"
+def is_used(kind: str = HEAD) -> bool:
+    """Whether this version drafts with heads of this kind."""
+    return kind in runtime_support.HEADS

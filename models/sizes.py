@@ -13,6 +13,7 @@ from .graph_file import described, is_graph, weights_of
 from .recurrent_state import SAVED_COPIES, default_copies, has_attention_too, recurrent_layers, state_bytes
 
 _ROWS = 512  # tokens of a prefill pass
+_PARTS = 64  # of a model whose layers are not known
 _LOGIT_ROWS = 64  # rows of logits that are kept besides
 
 
@@ -40,6 +41,7 @@ class Sizes:
         trained: tokens of context that it was trained for; 0 where not known.
         state: bytes of one copy of the recurrent state of all layers.
         copies: copies of the state that a session of a target keeps by default.
+        estimated: whether the header was not read: the layers are equal parts, and what is not known is left out.
     """
 
     weights: int
@@ -49,6 +51,7 @@ class Sizes:
     trained: int = 0
     state: int = 0
     copies: int = 0
+    estimated: bool = False
 
     @property
     def states(self) -> int:
@@ -58,6 +61,19 @@ class Sizes:
     def computing(self, context: int) -> int:
         """Bytes of compute buffers with this many tokens of context."""
         return self.buffers + 2 * _ROWS * context
+
+
+def estimated(size: int, cache: int | None = None, state: int = 0, copies: int = 0, vocabulary: int = 0) -> Sizes:
+    """The sizes of a GGUF file whose header was not read, of `size` bytes.
+
+    Args:
+        cache, state, copies: as in `Sizes`.
+        vocabulary: tokens; 0 where not known.
+    """
+    layer = Layer(size // _PARTS, (cache or 0) // _PARTS, state=state // _PARTS)
+    last = Layer(size % _PARTS, (cache or 0) % _PARTS, state=state % _PARTS)
+    buffers = 4 * vocabulary * (_ROWS + _LOGIT_ROWS)
+    return Sizes(size, (last, *(layer,) * _PARTS), cache, buffers, 0, state, copies, estimated=True)
 
 
 def amount(size: float) -> str:
@@ -113,7 +129,7 @@ def of_header(head: Header, size: int) -> Sizes:
 
 def _unused(head: Header) -> range:
     """The layers that are not loaded: those of a head that this version does not use."""
-    loaded = draft_head.USED or not draft_head.has_head(head)
+    loaded = draft_head.is_used() or not draft_head.has_head(head)
     return range(head.layers if loaded else head.layers - draft_head.head_layers(head), head.layers)
 
 

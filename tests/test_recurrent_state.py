@@ -10,7 +10,7 @@ import pytest
 
 from edgespec.backends.gguf_header import Header, HeaderVocabulary, Tensor
 from edgespec.errors import OptionError
-from edgespec.models import draft_head, fit
+from edgespec.models import draft_head, fit, runtime_support
 from edgespec.models.fit import ALL, Requested
 from edgespec.models.memory import Gpu, MachineMemory
 from edgespec.models.recurrent_state import default_copies, recurrent_layers, state_bytes
@@ -97,7 +97,7 @@ def test_recurrent_layers_and_unused_heads_have_no_cache(monkeypatch: pytest.Mon
     assert [layer.weights for layer in found.layers[-3:]] == [4, 0, 0]
     assert [layer.cache for layer in found.layers[:4]] == [0, 0, 0, 4096]
     assert [layer.state > 0 for layer in found.layers[:5]] == [True, True, True, False, True]
-    monkeypatch.setattr(draft_head, "USED", True)
+    monkeypatch.setattr(runtime_support, "HEADS", {"head"})
     used = of_header(head, 66 * 4)
     assert (used.cache, used.weights) == (65536 + 4096, 66 * 4)
 
