@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
@@ -49,7 +49,7 @@ class Source:
     quantization: str = ""
     size: int = 0
     revision: str = ""
-    listed: HubFile | None = None
+    listed: HubFile | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, file: HubFile) -> Source:
