@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from edgespec.errors import OptionError
@@ -39,7 +39,7 @@ class Requested:
     context: int = 0
     gpu_layers: int | None = None
     draft_gpu_layers: int | None = None
-    state_copies: int = 0
+    state_copies: int = field(default=0, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,11 +160,11 @@ def _entry(path: Path, name: str, table: Any) -> Entry:
         raise OptionError(f"{where} has control characters in its name; use letters, digits and signs")
     values = {key: _typed(where, key, table.get(key, ""), str) for key in _TEXTS}
     texts = {key: printable(text) for key, text in values.items()}
-    flags = {key: _typed(where, key, table.get(key, False), bool) for key in _FLAGS}
+    newest, pictures = (_typed(where, key, table.get(key, False), bool) for key in _FLAGS)
     memory = _memory(f"{where}.memory", table.get("memory", {}))
     target = replace(_file(f"{where}.target", table["target"]), memory=memory)
     draft, head = _draft(f"{where}.draft", table["draft"]) if "draft" in table else (None, None)
-    return Entry(name, target, draft, **texts, head=head, **flags)
+    return Entry(name, target, draft, **texts, head=head, newest=newest, pictures=pictures)
 
 
 def _typed(where: str, key: str, value: Any, kind: type) -> Any:

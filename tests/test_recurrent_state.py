@@ -27,12 +27,14 @@ def shaped(architecture: str, layers: int, fields: Mapping[str, Any], *tensors: 
     return Header({"general.architecture": architecture, **of_architecture}, HeaderVocabulary(()), found, 0)
 
 
-def qwen(layers: int, inner: int, head: int = 0, architecture: str = "qwen35", **more: Any) -> Header:
+def qwen(
+    layers: int, inner: int, more: Mapping[str, Any] | None = None, *, head: int = 0, architecture: str = "qwen35"
+) -> Header:
     names = (
         *(f"blk.{i}.attn_norm.weight" for i in range(layers)),
         *(head * [f"blk.{layers - 1}.nextn.eh_proj.weight"]),
     )
-    fields = {"ssm.inner_size": inner, "nextn_predict_layers": head, **DELTA, **more}
+    fields = {"ssm.inner_size": inner, "nextn_predict_layers": head, **DELTA, **(more or {})}
     return shaped(architecture, layers, fields, *names)
 
 
@@ -40,7 +42,7 @@ def qwen(layers: int, inner: int, head: int = 0, architecture: str = "qwen35", *
     ("head", "bytes_", "recurrent"),
     [
         (qwen(24, 2048), 20_201_472, 18),
-        (qwen(32, 4096, full_attention_interval=4), 52_690_944, 24),  # as llama.cpp allocates it
+        (qwen(32, 4096, {"full_attention_interval": 4}), 52_690_944, 24),  # as llama.cpp allocates it
         (qwen(33, 4096, head=1), 52_690_944, 24),
         (qwen(65, 6144, head=1), 156_893_184, 48),
         (qwen(41, 4096, head=1, architecture="qwen35moe"), 65_863_680, 30),
@@ -69,9 +71,9 @@ def test_a_copy_of_a_state_has_the_bytes_that_llama_cpp_allocates(head: Header, 
 
 
 def test_layers_with_a_state_may_be_listed() -> None:
-    head = qwen(4, 256, **{"attention.recurrent_layers": (True, False, False, True)})
+    head = qwen(4, 256, {"attention.recurrent_layers": (True, False, False, True)})
     assert recurrent_layers(head) == (True, False, False, True)
-    odd = qwen(4, 256, **{"attention.recurrent_layers": (True,)})
+    odd = qwen(4, 256, {"attention.recurrent_layers": (True,)})
     assert recurrent_layers(odd) == (True, True, True, False), "a list of another length is none"
 
 
@@ -89,7 +91,7 @@ ATTENTION = {"attention.head_count": 24, "attention.head_count_kv": 4, "attentio
 
 
 def test_recurrent_layers_and_unused_heads_have_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    head = qwen(65, 6144, head=1, **ATTENTION)
+    head = qwen(65, 6144, ATTENTION, head=1)
     found = of_header(head, 66 * 4)
     assert found.cache == 65536, "of 16 layers"
     assert (found.state, found.copies) == (156_893_184, 9)
