@@ -54,7 +54,7 @@ class Pulled:
     repo: str
     commit: str
     paths: tuple[Path, ...]
-    digests: tuple[str, ...] = ()
+    digests: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def folder(self) -> Path:
