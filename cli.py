@@ -260,7 +260,7 @@ def show(name: str, ctx: int) -> None:
 @models.command()
 @click.argument("name")
 @click.option("--quant", default="", metavar="NAME", help="Quantization of the target, of a repository with several")
-@click.option("--revision", default="main", metavar="NAME", help="Branch, tag or commit of its repository")
+@click.option("--revision", default="", metavar="NAME", help="Branch, tag or commit of its repository  [default: main]")
 def pull(name: str, quant: str, revision: str) -> None:
     """Download NAME, a pair of the list, or org/repo[:QUANTIZATION] on the hub, to the cache of the Hugging Face tools.
 

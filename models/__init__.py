@@ -1,6 +1,9 @@
 """The models that can be loaded: the bundled demo pair, pairs by name, files of a Hugging Face hub, local drafts.
 
-registry.py       pairs by name: registry.toml, and the user's own file
+registry.py       models and pairs by name: registry.toml, and the user's own file
+runtime_support.py  what of a model this version runs
+draft_head.py     heads that draft for their target, by the header
+recurrent_state.py  bytes and copies of the recurrent state of hybrid models
 model_source.py   a name, a repository or a path to files; drafts on this machine
 hub.py            downloads of hub files, checked by checksum
 hub_errors.py     errors of the hub's package and of the disk as HubError
@@ -10,7 +13,7 @@ partial_file.py   a file that is being downloaded
 hub_search.py     what a hub file needs before it is fetched; the search for a draft on the hub
 model_name.py     family and size of a model by its name
 model_summary.py  vocabulary, template and sizes of a model that is not loaded
-sizes.py          bytes of weights, caches and buffers
+sizes.py          bytes of weights, caches, states and buffers
 memory.py         free memory of the machine
 fit.py            the context and the GPU layers that fit into memory
 """

@@ -2,19 +2,20 @@
 
 The draft is placed on the GPU first, as a whole, since it runs most passes; then as many layers of the target as fit.
 The rest is in the CPU's memory. There llama.cpp maps weights from the file: weights that do not fit still run, but are
-read from the disk again in every pass, so they do not count as fitting. Caches and buffers must fit.
+read from the disk again in every pass, so they do not count as fitting. Caches, recurrent states and buffers must fit.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from edgespec.errors import OptionError
 
 from .memory import MachineMemory, machine_memory
+from .recurrent_state import DRAFT_COPIES
 from .sizes import Sizes, amount, sizes
 
 DEFAULT_CONTEXT = 4096  #: tokens of context where none are requested and they fit
@@ -32,11 +33,13 @@ class Requested:
         context: tokens; 0 for what fits.
         gpu_layers: layers of the target on the GPU; None for what fits, `ALL` for all.
         draft_gpu_layers: layers of the draft, likewise.
+        state_copies: copies of the target's recurrent state that its session keeps; 0 for the default.
     """
 
     context: int = 0
     gpu_layers: int | None = None
     draft_gpu_layers: int | None = None
+    state_copies: int = field(default=0, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ class Plan:
         in_ram: bytes of all these in the CPU's memory.
         free: the memory that was free.
         shortened: whether the context is shorter than the default.
+        state: bytes of all copies of both models' recurrent states.
+        copies: copies of the target's recurrent state that its session keeps; 0 where it has none.
     """
 
     context: int
@@ -67,16 +72,28 @@ class Plan:
     in_ram: int
     free: MachineMemory
     shortened: bool
+    state: int = 0
+    copies: int = 0
+
+    @property
+    def beside(self) -> int:
+        """Bytes of caches, recurrent states and buffers."""
+        return (self.cache or 0) + self.state + self.buffers
 
     @property
     def largest(self) -> int:
         """Bytes of weights that would fit with this context."""
-        return max(0, room(self.free) - (self.cache or 0) - self.buffers)
+        return max(0, room(self.free) - self.beside)
+
+    @property
+    def largest_on_gpu(self) -> int:
+        """Bytes of weights that would fit on the GPUs with this context."""
+        return max(0, _on_gpus(self.free) - self.beside)
 
     @property
     def needed(self) -> int:
-        """Bytes of weights, caches and buffers."""
-        return self.weights + (self.cache or 0) + self.buffers
+        """Bytes of weights, caches, recurrent states and buffers."""
+        return self.weights + self.beside
 
     @property
     def lacking(self) -> int:
@@ -86,7 +103,7 @@ class Plan:
     @property
     def mapped(self) -> int:
         """Bytes of weights in the CPU's memory; those that do not fit are read from the disk in every pass."""
-        return max(0, self.in_ram - (self.cache or 0) - self.buffers)
+        return max(0, self.in_ram - self.beside)
 
     @property
     def fits(self) -> bool:
@@ -106,11 +123,15 @@ def plan(target: Path, draft: Path | None = None, asked: Requested | None = None
 def choose(target: Sizes, draft: Sizes | None, free: MachineMemory, asked: Requested) -> Plan:
     """The plan with the requested context, else with the longest one up to the default, with which everything fits.
 
-    If nothing fits, the first plan whose caches and buffers fit without the weights.
+    If nothing fits, the first plan whose caches, states and buffers fit without the weights.
 
     Raises:
         OptionError: a requested context, or requested GPU layers, do not fit.
     """
+    if target.state and asked.state_copies:
+        target = replace(target, copies=asked.state_copies)
+    if draft is not None and draft.state:
+        draft = replace(draft, copies=DRAFT_COPIES)
     plans = (_placed(target, draft, free, asked, context) for context in _contexts(target, asked))
     running: Plan | None = None
     for found in plans:
@@ -155,13 +176,12 @@ def _default(target: Sizes) -> int:
 
 
 def _too_long(target: Sizes, draft: Sizes | None, found: Plan, asked: Requested) -> str:
-    beside = (found.cache or 0) + found.buffers
     most = longest(target, draft, found.free)
     out = "close other programs, or take a smaller model"
     if asked.context:
         out = f"--ctx {most} fits" if most else "give a smaller --ctx"
     return (
-        f"a context of {found.context} tokens takes {amount(beside)} besides the weights, and only "
+        f"a context of {found.context} tokens takes {amount(found.beside)} besides the weights, and only "
         f"{amount(found.free.free)} of memory are free; {out}"
     )
 
@@ -180,12 +200,12 @@ def _part(model: Sizes, count: int, context: int, gpus: int) -> _Part:
         return _Part(0, 0, 0)
     there = model.layers[len(model.layers) - count :]
     moved = sum(layer.weights for layer in there if not layer.copied)
-    caches = context * sum(layer.cache for layer in there)
+    held = sum(context * layer.cache + model.copies * layer.state for layer in there)
     computing = model.computing(context)
-    on_gpu = sum(layer.weights for layer in there) + caches + computing * gpus if there else 0
+    on_gpu = sum(layer.weights for layer in there) + held + computing * gpus if there else 0
     wholly = bool(there) and count == len(model.layers)
-    here = model.weights - moved + context * (model.cache or 0) - caches + (0 if wholly else computing)
-    return _Part(count, on_gpu, here)
+    whole = context * (model.cache or 0) + model.states
+    return _Part(count, on_gpu, model.weights - moved + whole - held + (0 if wholly else computing))
 
 
 class _Placing:
@@ -249,6 +269,8 @@ def _placed(target: Sizes, draft: Sizes | None, free: MachineMemory, asked: Requ
         part.in_ram + drafting.in_ram + (on_gpu if free.shared else 0),
         free,
         context < _default(target),
+        sum(each.states for each in models),
+        target.copies,
     )
 
 

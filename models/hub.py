@@ -49,11 +49,13 @@ OnProgress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """Files in the cache, in the order in which they were chosen, and their commit."""
+    """Files in the cache, in the order in which they were chosen, and their commit. `digests` are those that the hub
+    states; empty where it was not asked."""
 
     repo: str
     commit: str
     paths: tuple[Path, ...]
+    digests: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def folder(self) -> Path:
@@ -138,8 +140,8 @@ class Hub:
     def models(self) -> Iterator[tuple[str, Path]]:
         """Repository and path of each GGUF model in the cache, of one in several parts the first. Makes no request."""
         for path in sorted(self.cache.glob("models--*/snapshots/*/**/*.gguf")):
-            folder = path.relative_to(self.cache).parts[0]
-            if path.is_file() and is_model(path.name):
+            folder, _, _, *name = path.relative_to(self.cache).parts
+            if path.is_file() and is_model("/".join(name)):
                 yield folder.removeprefix("models--").replace("--", "/", 1), path
 
     def cached(self, repo: str, revision: str = "main") -> Listing | None:
@@ -286,7 +288,8 @@ class Hub:
             part.replace(reference)
 
     def _pulled(self, listing: Listing, wanted: tuple[RemoteFile, ...]) -> Pulled:
-        return Pulled(listing.repo, listing.commit, tuple(self._path(listing, file) for file in wanted))
+        paths = tuple(self._path(listing, file) for file in wanted)
+        return Pulled(listing.repo, listing.commit, paths, tuple(file.digest for file in wanted if file.digest))
 
     def _folder(self, repo: str) -> Path:
         return self.cache / repo_folder_name(repo_id=repo, repo_type="model")

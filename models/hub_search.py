@@ -7,7 +7,7 @@ requests for listings and `_TRIED` for headers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from edgespec.backends import Labels, require_same_tokens
@@ -15,8 +15,9 @@ from edgespec.backends.gguf_header import Header
 from edgespec.errors import HubError, ModelError, VocabularyMismatch
 
 from . import fit
+from .draft_head import is_alone
 from .hub import Hub
-from .listing import gguf, total
+from .listing import gguf, is_projector, total
 from .memory import machine_memory
 from .model_name import parse_name
 from .model_source import MIN_SIZE_RATIO, Source
@@ -35,12 +36,14 @@ class HubModel:
         head: its header; None where it could not be read.
         sizes: what it takes in memory.
         instead_of: the name of the file with the default quantization, if that does not fit into memory.
+        pictures: whether the repository has an image projector, so that the model is made to read pictures, too.
     """
 
     source: Source
     head: Header | None
     sizes: Sizes
     instead_of: str = ""
+    pictures: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +65,18 @@ def inspect(source: Source, context: int = 0) -> HubModel:
         HubError: the hub cannot be reached, or has no such file, or none that fits.
     """
     hub = Hub()
-    listing = hub.listing(source.repo)
+    revision = source.revision or "main"
+    listing = hub.listing(source.repo, revision)
     files = source.choose()(listing)
-    head = _head(hub, source.repo, files[0].name)
+    head = _head(hub, source.repo, files[0].name, revision)
     usual = ""
     if not source.file and not source.quantization:
         room = fit.room(machine_memory()) - _other_bytes(head, total(files), context)
         chosen = gguf(room=max(0, room))(listing)
         if chosen != files:
-            usual, files, head = files[0].name, chosen, _head(hub, source.repo, chosen[0].name)
-    return _seen(Source(source.repo, files[0].name, "", total(files)), head, usual)
+            usual, files, head = files[0].name, chosen, _head(hub, source.repo, chosen[0].name, revision)
+    found = replace(source, file=files[0].name, quantization="", size=total(files))
+    return _seen(found, head, usual, any(is_projector(file.name) for file in listing.files))
 
 
 def find_draft(name: str, tokens: Labels, size: int) -> DraftMatch | None:
@@ -88,7 +93,7 @@ def find_draft(name: str, tokens: Labels, size: int) -> DraftMatch | None:
     hub = Hub()
     for candidate in islice(_candidates(hub, name, size // MIN_SIZE_RATIO), _TRIED):
         head = _head(hub, candidate.source.repo, candidate.source.file)
-        if head is not None and _same(tokens, head.vocabulary):
+        if head is not None and not is_alone(head) and _same(tokens, head.vocabulary):
             return candidate
     return None
 
@@ -139,13 +144,14 @@ def _author(repo: str) -> str:
     return repo.partition("/")[0]
 
 
-def _seen(source: Source, head: Header | None, usual: str) -> HubModel:
-    return HubModel(source, head, of_header(head, source.size) if head is not None else Sizes(source.size), usual)
+def _seen(source: Source, head: Header | None, usual: str, pictures: bool) -> HubModel:
+    known = source.listed.sizes if source.listed is not None else Sizes(source.size)
+    return HubModel(source, head, of_header(head, source.size) if head is not None else known, usual, pictures)
 
 
-def _head(hub: Hub, repo: str, file: str) -> Header | None:
+def _head(hub: Hub, repo: str, file: str, revision: str = "main") -> Header | None:
     try:
-        return hub.head(repo, file)
+        return hub.head(repo, file, revision)
     except (HubError, ModelError):
         return None
 
@@ -156,4 +162,4 @@ def _other_bytes(head: Header | None, size: int, context: int) -> int:
         return size // MIN_SIZE_RATIO
     found = of_header(head, size)
     tokens = context or min(found.trained or fit.DEFAULT_CONTEXT, fit.DEFAULT_CONTEXT)
-    return size // MIN_SIZE_RATIO + (found.cache or 0) * tokens + found.computing(tokens)
+    return size // MIN_SIZE_RATIO + (found.cache or 0) * tokens + found.states + found.computing(tokens)

@@ -31,6 +31,7 @@ _PAGE = re.compile(
     r"(?P<scheme>https?:/{1,2})?(?P<host>[^/]+)/(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<quantization>[\w.-]+))?"
     r"(?:/(?:tree|blob|resolve)/(?P<revision>[^/?#]+)(?:/(?P<file>[^?#]+\.gguf))?)?/?(?:[?#].*)?"
 )
+_HEADS = ("mtp-", "dflash")  # the beginnings of the names of heads
 _GRAPH, _WEIGHTS = IR, IR.replace(".xml", ".bin")  # of an OpenVINO model
 #: The files of an OpenVINO model besides these that are needed, and those that it may have.
 _NEEDED = ("config.json", "tokenizer.json")
@@ -177,16 +178,24 @@ def checkpoint(listing: Listing) -> tuple[RemoteFile, ...]:
 
 
 def is_model(name: str) -> bool:
-    """Whether this is the GGUF file of a language model: not an image projector or an importance matrix, and of a
-    model in several parts the first."""
-    stem = PurePosixPath(name).name.lower()
-    part = _SPLIT.search(stem.removesuffix(".gguf"))
+    """Whether this is the GGUF file of a language model: not an image projector, a head that drafts or an importance
+    matrix, and of a model in several parts the first."""
+    path = PurePosixPath(name.lower())
+    part = _SPLIT.search(path.name.removesuffix(".gguf"))
     return (
-        stem.endswith(".gguf")
-        and not stem.startswith(("mmproj", "imatrix"))
+        path.name.endswith(".gguf")
+        and not path.name.startswith(("imatrix", *_HEADS))
+        and path.parent.name != "mtp"
         and (part is None or int(part[1]) == 1)
-        and "imatrix.gguf" not in stem
+        and "imatrix.gguf" not in path.name
+        and not is_projector(name)
     )
+
+
+def is_projector(name: str) -> bool:
+    """Whether this is, by its name, the GGUF file of an image projector: of a model that reads pictures, too."""
+    stem = PurePosixPath(name.lower()).name
+    return stem.endswith(".gguf") and re.search(r"(^|[-._])mmproj([-._]|$)", stem) is not None
 
 
 def _with_parts(listing: Listing, file: RemoteFile) -> tuple[RemoteFile, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
@@ -14,6 +14,7 @@ from edgespec.backends import Labels, require_same_tokens
 from edgespec.backends.gguf_header import header
 from edgespec.errors import EdgespecError, OptionError
 
+from .draft_head import is_alone
 from .graph_file import described, graph_in, is_graph
 from .listing import is_model, split_name, split_page
 from .registry import Entry, HubFile, entries
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 # The hub's package takes a third of a second to import, so it is imported only where a hub is needed.
 
 MIN_SIZE_RATIO = 10  #: bytes of a target over bytes of its draft model, at least
+_MAIN = "main"  # the branch of a repository
 _MAX_OPENED = 8  # files that are opened in a search for a draft
 
 
@@ -38,16 +40,20 @@ class Source:
         file: the GGUF file; empty where `quantization` chooses it.
         quantization: of the file; empty for the default.
         size: bytes, about; 0 where only the hub knows.
+        revision: the commit that has it; empty for the newest of the main branch.
+        listed: its file in the registry, if it is from there.
     """
 
     repo: str
     file: str = ""
     quantization: str = ""
     size: int = 0
+    revision: str = ""
+    listed: HubFile | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, file: HubFile) -> Source:
-        return cls(file.repo, file.file, "", file.size)
+        return cls(file.repo, file.file, file.quantization, file.size, file.revision, file)
 
     def choose(self) -> Choose:
         from .listing import file_named, gguf  # noqa: PLC0415
@@ -58,14 +64,14 @@ class Source:
         """The file, if it is in the cache. Makes no request."""
         from .hub import Hub  # noqa: PLC0415
 
-        found = Hub().find(self.repo, self.choose())
+        found = Hub().find(self.repo, self.choose(), self.revision or _MAIN)
         return found.paths[0] if found else None
 
-    def pull(self, on_progress: OnProgress | None = None, revision: str = "main") -> Pulled:
+    def pull(self, on_progress: OnProgress | None = None) -> Pulled:
         """Download it. Raises HubError."""
         from .hub import Hub  # noqa: PLC0415
 
-        return Hub().pull(self.repo, self.choose(), revision=revision, on_progress=on_progress)
+        return Hub().pull(self.repo, self.choose(), revision=self.revision or _MAIN, on_progress=on_progress)
 
     def __str__(self) -> str:
         return f"{self.repo} {self.file or self.quantization}".rstrip()
@@ -150,10 +156,13 @@ def _small(beside: Iterable[Path], limit: int) -> list[Path]:
 
 
 def _first_compatible(tokens: Labels, paths: Iterable[Path]) -> Path | None:
-    """The first of `paths` with these tokens."""
+    """The first of `paths` that is a model with these tokens."""
     for path in paths:
         with suppress(EdgespecError):
-            require_same_tokens(tokens, vocabulary(path))
+            head = None if is_graph(path) else header(path)
+            if head is not None and is_alone(head):
+                continue  # a head has its target's tokens, but runs on that only
+            require_same_tokens(tokens, vocabulary(path) if head is None else head.vocabulary)
             return path
     return None
 

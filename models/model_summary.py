@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgespec.backends import Labels
 from edgespec.backends.gguf_header import header
 from edgespec.errors import HubError
 
+from .draft_head import has_head
 from .graph_file import is_graph
+from .listing import is_projector
 from .model_source import Source, vocabulary
 from .sizes import Sizes, of_header, size_of, sizes
 
@@ -25,6 +27,8 @@ class ModelSummary:
         tokens: its vocabulary; None where its header could not be read.
         template: its chat template, if it has one.
         path: the local file; None where it is only on the hub.
+        has_head: whether it holds a head that drafts (`draft_head`).
+        pictures: whether it has an image projector, and so is made to read pictures, too.
     """
 
     name: str
@@ -33,6 +37,8 @@ class ModelSummary:
     tokens: Labels | None = None
     template: str | None = None
     path: Path | None = None
+    has_head: bool = False
+    pictures: bool = False
 
 
 def of_path(path: Path) -> ModelSummary:
@@ -45,13 +51,16 @@ def of_path(path: Path) -> ModelSummary:
         tokens = vocabulary(path)
         return ModelSummary(str(path), size_of(path), sizes(path), tokens, getattr(tokens, "template", None), path)
     head, size = header(path), size_of(path)
-    return ModelSummary(str(path), size, of_header(head, size), head.vocabulary, head.template, path)
+    pictures = any(is_projector(each.name) for each in path.parent.iterdir())
+    return ModelSummary(
+        str(path), size, of_header(head, size), head.vocabulary, head.template, path, has_head(head), pictures
+    )
 
 
 def of_source(source: Source) -> ModelSummary:
     """The summary of the file in the cache, else of the one on the hub.
 
-    If the hub cannot be reached, a file of the registry is summarized by its size alone.
+    If the hub cannot be reached, a file of the registry is summarized by what that knows.
 
     Raises:
         HubError: the hub cannot be reached, or has no such file.
@@ -63,8 +72,12 @@ def of_source(source: Source) -> ModelSummary:
     try:
         seen = hub_search.inspect(source)
     except HubError:
-        if not source.size:
+        if not source.size and source.listed is None:
             raise
-        return ModelSummary(str(source), source.size, Sizes(source.size))
-    tokens, template = (seen.head.vocabulary, seen.head.template) if seen.head is not None else (None, None)
-    return ModelSummary(str(seen.source), seen.source.size, seen.sizes, tokens, template)
+        known = source.listed.sizes if source.listed is not None else Sizes(source.size)
+        return ModelSummary(str(source), source.size, known)
+    found = ModelSummary(str(seen.source), seen.source.size, seen.sizes, pictures=seen.pictures)
+    if seen.head is None:
+        return found
+    head = seen.head
+    return replace(found, tokens=head.vocabulary, template=head.template, has_head=has_head(head))

@@ -1,10 +1,10 @@
-"""Pairs by name: those of the package (registry.toml), and the user's own, which take precedence."""
+"""Models and pairs by name: those of the package (registry.toml), and the user's own, which take precedence."""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,10 @@ from edgespec.errors import OptionError, printable
 from edgespec.storage.files import regular
 from edgespec.values import shown, whole
 
+from . import draft_head
+from .recurrent_state import default_copies
+from .sizes import Sizes, estimated
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -21,21 +25,85 @@ else:
 
 _SHIPPED = Path(__file__).parent / "registry.toml"
 _LARGEST = 1 << 50  # bytes of a file
-_TEXTS = ("title", "licence", "vocabulary", "needs", "verified")
+_TEXTS = ("title", "licence", "vocabulary", "needs", "verified", "notes")
+_FLAGS = ("newest", "pictures")
+_KEYS = ("target", "draft", "memory", *_TEXTS, *_FLAGS)
+_FILE = {"repo": str, "file": str, "quantization": str, "size": int, "sha256": str, "revision": str}
+_MEMORY = {"architecture": str, "cache": int, "state": int, "vocabulary": int}
+_IN_TARGET = draft_head.HEAD  # the value of `draft` where the target's file holds a head
+_PATTERNS = {
+    "quantization": (r"[\w.-]+", "a name such as Q4_K_M"),
+    "sha256": (r"[0-9a-f]{64}", "64 hexadecimal digits"),
+    "revision": (r"[0-9a-f]{40}", "a commit, 40 hexadecimal digits"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What is known of the memory that a model takes besides its weights.
+
+    Args:
+        architecture: its name in the file, if the model is a hybrid; else empty.
+        cache: bytes of one token in its cache; None where not known.
+        state: bytes of one copy of its recurrent state; 0 where not known.
+        vocabulary: tokens; 0 where not known.
+    """
+
+    architecture: str = ""
+    cache: int | None = None
+    state: int = 0
+    vocabulary: int = 0
+
+
+_UNKNOWN = Memory()
 
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """A GGUF file in a repository of the hub, the first of its parts if it has several, and its approximate bytes."""
+    """A GGUF file in a repository of the hub, the first of its parts if it has several.
+
+    Args:
+        repo: its repository.
+        file: its path there; empty where `quantization` chooses it.
+        size: bytes, about; 0 where not known.
+        quantization: of the file, where its name is not known.
+        sha256: its checksum; empty where not known.
+        revision: the commit that has it; empty for the newest.
+        memory: what it takes besides.
+    """
 
     repo: str
     file: str
     size: int
+    quantization: str = ""
+    sha256: str = ""
+    revision: str = ""
+    memory: Memory = _UNKNOWN
+
+    @property
+    def sizes(self) -> Sizes:
+        """What it takes in memory, as far as it is known."""
+        known = self.memory
+        copies = default_copies(known.architecture) if known.state else 0
+        return estimated(self.size, known.cache, known.state, copies, known.vocabulary)
+
+
+@dataclass(frozen=True, slots=True)
+class DraftHead:
+    """A head of this kind (`draft_head.KINDS`) that drafts for a target: in a file of its own, or in the target's."""
+
+    kind: str
+    file: HubFile | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A target and its draft model. `verified` says what of the entry was checked, and where."""
+    """A target, with its draft model or head. `verified` says what of the entry was checked, and where.
+
+    Args:
+        newest: whether no later generation of its family is known at its size.
+        pictures: whether the model is made to read pictures, too.
+    """
 
     name: str
     target: HubFile
@@ -45,10 +113,14 @@ class Entry:
     vocabulary: str
     needs: str
     verified: str
+    notes: str = ""
+    head: DraftHead | None = None
+    newest: bool = False
+    pictures: bool = False
 
     @property
     def size(self) -> int:
-        """Bytes of both files, about."""
+        """Bytes of the files that are fetched, about."""
         return self.target.size + (self.draft.size if self.draft else 0)
 
 
@@ -82,34 +154,61 @@ def _entry(path: Path, name: str, table: Any) -> Entry:
     where = f"{path}: {' '.join(name.split())}"
     if not isinstance(table, dict) or "target" not in table:
         raise OptionError(f"{where} has no target; write target = {{ repo = ..., file = ..., size = ... }}")
-    if unknown := sorted(table.keys() - {"target", "draft", *_TEXTS}):
-        raise OptionError(
-            f"{where} has the unknown key {shown(unknown[0])}; known are target, draft, {', '.join(_TEXTS)}"
-        )
+    if unknown := sorted(table.keys() - set(_KEYS)):
+        raise OptionError(f"{where} has the unknown key {shown(unknown[0])}; known are {', '.join(_KEYS)}")
     if not name.isprintable():
         raise OptionError(f"{where} has control characters in its name; use letters, digits and signs")
-    texts = {key: table.get(key, "") for key in _TEXTS}
-    for key, text in texts.items():
-        if not isinstance(text, str):
-            raise OptionError(f"{where} has {key} = {shown(text)}; it must be text in quotes")
-        texts[key] = printable(text)
-    draft = _file(f"{where}.draft", table["draft"]) if "draft" in table else None
-    return Entry(name, _file(f"{where}.target", table["target"]), draft, **texts)
+    values = {key: _typed(where, key, table.get(key, ""), str) for key in _TEXTS}
+    texts = {key: printable(text) for key, text in values.items()}
+    newest, pictures = (_typed(where, key, table.get(key, False), bool) for key in _FLAGS)
+    memory = _memory(f"{where}.memory", table.get("memory", {}))
+    target = replace(_file(f"{where}.target", table["target"]), memory=memory)
+    draft, head = _draft(f"{where}.draft", table["draft"]) if "draft" in table else (None, None)
+    return Entry(name, target, draft, **texts, head=head, newest=newest, pictures=pictures)
 
 
-def _file(where: str, table: Mapping[str, Any] | Any) -> HubFile:
-    form = {"repo": str, "file": str, "size": int}
-    if not isinstance(table, dict) or set(table) != set(form):
+def _typed(where: str, key: str, value: Any, kind: type) -> Any:
+    """`value`, if it is of this kind. Raises OptionError."""
+    names = {str: "text in quotes", bool: "true or false", int: "a number"}
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise OptionError(f"{where} has {key} = {shown(value)}; it must be {names[kind]}")
+    return value
+
+
+def _draft(where: str, table: Any) -> tuple[HubFile | None, DraftHead | None]:
+    """The draft model, or the head."""
+    if table == _IN_TARGET:
+        return None, DraftHead(_IN_TARGET)
+    if not isinstance(table, dict) or "kind" not in table:
+        return _file(where, table), None
+    rest = {key: value for key, value in table.items() if key != "kind"}
+    kind = _typed(where, "kind", table["kind"], str)
+    if kind not in draft_head.KINDS:
+        raise OptionError(f"{where} has kind = {shown(kind)}; it must be {' or '.join(draft_head.KINDS)}, or left out")
+    return None, DraftHead(kind, _file(where, rest))
+
+
+def _memory(where: str, table: Any) -> Memory:
+    if not isinstance(table, dict) or table.keys() - _MEMORY.keys():
+        raise OptionError(f'{where} must be {{ architecture = "name", cache = 123, state = 123, vocabulary = 123 }}')
+    for key, value in table.items():
+        _typed(where, key, value, _MEMORY[key])
+        if _MEMORY[key] is int:
+            whole(f"{where}.{key}", value, 0, _LARGEST)
+    return Memory(**{**table, "architecture": printable(table.get("architecture", ""))})
+
+
+def _file(where: str, table: Any) -> HubFile:
+    known = isinstance(table, dict) and not table.keys() - _FILE.keys()
+    if not known or "repo" not in table or ("file" in table) == ("quantization" in table):
         raise OptionError(f'{where} must be {{ repo = "org/name", file = "x.gguf", size = 123 }}')
-    for key, kind in form.items():
-        if not isinstance(table[key], kind) or isinstance(table[key], bool):
-            raise OptionError(
-                f"{where} has {key} = {shown(table[key])}; it must be {'a number' if kind is int else 'text'}"
-            )
-    size = whole(f"{where} has a size that", table["size"], 0, _LARGEST)
-    names = table["repo"] + table["file"]
-    if table["repo"].count("/") != 1 or not table["file"].endswith(".gguf") or not names.isprintable():
-        raise OptionError(
-            f"{where} names {shown(table['repo'])} and {shown(table['file'])}; it takes org/name and a .gguf file"
-        )
-    return HubFile(table["repo"], table["file"], size)
+    for key, value in table.items():
+        _typed(where, key, value, _FILE[key])
+    file, size = table.get("file", ""), whole(f"{where} has a size that", table.get("size", 0), 0, _LARGEST)
+    names = table["repo"] + file
+    if table["repo"].count("/") != 1 or ("file" in table and not file.endswith(".gguf")) or not names.isprintable():
+        raise OptionError(f"{where} names {shown(table['repo'])} and {shown(file)}; it takes org/name and a .gguf file")
+    for key, (pattern, form) in _PATTERNS.items():
+        if key in table and re.fullmatch(pattern, table[key]) is None:
+            raise OptionError(f"{where} has {key} = {shown(table[key])}; it must be {form}")
+    return HubFile(**{"file": "", **table, "size": size})

@@ -8,19 +8,24 @@ from pathlib import Path
 
 from edgespec.backends.gguf_header import Header, header
 
+from . import draft_head
 from .graph_file import described, is_graph, weights_of
+from .recurrent_state import SAVED_COPIES, default_copies, has_attention_too, recurrent_layers, state_bytes
 
 _ROWS = 512  # tokens of a prefill pass
+_PARTS = 64  # of a model whose layers are not known
 _LOGIT_ROWS = 64  # rows of logits that are kept besides
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Bytes of a layer's weights, and of one token in its cache. `copied` where the CPU keeps the weights as well."""
+    """Bytes of a layer's weights, of one token in its cache, and of one copy of its recurrent state. `copied` where the
+    CPU keeps the weights as well."""
 
     weights: int
     cache: int = 0
     copied: bool = False
+    state: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,9 @@ class Sizes:
         cache: bytes of one token in the caches of all layers; None where not known.
         buffers: bytes of compute buffers at an empty context; each token of context adds `_ROWS` 2-byte numbers.
         trained: tokens of context that it was trained for; 0 where not known.
+        state: bytes of one copy of the recurrent state of all layers.
+        copies: copies of the state that a session of a target keeps by default.
+        estimated: whether the header was not read: the layers are equal parts, and what is not known is left out.
     """
 
     weights: int
@@ -41,10 +49,31 @@ class Sizes:
     cache: int | None = None
     buffers: int = 0
     trained: int = 0
+    state: int = 0
+    copies: int = 0
+    estimated: bool = False
+
+    @property
+    def states(self) -> int:
+        """Bytes of all copies of the recurrent state, those that are saved in the CPU's memory included."""
+        return (self.copies + SAVED_COPIES) * self.state
 
     def computing(self, context: int) -> int:
         """Bytes of compute buffers with this many tokens of context."""
         return self.buffers + 2 * _ROWS * context
+
+
+def estimated(size: int, cache: int | None = None, state: int = 0, copies: int = 0, vocabulary: int = 0) -> Sizes:
+    """The sizes of a GGUF file whose header was not read, of `size` bytes.
+
+    Args:
+        cache, state, copies: as in `Sizes`.
+        vocabulary: tokens; 0 where not known.
+    """
+    layer = Layer(size // _PARTS, (cache or 0) // _PARTS, state=state // _PARTS)
+    last = Layer(size % _PARTS, (cache or 0) % _PARTS, state=state % _PARTS)
+    buffers = 4 * vocabulary * (_ROWS + _LOGIT_ROWS)
+    return Sizes(size, (last, *(layer,) * _PARTS), cache, buffers, 0, state, copies, estimated=True)
 
 
 def amount(size: float) -> str:
@@ -79,21 +108,48 @@ def sizes(path: Path) -> Sizes:
 
 def of_header(head: Header, size: int) -> Sizes:
     """The sizes of a GGUF model by its header and the bytes of all its parts."""
-    vocabulary, caches = head.vocabulary.size, head.cache()
+    vocabulary, states = head.vocabulary.size, state_bytes(head)
+    caches = _caches(head)
     inner = head.number("feed_forward_length") or (
         head.number("expert_feed_forward_length") * max(1, head.number("expert_used_count"))
     )
     widths = (vocabulary + 2 * inner + 4 * head.number("embedding_length")) * _ROWS + vocabulary * _LOGIT_ROWS
-    layers = tuple(_layers(head, size, caches or (0,) * head.layers)) if head.layers else ()
-    cache = sum(caches) if caches else None
-    return Sizes(size, layers, cache, 4 * widths, head.number("context_length"))
+    layers = tuple(_layers(head, size, caches or (0,) * head.layers, states)) if head.layers else ()
+    unused = _unused(head)
+    return Sizes(
+        size - sum(layers[i].weights for i in unused),
+        tuple(Layer(0) if i in unused else layer for i, layer in enumerate(layers)),
+        sum(caches) if caches else None,
+        4 * widths,
+        head.number("context_length"),
+        sum(states),
+        default_copies(head.architecture) if any(states) else 0,
+    )
 
 
-def _layers(head: Header, size: int, caches: Sequence[int]) -> Iterator[Layer]:
+def _unused(head: Header) -> range:
+    """The layers that are not loaded: those of a head that this version does not use."""
+    loaded = draft_head.is_used() or not draft_head.has_head(head)
+    return range(head.layers if loaded else head.layers - draft_head.head_layers(head), head.layers)
+
+
+def _caches(head: Header) -> tuple[int, ...] | None:
+    """Bytes per token in the KV cache of each layer; None where not known. Recurrent layers have none."""
+    recurrent, unused = recurrent_layers(head), _unused(head)
+    if recurrent and all(recurrent) and not has_attention_too(head):
+        return (0,) * head.layers
+    caches = head.cache()
+    if caches is None or has_attention_too(head):
+        return caches
+    return tuple(0 if recurrent[i] or i in unused else bytes_ for i, bytes_ in enumerate(caches))
+
+
+def _layers(head: Header, size: int, caches: Sequence[int], states: Sequence[int]) -> Iterator[Layer]:
     """The layers of a GGUF, and its output."""
     if head.parts > 1:  # this header lists only the tensors of its own part
         each = size // (len(caches) + 1)
-        yield from (Layer(each, cache) for cache in (*caches, 0))
+        yield from (Layer(each, cache, state=state) for cache, state in zip(caches, states, strict=True))
+        yield Layer(each)
         return
     weights, output = [0] * len(caches), 0
     tensors = head.tensor_sizes(size)
@@ -104,7 +160,8 @@ def _layers(head: Header, size: int, caches: Sequence[int]) -> Iterator[Layer]:
             weights[int(number)] += bytes_
         elif kind in ("output", "output_norm"):
             output += bytes_
-    yield from map(Layer, weights, caches)
+    for weight, cache, state in zip(weights, caches, states, strict=True):
+        yield Layer(weight, cache, state=state)
     # Embeddings that serve as the output matrix, too, are copied to the GPU.
     tied = "output.weight" not in tensors
     yield Layer(output + tensors.get("token_embd.weight", 0) * tied, copied=tied)

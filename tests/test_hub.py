@@ -159,6 +159,11 @@ def test_which_gguf_is_chosen(hub: Hub, stand_in: StandIn) -> None:
         return [file.name for file in gguf(quantization)(hub.listing("org/x"))]
 
     assert chosen("", "x-Q4_K_M.gguf", "x-Q4_K_S.gguf", "mmproj-x-Q4_K_M.gguf") == ["x-Q4_K_M.gguf"]
+    assert chosen("", "x-UD-Q4_K_XL.gguf", "mtp-x.gguf", "x-mmproj-F16.gguf", "MTP/x-Q4_0.gguf", "dflash-q.gguf") == [
+        "x-UD-Q4_K_XL.gguf"
+    ], "heads and image projectors are no models"
+    assert chosen("ud-q4_k_xl", "x-UD-Q4_K_XL.gguf", "mtp-x-UD-Q4_K_XL.gguf") == ["x-UD-Q4_K_XL.gguf"]
+    assert chosen("", "Qwen3.6-27B-MTP-Q4_K_M.gguf") == ["Qwen3.6-27B-MTP-Q4_K_M.gguf"], "a model with a head"
     assert chosen("Q8_0", "x-q8_0.gguf", "x-q8_0_l.gguf") == ["x-q8_0.gguf"]
     assert chosen("", "only.gguf", "imatrix.gguf") == ["only.gguf"]
     parts = [f"x-q4_k_m-0000{n}-of-00002.gguf" for n in (1, 2)]

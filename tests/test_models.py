@@ -14,13 +14,14 @@ import pytest
 
 from edgespec import models
 from edgespec.errors import OptionError
-from edgespec.models import listing, model_source, registry
+from edgespec.models import draft_head, listing, model_source, registry
 
 from . import checkpoints
 from .hubserver import COMMIT, Fault, StandIn, etag, serving
 
 DEMO = models.demo()
 EDGESPEC = str(Path(sys.executable).parent / "edgespec")
+_TARGET = "[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = 1 }\n"
 PAIR = """
 [tiny]
 target = { repo = "org/tiny-GGUF", file = "tiny-Q8_0.gguf", size = 17000000 }
@@ -65,14 +66,46 @@ def run(env: dict[str, str], *arguments: str | Path) -> subprocess.CompletedProc
 def test_what_ships_is_sound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "own_file", lambda: tmp_path / "none.toml")
     known = registry.entries()
-    assert len(known) >= 12
+    assert len(known) >= 42
     for entry in known.values():
-        assert all((entry.title, entry.licence, entry.vocabulary, entry.needs, entry.verified)), entry.name
-        assert entry.draft is None or entry.draft.size < 0.5 * entry.target.size
+        assert all((entry.title, entry.licence, entry.needs, entry.verified)), entry.name
+        assert entry.draft is None or (entry.vocabulary and entry.draft.size < 0.5 * entry.target.size), entry.name
+        assert entry.draft is None or entry.head is None, entry.name
+        assert entry.target.size
         assert listing.split_name(entry.target.repo) == (entry.target.repo, "")
-    assert max(entry.size for entry in known.values()) < 22e9, "all fit 24 GB"
     drafts = {(entry.vocabulary, entry.draft.repo) for entry in known.values() if entry.draft}
     assert len({repo for _, repo in drafts}) == len(drafts), "a draft has one vocabulary"
+    checksums = [
+        file.sha256 for entry in known.values() for file in (entry.target, entry.draft) if file and file.sha256
+    ]
+    assert len(set(checksums)) == len(checksums) > 20
+
+
+def test_the_registry_knows_heads_hybrids_and_pinned_revisions() -> None:
+    known = registry.entries()
+    large = known["qwen3.8-27b"]
+    assert (large.head, large.draft) == (registry.DraftHead("head"), None)
+    assert large.target.revision == "4ca720788d1e01f1bff70c033e0d0028fd02e502"
+    assert (large.newest, large.pictures, known["qwen3.6-27b"].newest, known["qwen3-8b"].newest) == (
+        *(True, True),
+        *(False, False),
+    )
+    assert (large.target.sizes.state, large.target.sizes.copies, large.target.sizes.cache) == (156_900_000, 9, 65536)
+    assert large.target.sizes.estimated
+    apart = known["gemma-4-12b"].head
+    assert apart is not None
+    assert apart.file is not None
+    assert (apart.kind, apart.file.file, apart.file.size) == ("head", "mtp-gemma-4-12B-it.gguf", 253_708_800)
+    assert known["muse-glimmer-30b"].head == registry.DraftHead(
+        "dflash", registry.HubFile("unsloth/Muse-Glimmer-30B-GGUF", "dflash-kquant.gguf", 1_631_205_312)
+    )
+    resolved = model_source.resolve_name("qwen3.8-27b")
+    assert resolved is not None
+    assert resolved.draft is None, "a head is no draft model"
+    assert resolved.target.revision == large.target.revision
+    by_quantization = model_source.resolve_name("gpt-oss-120b")
+    assert by_quantization is not None
+    assert str(by_quantization.target) == "ggml-org/gpt-oss-120b-GGUF mxfp4"
 
 
 def test_the_users_own_file_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,6 +141,21 @@ def test_the_users_own_file_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (f"[a]\ntitle = {[['x'] * 3000]}\ntarget = 1", "has title = [['x', 'x'"),
         ("[a]\ntarget = { repo = 'n', file = 'x.gguf', size = 1 }", "it takes org/name and a .gguf file"),
         ("[a]\ntarget = { repo = 'o/n', file = 'x.bin', size = 1 }", "it takes org/name and a .gguf file"),
+        ("[a]\ntarget = { repo = 'o/n', size = 1 }", "a.target must be"),
+        ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', quantization = 'Q8_0' }", "a.target must be"),
+        ("[a]\ntarget = { repo = 'o/n', quantization = 'Q8 0' }", "it must be a name such as Q4_K_M"),
+        ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', sha256 = 'ab' }", "it must be 64 hexadecimal digits"),
+        ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', revision = 'main' }", "it must be a commit"),
+        (f"{_TARGET}draft = 'tail'", "a.draft must be"),
+        (
+            f"{_TARGET}draft = {{ repo = 'o/n', file = 'x.gguf', kind = 'tail' }}",
+            "it must be head or dflash",
+        ),
+        (f"{_TARGET}draft = {{ repo = 'o/n', file = 'x.gguf', kind = 3 }}", "it must be text in quotes"),
+        (f"{_TARGET}newest = 1", "has newest = 1; it must be true or false"),
+        (f"{_TARGET}memory = 3", "a.memory must be"),
+        (f"{_TARGET}memory = {{ weights = 3 }}", "a.memory must be"),
+        (f"{_TARGET}memory = {{ state = -3 }}", "a.memory.state is -3; it must be 0 or more"),
         ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = 1 }\nlicense = 'mit'", "has the unknown key 'license'"),
         ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = 1 }\nneeds = 4", "has needs = 4; it must be text"),
     ],
@@ -211,6 +259,10 @@ def test_a_draft_is_found_by_its_vocabulary_and_size(tmp_path: Path, monkeypatch
     small.write_bytes((DEMO.draft or DEMO.target).read_bytes())
     (tmp_path / "text.gguf").write_text("no model")
     (tmp_path / "mmproj-x.gguf").write_bytes(small.read_bytes() + b"x")
+    assistant = small.read_bytes().replace(b"llama", b"mimo2")  # a name of the same length
+    assert assistant != small.read_bytes()
+    (tmp_path / "head.gguf").write_bytes(assistant + b"xx")
+    monkeypatch.setattr(draft_head, "_ALONE", ("mimo2",))
     assert model_source.local_draft(target) is None, "more than a tenth"
     with target.open("ab") as file:
         file.truncate(12 * small.stat().st_size)

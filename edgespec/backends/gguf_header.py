@@ -82,6 +82,11 @@ class Header:
         return self._text("general.name") or ""
 
     @property
+    def architecture(self) -> str:
+        """The name of the architecture; empty if the file has none."""
+        return self._text("general.architecture") or ""
+
+    @property
     def parts(self) -> int:
         """The number of files of the model."""
         parts = self.fields.get("split.count")
@@ -98,8 +103,8 @@ class Header:
         return min(self.number("block_count"), _LAYERS)
 
     def cache(self) -> tuple[int, ...] | None:
-        """Bytes per token in the KV cache of each layer, with two bytes per number and without sliding windows, which
-        cannot be rolled back. None if the file does not have the values."""
+        """Bytes per token in the KV cache of each layer, with two bytes per number and as if no sliding window
+        discarded tokens. None if the file does not have the values."""
         layers, heads, width = self.layers, self.by_layer("attention.head_count"), self.number("embedding_length")
         groups = self.by_layer("attention.head_count_kv") or heads
         if not layers or groups is None or len(groups) != layers:
@@ -109,7 +114,15 @@ class Header:
             if not width or heads is None or not max(heads):
                 return None
             key, value = key or width // max(heads), value or width // max(heads)
-        return tuple(2 * each * (key + value) for each in groups)
+        narrow = self.number("attention.key_length_swa") + self.number("attention.value_length_swa")
+        windowed = self.fields.get(self.key("attention.sliding_window_pattern"))
+        if not narrow or not isinstance(windowed, tuple) or len(windowed) != layers:
+            narrow, windowed = key + value, (False,) * layers
+        own = layers - self.number(
+            "attention.shared_kv_layers"
+        )  # the layers after these read the cache of earlier ones
+        widths = [(narrow if windowed[i] else key + value) if i < own else 0 for i in range(layers)]
+        return tuple(2 * each * width for each, width in zip(groups, widths, strict=True))
 
     def tensor_sizes(self, size: int) -> dict[str, int]:
         """Bytes of each tensor of a file of `size` bytes."""

@@ -47,6 +47,8 @@ def check(path: Path) -> None:
             truncated.
     """
     head = header(path)
+    if head.architecture == "clip" or head.fields.get("general.type") == "mmproj":
+        raise ModelFileError(f"{path} is an image projector (mmproj), not a language model; give the model's own file")
     faults = [_faults(head)]
     if head.parts > 1 and (first := _PART.fullmatch(path.name)) is not None:
         numbers = range(2, int(first[2]) + 1)

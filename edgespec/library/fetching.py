@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from edgespec.models.hub import Pulled
     from edgespec.models.model_source import Source
 
+PICTURES = "Pictures are not read: the model chats in text, without its image projector (mmproj)."
+
 # The import of the hub's client takes 0.3 s, so it is imported where it is needed.
 
 
@@ -55,33 +57,45 @@ def fetched(
         return path, None
 
 
-def pulled(source: Source, job: Job, revision: str = "main") -> Pulled:
+def pulled(source: Source, job: Job) -> Pulled:
     """The files of `source`, downloaded or updated. Raises as `fetched`."""
     job.check()
     with quietly():
-        return source.pull(lambda what, done, total: job.progress("fetch", what, done, total), revision)
+        found = source.pull(lambda what, done, total: job.progress("fetch", what, done, total))
+    expected = source.listed.sha256 if source.listed is not None else ""
+    if expected and found.digests and expected not in found.digests:
+        job.notice(
+            "checksum",
+            f"{source} has another checksum on the hub than in the registry: it was replaced there since then.",
+        )
+    return found
 
 
-def pull(name: str, job: Job, quantization: str = "", revision: str = "main") -> list[Pulled]:
+def pull(name: str, job: Job, quantization: str = "", revision: str = "") -> list[Pulled]:
     """The pair or model called `name`, downloaded or updated without a request for consent.
 
     Args:
         quantization: of the target, instead of the one in the name.
-        revision: a branch, tag or commit of the target's repository.
+        revision: a branch, tag or commit of the target's repository; empty for the registry's commit, else main.
 
     Raises:
         OptionError: `name` is a path, or has a quantization already.
         and as `fetched`.
     """
-    from edgespec.models import model_source  # noqa: PLC0415
+    from edgespec.models.model_source import Source, resolve_name  # noqa: PLC0415
 
-    known = model_source.resolve_name(name)
+    known = resolve_name(name)
     if known is None:
         raise OptionError(f"{name} is a path; give a name of `edgespec models list`, or org/repo on the hub")
     if quantization and known.target.quantization:
         raise OptionError(f"{name} names a quantization already; leave out either it or --quant {quantization}")
-    target = replace(known.target, file="", quantization=quantization) if quantization else known.target
-    found = [pulled(_settled(target, revision), job, revision)]
+    target = known.target
+    if quantization:
+        target = Source(target.repo, quantization=quantization, revision=revision)
+    elif revision:
+        target = replace(target, revision=revision, listed=None)
+    notice_pictures(known.entry is not None and known.entry.pictures, job)
+    found = [pulled(_settled(target, job), job)]
     return found if known.draft is None else [*found, pulled(known.draft, job)]
 
 
@@ -119,6 +133,7 @@ def _chosen(
     _require_fetching(str(target), job)
     with quietly():
         seen = hub_search.inspect(target, context)
+        notice_pictures(seen.pictures, job)
         if seen.instead_of:
             job.notice("quantization", f"{seen.instead_of} does not fit into memory, so it is {seen.source.file}.")
         limit = seen.source.size // model_source.MIN_SIZE_RATIO
@@ -135,14 +150,22 @@ def _chosen(
     return seen.source, match.source if match is not None else None
 
 
-def _settled(source: Source, revision: str) -> Source:
+def _settled(source: Source, job: Job) -> Source:
     """Which file it is to be, where that was left open and nothing of it is here."""
     from edgespec.models import hub_search  # noqa: PLC0415
 
-    if source.file or source.quantization or revision != "main" or source.here() is not None:
+    if source.file or source.quantization or source.revision or source.here() is not None:
         return source
     with quietly():
-        return hub_search.inspect(source).source
+        seen = hub_search.inspect(source)
+    notice_pictures(seen.pictures, job)
+    return seen.source
+
+
+def notice_pictures(there: bool, job: Job) -> None:
+    """Say that pictures are not read, of a model that is made to read them."""
+    if there and not any(notice.kind == "pictures" for notice in job.notices):
+        job.notice("pictures", PICTURES)
 
 
 def _require_consent(what: str, size: int, weights: int, job: Job) -> None:

@@ -37,7 +37,9 @@ class Notice:
         kind: `quantization` (not the default one was chosen), `draft` (a draft model was found on the hub), `no-draft`
             (one was left out, or the search failed), `convert` (a checkpoint is converted, or the result differs from
             it), `context` (shorter than the default), `layers` (fewer on the GPU than the default), `memory` (the
-            model does not fit), or `model` (invalid values in a model's files, and how it drafts).
+            model does not fit), `checksum` (a file is another one than the registry lists), `pictures` (the model is
+            made to read pictures, too, which edgespec does not), or `model` (invalid values in a model's files, and how
+            it drafts).
         text: the message, one line.
     """
 

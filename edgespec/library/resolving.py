@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from ..runtime.loading import Files, path_of
 from ..storage import pair_file as pairfile
 from .converting import converted
-from .fetching import fetched
+from .fetching import fetched, notice_pictures
 from .job import Job
 
 
@@ -31,6 +32,7 @@ def resolve(model: str | Path | None, draft: str | Path | None, job: Job, *, con
     job.check()
     look = draft in (None, "auto")
     files = _target(model, job, look=look, context=context)
+    _notice_projector(files.target, job)
     if draft == "none":
         return replace(files, draft=None, found=False)
     if not look:
@@ -55,9 +57,19 @@ def _target(model: str | Path | None, job: Job, *, look: bool, context: int) -> 
 
         if (known := model_source.resolve_name(model)) is not None:
             wanted = known.draft if look else None
+            notice_pictures(known.entry is not None and known.entry.pictures, job)
             return Files(*fetched(known.target, wanted, job, context=context, look=look), found=True)
     path = converted(path, job)
     return Files(*models.with_draft(path), found=pairfile.at(path) is None)
+
+
+def _notice_projector(target: Path, job: Job) -> None:
+    """Say that pictures are not read, if there is an image projector beside a GGUF file."""
+    from edgespec.models.listing import is_projector  # noqa: PLC0415
+
+    if target.suffix.lower() == ".gguf":
+        with suppress(OSError):  # opening the target reports the error
+            notice_pictures(any(is_projector(each.name) for each in target.parent.iterdir()), job)
 
 
 def _draft(path: Path, draft: object, job: Job) -> Path:

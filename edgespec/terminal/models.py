@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edgespec import models
-from edgespec.models import fit, model_source, model_summary, registry
+from edgespec.models import fit, model_source, model_summary, registry, runtime_support
 from edgespec.models.hub import Hub
 from edgespec.models.memory import machine_memory
 from edgespec.models.model_source import MIN_SIZE_RATIO
@@ -17,20 +17,29 @@ from edgespec.storage import pair_file as pairfile
 from ..backends import Device, engines, recall_choice, require_same_tokens
 from ..errors import HubError, OptionError, VocabularyMismatch
 from ..library import converted
+from . import instead, model_facts
 from .expected_speedup import expected_speedup
 from .terminal_job import terminal_job
 
 
 def listed() -> Iterator[str]:
-    """The known pairs, whether they are in the cache, and the other GGUF files there."""
-    known = registry.entries()
+    """The known models by the memory that they take, whether they are in the cache, and the other GGUF files there."""
+    known, free = registry.entries(), machine_memory()
     width = max(map(len, known))
-    yield f"{'name':{width}}  {'size':>8}  here     licence     needs"
-    for name, entry in known.items():
+    licences = max(len(entry.licence) for entry in known.values())
+    yield f"{'name':{width}}  {'size':>8}  here     {'fits here':9}  new  {'licence':{licences}}  needs"
+    for name, entry in sorted(known.items(), key=lambda each: each[1].size):
         sources = [model_source.Source.of(file) for file in (entry.target, entry.draft) if file is not None]
         here = [source.here() is not None for source in sources]
         state = "yes" if all(here) else "in part" if any(here) else "-"
-        yield f"{name:{width}}  {amount(entry.size):>8}  {state:7}  {entry.licence:10}  {entry.needs}"
+        newest = "*" if entry.newest else ""
+        yield (
+            f"{name:{width}}  {amount(entry.size):>8}  {state:7}  {instead.fit_of(entry, free):9}  {newest:3}  "
+            f"{entry.licence:{licences}}  {entry.needs}"
+        )
+    yield "* no later generation of its family is known at its size"
+    if not runtime_support.HYBRIDS:
+        yield "not run: a hybrid, whose recurrent state this version cannot roll back"
     if installed := [f"{amount(size_of(path)):>10}  {repo}  {path.name}" for repo, path in Hub().models()]:
         yield f"GGUF files in {Hub().cache}:"
         yield from installed
@@ -56,12 +65,13 @@ def shown(name: str, context: int) -> Iterator[str]:
     for what, each in (("target", target), ("draft", draft)):
         if each is not None:
             here = f"  {_where(each)}" if known is not None else ""
-            yield f"{what:6}  {each.name}  {amount(each.size)}{here}"
+            yield f"{what:6}  {each.name}  {_size(each.size)}{here}"
+    entry = known.entry if known is not None else None
+    yield from model_facts.lines(target, entry)
     if known is None:
         yield from _measured(Path(name))
-    elif known.entry:
-        yield f"verified: {known.entry.verified or 'nothing'}"
     yield from planned(target, draft, fit.Requested(context))
+    yield from instead.lines(target, draft, machine_memory(), context)
     yield from _engine(target)
     if any(each is not None and each.path is None for each in (target, draft)):
         yield f"to fetch it: edgespec models pull {name}"
@@ -89,6 +99,10 @@ def _where(each: ModelSummary) -> str:
     return "here" if each.path is not None else "not here"
 
 
+def _size(size: int) -> str:
+    return amount(size) if size else "size unknown"
+
+
 def planned(target: ModelSummary, draft: ModelSummary | None, asked: fit.Requested) -> Iterator[str]:
     """How a pair would be loaded now."""
     free = machine_memory()
@@ -99,23 +113,38 @@ def planned(target: ModelSummary, draft: ModelSummary | None, asked: fit.Request
         yield f"memory: it does not fit: {error}"
         return
     known = plan.cache is not None
-    rest = f"cache {amount(plan.cache or 0)} for {plan.context} tokens + buffers {amount(plan.buffers)}"
+    rest = f"cache {amount(plan.cache or 0)} for {plan.context} tokens"
+    rest += f" + recurrent states {amount(plan.state)}" * bool(plan.state) + f" + buffers {amount(plan.buffers)}"
     total = f" = {amount(plan.needed)}" if known else f", and a cache of unknown size for {plan.context} tokens"
     gpus = f", and {amount(sum(gpu.free for gpu in free.gpus))} on GPUs" if free.gpus else ""
     verdict = "it does not fit" if not plan.fits else "it fits" if known else "its weights fit"
     weights = f"weights {amount(plan.weights)}" + (f" + {rest}" if known else "")
     yield f"memory: {weights}{total}; {amount(free.free)} are free{gpus}: {verdict}"
+    if target.sizes.estimated:
+        yield "estimate: the file's header was not read, so only what the registry knows is counted"
     if not plan.fits:
         yield (
             f"to do: {amount(plan.lacking)} are missing, so it would be very slow; close other programs, or use models "
             f"of {amount(plan.largest)} together: a coarser quantization, or fewer parameters"
         )
-    if plan.layers and free.gpus:
-        yield f"GPU: {_layers(plan.gpu_layers, plan.layers)} of the target" + (
-            f", {_layers(plan.draft_gpu_layers, 0)} of the draft" if draft is not None else ""
-        )
+    yield from _placed(plan, target, draft)
     if plan.shortened and not asked.context:
         yield f"context: {plan.context} tokens, since {fit.DEFAULT_CONTEXT} do not fit"
+
+
+def _placed(plan: fit.Plan, target: ModelSummary, draft: ModelSummary | None) -> Iterator[str]:
+    """What is loaded where, on a machine with GPUs."""
+    if not plan.layers or not plan.free.gpus:
+        return
+    if target.sizes.estimated and plan.gpu_layers != fit.ALL:
+        layers = f"about {plan.gpu_layers / plan.layers:.0%}"
+    else:
+        layers = _layers(plan.gpu_layers, plan.layers)
+    second = f", {_layers(plan.draft_gpu_layers, 0)} of the draft" if draft is not None else ""
+    yield f"GPU: {layers} of the target{second}"
+    if plan.on_gpu and plan.cache is not None and not plan.free.shared:
+        held = "weights, cache, state copies and buffers" if plan.copies else "weights, cache and buffers"
+        yield f"loaded: {amount(plan.on_gpu)} on the GPU ({held}), {amount(plan.in_ram)} in the CPU's memory"
 
 
 def _layers(count: int, of: int) -> str:

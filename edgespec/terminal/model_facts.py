@@ -1,0 +1,60 @@
+"""What `edgespec models show` says of a model besides its files and its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from edgespec.models import draft_head, runtime_support
+from edgespec.models.model_summary import ModelSummary
+from edgespec.models.registry import DraftHead, Entry
+from edgespec.models.sizes import amount
+
+
+def lines(target: ModelSummary, entry: Entry | None) -> Iterator[str]:
+    """The head, the recurrent state, pictures, and what the registry knows."""
+    yield from _head(target, entry.head if entry is not None else None)
+    yield from _hybrid(target, entry)
+    if target.pictures or (entry is not None and entry.pictures):
+        yield "pictures: not read; the model chats in text, without its image projector (mmproj)"
+    if entry is None:
+        return
+    if entry.notes:
+        yield f"notes: {entry.notes}"
+    commit = f" at the revision {entry.target.revision}" if entry.target.revision else ""
+    if entry.target.sha256 or commit:
+        yield f"checksum: {entry.target.sha256 or 'unknown'}{commit}"
+    yield f"verified: {entry.verified or 'nothing'}"
+
+
+def _head(target: ModelSummary, listed: DraftHead | None) -> Iterator[str]:
+    file = listed.file if listed is not None else None
+    kind = listed.kind if listed is not None else draft_head.HEAD
+    if listed is not None and file is None and target.tokens is not None and not target.has_head:
+        yield "head: none in this file, although the registry lists one"
+        return
+    if listed is None and not target.has_head:
+        return
+    where = "in the target's file"
+    if file is not None:
+        size = amount(file.size) if file.size else "size unknown"
+        where = f"{file.repo} {file.file or file.quantization}  {size}"
+    if draft_head.is_used(kind):
+        yield f"head: {where}; it drafts"
+        return
+    fetched = ", so it is not fetched" if file is not None else ""
+    yield f"head: {where}; not used by this version{fetched}: look-ups draft, or a draft model if there is one"
+
+
+def _hybrid(target: ModelSummary, entry: Entry | None) -> Iterator[str]:
+    listed = entry.target.memory.architecture if entry is not None else ""
+    if not target.sizes.state and not listed:
+        return
+    if not runtime_support.HYBRIDS:
+        yield "hybrid: not run by this version, since its recurrent state cannot be rolled back after a draft"
+    if target.sizes.state:
+        yield (
+            f"recurrent state: {amount(target.sizes.state)} a copy; counted are {target.sizes.copies} copies, to take "
+            "back rejected tokens, and one of the last prompt"
+        )
+    else:
+        yield "recurrent state: of unknown size"
