@@ -238,6 +238,43 @@ def test_a_prefill_is_cancelled_from_another_thread(onnx_folders: Folders) -> No
     model.close()
 
 
+@pytest.mark.parametrize("width", [2, 3, 40])
+def test_the_passes_after_one_that_was_stopped(onnx_folders: Folders, width: int) -> None:
+    """OpenVINO prepares operators ahead of their execution. Those of a pass that was stopped must not be left to the
+    next pass of an earlier width: it failed, or computed with the wrong sizes."""
+    interrupt = Interrupt()
+    model = opened(onnx_folders("int8"), interrupt, threads=2)
+    session, other = model.session(1024), model.session(1024, Interrupt())
+    tokens = [5 + i % 900 for i in range(512)]
+    for each in (session, other):
+        each.prefill(PROMPT)
+    right = session.decode(tokens[:width]).copy()
+    session.rollback(len(PROMPT))
+    begun = time.perf_counter()
+    session.decode(tokens)
+    whole = time.perf_counter() - begun
+    stopped = 0
+    for attempt in range(40):
+        session.rollback(len(PROMPT))
+        np.testing.assert_array_equal(session.decode(tokens[:width]), right)
+        session.rollback(len(PROMPT))
+        setter = threading.Timer(whole * attempt / 40, interrupt.set)
+        setter.start()
+        try:
+            session.decode(tokens)
+        except Interrupted:
+            stopped += 1
+        setter.join()
+        interrupt.clear()
+        # Sessions share the operators.
+        np.testing.assert_array_equal(other.decode(tokens[:width]), right)
+        other.rollback(len(PROMPT))
+    assert stopped
+    session.close()
+    other.close()
+    model.close()
+
+
 def test_an_interrupt_that_is_set_stops_loading(onnx_folders: Folders) -> None:
     interrupt = Interrupt()
     interrupt.set()

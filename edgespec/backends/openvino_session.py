@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ..types import Floats
 from . import Interrupt
 from .openvino_cache import PagedCache
-from .openvino_passes import WIDEST, CompiledGraph, PagedPasses
+from .openvino_passes import SPARE, WIDEST, CompiledGraph, PagedPasses
 from .sequence import SequenceCache
 from .tree_layout import Branches
 
@@ -42,7 +42,7 @@ class OpenvinoSession(SequenceCache):
         self.can_tree = graph.trees and not exact
         self.leaves = WIDEST if self.can_tree else 0
         self._exact = exact
-        cache = PagedCache(graph.compiled, self.context + max(0, exact - 1))
+        cache = PagedCache(graph.compiled, self.context + max(SPARE, exact - 1))
         self._passes = PagedPasses(graph, cache, interrupt)
         self._decoded = 0  # tokens of the last pass with logits, unless one without followed
 
