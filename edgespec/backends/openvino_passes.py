@@ -14,8 +14,9 @@ from ..errors import EngineError, Interrupted
 from ..types import Floats
 from . import Interrupt
 from .openvino_cache import PagedCache
+from .openvino_device import ComputeDevice
+from .openvino_graph import PagedGraph
 from .openvino_package import bindings, reason
-from .openvino_weights import SharedWeights
 
 WIDEST = 512  #: the most tokens of one pass
 SPARE = 4  #: rows of the cache after those of the context, for the pass that follows one that was stopped
@@ -60,14 +61,13 @@ class CompiledGraph:
     """A graph of `openvino_graph`, compiled for a device.
 
     Args:
-        weights: what the compiled model refers to.
-        trees: whether passes over trees are right: windows count rows of the cache, which branches share.
+        source: the graph; its weights are those of the compiled model.
         hidden: the layers whose hidden states it returns.
     """
 
     compiled: Any
-    weights: SharedWeights
-    trees: bool
+    device: ComputeDevice
+    source: PagedGraph
     hidden: tuple[int, ...] = ()
     shapes: Shapes = field(default_factory=Shapes)
 
@@ -79,6 +79,7 @@ class PagedPasses:
         self.cache = cache
         self._layers = graph.hidden
         self._shapes = graph.shapes
+        self._masks = "qq_bias" in {port.get_any_name() for port in graph.compiled.inputs}
         self._interrupt = interrupt
         self._stoppable = False
         self._request = graph.compiled.create_infer_request()
@@ -175,8 +176,9 @@ class PagedPasses:
         self._set("input_ids", self._view("input_ids", self._ids, n))
         self._set("position_ids", self._view("position_ids", self._positions, n))
         self._set("out_idx", self._view("out_idx", self._rows, rows))
-        for name, tensor in zip(("qq_bias", "qq_bias_begins"), mask, strict=True):
-            self._set(name, tensor)
+        if self._masks:
+            for name, tensor in zip(("qq_bias", "qq_bias_begins"), mask, strict=True):
+                self._set(name, tensor)
 
     def _execute(self, n: int, held: int, rows: int) -> None:
         self._shapes.begin(n, rows)
