@@ -492,7 +492,7 @@ class Core:
         ("cpu", ("CPU",), "CPU"),
         ("gpu", ("CPU", "GPU"), "GPU"),
         ("gpu", ("CPU", "GPU.0", "GPU.1"), "GPU"),
-        ("gpu.1", ("CPU", "GPU.0", "GPU.1"), "GPU.1"),
+        ("GPU.1", ("CPU", "GPU.0", "GPU.1"), "GPU.1"),
     ],
 )
 def test_devices(provider: str, present: Sequence[str], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -505,11 +505,11 @@ def test_devices(provider: str, present: Sequence[str], name: str, monkeypatch: 
 @pytest.mark.parametrize(
     ("provider", "present", "words"),
     [
-        ("gpu", ("CPU", "NPU"), "has no device 'gpu' that edgespec can use here; choose one of cpu, or leave"),
-        ("gpu.2", ("CPU", "GPU.0", "GPU.1"), "choose one of cpu, gpu.0, gpu.1, or leave"),
-        ("cuda", ("CPU", "GPU"), "has no device 'cuda' that edgespec can use here; choose one of cpu, gpu, or leave"),
-        ("npu", ("CPU", "GPU", "NPU"), "NPU plugin has no paged attention .* choose one of cpu, gpu, or leave"),
-        ("", ("CPU",), "has no device ''"),
+        ("gpu", ("CPU", "NPU"), "finds no device 'gpu' here, only cpu; install its driver, or leave provider out"),
+        ("gpu.2", ("CPU", "GPU.0", "GPU.1"), "finds no device 'gpu.2' here, only cpu, gpu.0, gpu.1;"),
+        ("cuda", ("CPU", "GPU"), "finds no device 'cuda' here, only cpu, gpu;"),
+        ("NPU", ("CPU", "GPU", "NPU"), "no paged attention on NPUs.* choose cpu or gpu, or leave"),
+        ("", ("CPU",), "finds no device ''"),
     ],
 )
 def test_devices_that_cannot_be(
@@ -523,7 +523,7 @@ def test_devices_that_cannot_be(
 
 def test_other_devices(onnx_folders: Folders) -> None:
     opened(onnx_folders("fp32"), provider="cpu").close()
-    with pytest.raises(OptionError, match="has no device 'tpu'"):
+    with pytest.raises(OptionError, match="finds no device 'tpu' here, only cpu"):
         opened(onnx_folders("fp32"), provider="tpu")
 
 

@@ -1,7 +1,7 @@
 """The devices that OpenVINO computes on: the CPU, and Intel's GPUs.
 
-On a GPU the KV cache lies in the GPU's memory, in a layout of its plugin: keys [blocks, heads, width, 16] and values
-[blocks, heads, 16, width], in blocks of 256 tokens with sparse attention. Source: the cache manager of OpenVINO GenAI.
+On a GPU the KV cache lies in the GPU's memory, in a layout of its plugin: in blocks of 16 tokens, of 256 with sparse
+attention. Source: the cache manager of OpenVINO GenAI.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import OptionError
+from ..values import shown
 from .openvino_package import core
 
 #: Properties of a model compiled for any device. A cache of float16 halves that of float32; a quantized one has scales
@@ -38,7 +39,7 @@ class ComputeDevice:
 
 
 def chosen(provider: str, threads: int, group: int) -> ComputeDevice:
-    """The device for `Device.provider`; "auto" is the CPU.
+    """The device for `Device.provider`, in any case; "auto" is the CPU.
 
     Args:
         threads: of the CPU.
@@ -47,18 +48,23 @@ def chosen(provider: str, threads: int, group: int) -> ComputeDevice:
     Raises:
         OptionError: OpenVINO does not have the device here, or it cannot run models with paged attention.
     """
-    if provider in ("auto", "cpu"):
+    name = provider.lower()
+    if name in ("auto", "cpu"):
         return _cpu(threads, group)
-    present = [str(name).lower() for name in core().available_devices]
-    kind = provider.partition(".")[0]
-    if kind == "npu":
+    present = [str(each).lower() for each in core().available_devices]
+    usable = [each for each in present if _kind(each) in ("cpu", "gpu")]
+    if _kind(name) == "npu":
         raise OptionError(
-            f"OpenVINO's NPU plugin has no paged attention and takes no passes of varying width; {_ways_out(present)}"
+            "OpenVINO computes no paged attention on NPUs, nor passes of varying width; choose "
+            f"{' or '.join(usable)}, or leave provider out"
         )
-    if not _is_present(provider, present):
-        raise OptionError(f"OpenVINO has no device {provider!r} that edgespec can use here; {_ways_out(present)}")
+    if not _is_present(name, present):
+        raise OptionError(
+            f"OpenVINO finds no device {shown(provider)} here, only {', '.join(usable)}; install its driver, or leave "
+            "provider out"
+        )
     # Threads and groups are properties of the CPU's plugin alone, and a GPU computes in float16.
-    return ComputeDevice(provider.upper(), _CONFIG, remote=True)
+    return ComputeDevice(name.upper(), _CONFIG, remote=True)
 
 
 def _cpu(threads: int, group: int) -> ComputeDevice:
@@ -72,12 +78,11 @@ def _cpu(threads: int, group: int) -> ComputeDevice:
     return ComputeDevice("CPU", {**_CONFIG, **own})
 
 
-def _is_present(provider: str, present: Sequence[str]) -> bool:
+def _is_present(name: str, present: Sequence[str]) -> bool:
     """Whether it is a GPU that is there. A single one is listed as "gpu", several as "gpu.0", "gpu.1" ..."""
-    gpus = [name for name in present if name.partition(".")[0] == "gpu"]
-    return bool(gpus) and provider in (*gpus, "gpu", "gpu.0")
+    gpus = [each for each in present if _kind(each) == "gpu"]
+    return bool(gpus) and name in (*gpus, "gpu", "gpu.0")
 
 
-def _ways_out(present: Sequence[str]) -> str:
-    usable = [name for name in present if name.partition(".")[0] in ("cpu", "gpu")]
-    return f"choose one of {', '.join(usable)}, or leave provider out"
+def _kind(name: str) -> str:
+    return name.partition(".")[0]

@@ -19,7 +19,7 @@ from .openvino_ir_file import DescribedIr
 from .openvino_package import bindings, core, reason
 from .openvino_weights import SharedWeights
 
-_ATTENTION = "PagedAttentionExtension"
+_ATTENTION, _SDPA = "PagedAttentionExtension", "ScaledDotProductAttention"
 _WINDOW, _SLOPES = 10, 11  # inputs of the operator
 _KEPT = ((1, 3), (2, 4))  # new keys and values, and where they are kept
 _TOKENS = ("input_ids", "position_ids")
@@ -38,8 +38,13 @@ def read_paged(described: DescribedIr, *, masks: bool = True) -> PagedGraph:
         ModelFileError: OpenVINO cannot read it, or it has other states or inputs than a decoder with attention.
     """
     weights = SharedWeights()
+    model = _read(described, weights)
+    if _SDPA not in {node.get_type_name() for node in model.get_ops()}:
+        raise ModelFileError(
+            f"{described.path} has no attention that OpenVINO knows ({_SDPA}), and other states cannot be rolled back; "
+            "take a model that has attention alone"
+        )
     try:
-        model = _read(described, weights)
         _transform(model, masks)
         attentions = _attentions(model, described)
         trees = masks and not any(map(_counts_rows, attentions))
@@ -55,8 +60,14 @@ def read_paged(described: DescribedIr, *, masks: bool = True) -> PagedGraph:
 
 
 def _read(described: DescribedIr, weights: SharedWeights) -> Any:
-    tensor = bindings().Tensor(weights.mapped(described.data), shared_memory=True)
-    return core().read_model(model=contents(described.path) or b"", weights=tensor)
+    try:
+        tensor = bindings().Tensor(weights.mapped(described.data), shared_memory=True)
+        return core().read_model(model=contents(described.path) or b"", weights=tensor)
+    except Exception as error:  # RuntimeError of pybind, of any cause
+        raise ModelFileError(
+            f"OpenVINO cannot read {described.path} ({reason(error)}); fetch it again, or export it for this "
+            "version of openvino"
+        ) from error
 
 
 def _transform(model: Any, masks: bool) -> None:
