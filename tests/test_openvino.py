@@ -604,7 +604,7 @@ def test_the_pages_of_the_weights_are_given_back_and_nothing_else(
     mapped = list(openvino_weights._mappings(folder / "model.onnx.data"))
     assert all(any(first <= start and start + n <= last for first, last in mapped) for start, n in released)
     released.clear()
-    model._compiled[()].source.weights.release(folder / "other")
+    model._compiled[()].weights.release(folder / "other")
     assert not released
     model.close()
 

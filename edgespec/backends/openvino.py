@@ -100,7 +100,8 @@ class OpenvinoModel:
         model = self._opened()
         if (found := self._compiled.get(hidden)) is None:
             paged = model.graph(hidden, masks=not self._device.remote)
-            found = CompiledGraph(self._compile(paged), self._device, paged, hidden)
+            compiled = self._compile(paged)
+            found = CompiledGraph(compiled, self._device, paged.weights, paged.widths, paged.trees, hidden)
             # The plugin packs the matrices in the first pass, and does not need their file after that.
             first = self._session(found, 2, self._interrupt, exact=0)
             try:

@@ -15,8 +15,8 @@ from ..types import Floats
 from . import Interrupt
 from .openvino_cache import PagedCache
 from .openvino_device import ComputeDevice
-from .openvino_graph import PagedGraph
 from .openvino_package import bindings, reason
+from .openvino_weights import SharedWeights
 
 WIDEST = 512  #: the most tokens of one pass
 SPARE = 4  #: rows of the cache after those of the context, for the pass that follows one that was stopped
@@ -58,16 +58,20 @@ class Shapes:
 
 @dataclass(frozen=True, slots=True)
 class CompiledGraph:
-    """A graph of `openvino_graph`, compiled for a device.
+    """A graph of `openvino_graph`, compiled for a device. The graph itself would keep a copy of some weights.
 
     Args:
-        source: the graph; its weights are those of the compiled model.
+        weights: what the compiled model refers to.
+        widths: the numbers of one token in each input of the cache.
+        trees: whether it takes trees.
         hidden: the layers whose hidden states it returns.
     """
 
     compiled: Any
     device: ComputeDevice
-    source: PagedGraph
+    weights: SharedWeights
+    widths: Mapping[str, int]
+    trees: bool
     hidden: tuple[int, ...] = ()
     shapes: Shapes = field(default_factory=Shapes)
 

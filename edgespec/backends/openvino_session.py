@@ -39,8 +39,8 @@ class OpenvinoSession(SequenceCache):
         super().__init__(vocabulary, max(1, min(context, positions - max(0, exact - 1))))
         self.identity = identity
         self.widest = WIDEST // exact * exact if exact else WIDEST
-        cache = PagedCache(graph.compiled, graph.source.widths, self.context + max(SPARE, exact - 1), graph.device)
-        self.can_tree = graph.source.trees and cache.movable and not exact
+        cache = PagedCache(graph.compiled, graph.widths, self.context + max(SPARE, exact - 1), graph.device)
+        self.can_tree = graph.trees and cache.movable and not exact
         self.leaves = WIDEST if self.can_tree else 0
         self._exact = exact
         self._passes = PagedPasses(graph, cache, interrupt)
