@@ -33,7 +33,17 @@ DOOR = "__init__"
 NEIGHBOURS = {"__main__", "bench", "cli", "converters", "models", "terminal"}
 #: What the library uses of them, when it is asked for.
 USED = {"library": {"converters", "models"}}
-ENGINES = ["llama_cpp", "onnxruntime", "gguf", "onnx", "tokenizers", "sentencepiece", "huggingface_hub", "torch"]
+ENGINES = [
+    "llama_cpp",
+    "onnxruntime",
+    "openvino",
+    "gguf",
+    "onnx",
+    "tokenizers",
+    "sentencepiece",
+    "huggingface_hub",
+    "torch",
+]
 
 
 def modules() -> dict[str, Path]:

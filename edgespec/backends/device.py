@@ -26,7 +26,8 @@ class Device:
             of 4 up to 32: engines compute four rows at a time, and the remainder with other kernels. Every pass costs
             as much as one of that width, and a draft has at most one token less. In ONNX Runtime 2 suffices and drafts
             may be as long as without, if logits are the same for all multiples (tested when a session opens).
-        provider: the execution provider of ONNX Runtime: "auto", "cpu", "cuda", ... OpenVINO runs on the CPU.
+        provider: the execution provider of ONNX Runtime: "auto", "cpu", "cuda", ..., or the device of OpenVINO: "auto"
+            or "cpu", "gpu", "gpu.1", ...
         backend: the engine: "auto", "llama", "onnx" or "openvino".
         draft_gpu_layers: `gpu_layers` of the draft model; None for that of the target.
         draft_backend: `backend` of the draft model; None for that of the target where it opens the draft's file, else

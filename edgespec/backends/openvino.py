@@ -16,21 +16,12 @@ from . import Device, Interrupt
 from .exactness import Exactness
 from .machine import physical_cores
 from .onnx_vocabulary import OnnxVocabulary, TokenizerFiles
+from .openvino_device import chosen
 from .openvino_graph import PagedGraph
 from .openvino_package import bindings, core, reason
 from .openvino_passes import CompiledGraph
 from .openvino_session import OpenvinoSession
 from .openvino_source import ModelSource, source
-
-_DEVICE = "CPU"
-#: Properties of a compiled model. The type of computation float32 keeps the output of a token independent of the pass's
-#: width; a cache of float16 halves that of float32 and takes moves of rows, which a quantized one does not.
-_CONFIG = {
-    "PERFORMANCE_HINT": "LATENCY",
-    "NUM_STREAMS": 1,
-    "INFERENCE_PRECISION_HINT": "f32",
-    "KV_CACHE_PRECISION": "f16",
-}
 
 
 def open_model(path: Path, device: Device, interrupt: Interrupt) -> OpenvinoModel:
@@ -41,7 +32,7 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> OpenvinoMode
         MissingPackage: openvino (or tokenizers) is not installed, or too old.
         ModelFileError: a file of the model is missing, truncated, or of an unknown form, or OpenVINO cannot compute
             the model.
-        OptionError: a provider other than the CPU.
+        OptionError: a provider that OpenVINO does not have here, or exact on a device other than the CPU.
         EngineError: OpenVINO cannot compile the model, or its first pass failed.
         Interrupted: `interrupt` was set.
     """
@@ -61,10 +52,11 @@ class OpenvinoModel:
         self._source: ModelSource | None = model
         self._threads = device.threads or physical_cores()
         self._exactness = Exactness(device.exact)
-        if device.provider not in ("auto", "cpu"):
+        self._device = chosen(device.provider, self._threads, model.group)
+        if self._device.remote and device.exact:
             raise OptionError(
-                f"the provider is {device.provider!r}, but the backend openvino runs on the CPU only; leave --provider "
-                "out"
+                f"exact is {device.exact}, but passes of equal width may differ in their last bits unless on the CPU; "
+                "give provider cpu"
             )
         self.trained_context = model.context - self._exactness.most_padding
         self.description = model.summary
@@ -113,8 +105,9 @@ class OpenvinoModel:
     def _graph(self, hidden: tuple[int, ...]) -> CompiledGraph:
         model = self._opened()
         if (found := self._compiled.get(hidden)) is None:
-            paged = model.graph(hidden)
-            found = CompiledGraph(self._compile(paged), paged.weights, not paged.windowed, hidden)
+            paged = model.graph(hidden, masks=not self._device.remote)
+            compiled = self._compile(paged)
+            found = CompiledGraph(compiled, self._device, paged.weights, paged.widths, paged.trees, hidden)
             # The plugin packs the matrices in the first pass, and does not need their file after that.
             first = self._session(found, 2, self._interrupt, Exactness(0))
             try:
@@ -142,15 +135,12 @@ class OpenvinoModel:
     def _compile(self, graph: PagedGraph) -> Any:
         if self._interrupt.is_set:
             raise Interrupted
-        # Threads are not bound to cores, for another engine may run on the same ones.
-        threads = {"INFERENCE_NUM_THREADS": self._threads, "ENABLE_CPU_PINNING": False}
-        group = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": str(self._opened().group)}
-        config = {**_CONFIG, **threads, **group}
         try:
-            compiled = core().compile_model(graph.model, _DEVICE, config)
+            compiled = core().compile_model(graph.model, self._device.name, dict(self._device.config))
         except Exception as error:  # RuntimeError of pybind, of any cause
             raise EngineError(
-                f"OpenVINO cannot compile {self.description} ({reason(error)}); take the model in another format"
+                f"OpenVINO cannot compile {self.description} for {self._device.name} ({reason(error)}); take the model "
+                "in another format"
             ) from error
         if self._interrupt.is_set:
             raise Interrupted
@@ -158,7 +148,7 @@ class OpenvinoModel:
 
     def _identity(self, model: ModelSource) -> str:
         """A key for the price of a pass: shapes, quantization, device, machine, engine version, threads."""
-        parts = [model.shapes, _DEVICE, platform.node(), platform.machine()]
+        parts = [model.shapes, self._device.name, platform.node(), platform.machine()]
         parts += [f"openvino {bindings().__version__}", f"threads={self._threads}"]
         return "|".join(parts) + self._exactness.key
 

@@ -5,18 +5,17 @@ are then copied in every pass. Paged attention writes them in place, into blocks
 
     inputs   input_ids [1, n], position_ids [1, n], out_idx [m], past_lens [1], subsequence_begins [2] (0, n),
              block_indices [b], block_indices_begins [2] (0, b), max_context_len [],
-             qq_bias u8 [n * n] and qq_bias_begins [2] (0, n * n): 1 where a token of the pass attends to another; both
-             empty for a chain,
-             key_cache.{i} and value_cache.{i} [blocks, kv_heads, BLOCK, head_dim]
-    outputs  logits float32 [1, m, vocabulary], hidden.{i} float16 or float32
-             [1, n, hidden]
+             qq_bias u8 [n * n] and qq_bias_begins [2] (0, n * n), in graphs with trees: 1 where a token of the pass
+             attends to another; both empty for a chain,
+             key_cache.{i} and value_cache.{i}: blocks of the plugin's own form
+    outputs  logits float32 [1, m, vocabulary], hidden.{i} float16 or float32 [1, n, hidden]
 
 Source of the operator: PagedAttention (Kwon et al. 2023), as OpenVINO's operator specification has it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from ..errors import ModelFileError
 from .openvino_package import bindings, reason
 from .openvino_weights import SharedWeights
 
-BLOCK = 32  #: tokens of a block of the cache in OpenVINO's CPU plugin
 _ATTENTION = "GroupQueryAttention"
 _WINDOW = "constant.window"
 _INPUTS = ("input_ids", "position_ids", "out_idx")
@@ -36,18 +34,26 @@ _SCALARS = ("past_lens", "subsequence_begins", "block_indices", "block_indices_b
 
 @dataclass(frozen=True, slots=True)
 class PagedGraph:
-    """An `openvino.Model`, whether any of its layers attends to a sliding window of rows, and its weights."""
+    """A model with paged attention.
+
+    Args:
+        model: an `openvino.Model`.
+        trees: whether it takes trees: it has inputs for their masks, and no layer attends to a sliding window of rows.
+        widths: the numbers of one token in each input of the cache.
+    """
 
     model: Any
-    windowed: bool
+    trees: bool
+    widths: Mapping[str, int]
     weights: SharedWeights
 
 
-def read_paged(path: Path, hidden: Sequence[int] = ()) -> PagedGraph:
+def read_paged(path: Path, hidden: Sequence[int] = (), *, masks: bool = True) -> PagedGraph:
     """The converted model at `path`.
 
     Args:
         hidden: layers whose hidden states are outputs.
+        masks: whether it has inputs for the masks of trees.
 
     Raises:
         ModelFileError: OpenVINO cannot read the graph, or the graph has attention that it cannot compute.
@@ -63,13 +69,14 @@ def read_paged(path: Path, hidden: Sequence[int] = ()) -> PagedGraph:
     attentions = [node for node in model.get_ordered_ops() if node.get_type_name() == _ATTENTION]
     if not attentions:
         raise ModelFileError(f"{path} has no {_ATTENTION} that a KV cache could replace; convert the checkpoint again")
-    builder = _Builder()
+    builder = _Builder(masks)
     for layer, node in enumerate(attentions):
         builder.replace(layer, node)
     wanted = {"logits", *(f"hidden.{layer}" for layer in hidden)}
     results = [node for node in model.get_results() if wanted & set(node.input(0).get_source_output().get_names())]
     inputs = [node for node in model.get_parameters() if node.get_friendly_name() in _INPUTS]
-    return PagedGraph(bindings().Model(results, [*inputs, *builder.inputs], "decoder"), builder.windowed, weights)
+    whole = bindings().Model(results, [*inputs, *builder.inputs], "decoder")
+    return PagedGraph(whole, masks and not builder.windowed, builder.widths, weights)
 
 
 def _read(path: Path, weights: SharedWeights) -> Any:
@@ -93,15 +100,19 @@ def _window(bias: Any) -> int:
 class _Builder:
     """The inputs that all layers share, and the attention of each."""
 
-    def __init__(self) -> None:
+    def __init__(self, masks: bool) -> None:
         ov = bindings()
         self._ops = ov.opset13
         self.inputs: list[Any] = []
+        self.widths: dict[str, int] = {}
         self.windowed = False
         i32, anything = ov.Type.i32, ov.Dimension(-1)
         self._places = [self._input(name, [anything], i32) for name in _SCALARS]
         self._longest = self._input("max_context_len", [], i32)
-        self._mask = [self._input("qq_bias", [anything], ov.Type.u8), self._input("qq_bias_begins", [anything], i32)]
+        self._mask = [
+            self._input(name, [anything], kind) if masks else self._constant(np.zeros(0, kind.to_dtype()))
+            for name, kind in (("qq_bias", ov.Type.u8), ("qq_bias_begins", i32))
+        ]
         self._turns: dict[tuple[str, str], tuple[Any, Any]] = {}
 
     def replace(self, layer: int, node: Any) -> None:
@@ -124,9 +135,10 @@ class _Builder:
     def _attention(self, layer: int, rows: Sequence[Any], settings: tuple[float, int], sizes: tuple[int, int]) -> Any:
         """Paged attention of queries, keys and values with a scale and a window (0: none) over a layer's cache."""
         ov, (scale, window), (kv_heads, width) = bindings(), settings, sizes
-        shape = [ov.Dimension(-1), ov.Dimension(kv_heads), ov.Dimension(BLOCK), ov.Dimension(width)]
-        # The plugin chooses the type of the cache by its property KV_CACHE_PRECISION.
-        caches = [self._input(f"{kind}_cache.{layer}", shape, ov.Type.dynamic) for kind in ("key", "value")]
+        # The plugin chooses the shape of a block, and the type by its property KV_CACHE_PRECISION.
+        shape, names = [ov.Dimension(-1)] * 4, [f"{kind}_cache.{layer}" for kind in ("key", "value")]
+        caches = [self._input(name, shape, ov.Type.dynamic) for name in names]
+        self.widths |= dict.fromkeys(names, kv_heads * width)
         whole, real = (self._constant(np.zeros(0, dtype)) for dtype in (np.int32, np.float32))
         zero = self._constant(np.int32(0))
         unused = [zero, whole, whole, real, real, zero, zero, self._constant(np.zeros((0, 0, 0, 0), np.float32))]

@@ -6,6 +6,7 @@ OpenVINO's own transformation replaces the state. In its graph every token is a 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +19,37 @@ from .openvino_ir_file import DescribedIr
 from .openvino_package import bindings, core, reason
 from .openvino_weights import SharedWeights
 
-_ATTENTION = "PagedAttentionExtension"
+_ATTENTION, _SDPA = "PagedAttentionExtension", "ScaledDotProductAttention"
 _WINDOW, _SLOPES = 10, 11  # inputs of the operator
+_KEPT = ((1, 3), (2, 4))  # new keys and values, and where they are kept
 _TOKENS = ("input_ids", "position_ids")
 _SHARED = ("past_lens", "subsequence_begins", "block_indices", "block_indices_begins", "max_context_len")
 _MASK = ("qq_bias", "qq_bias_begins")
 _CACHES = ("key_cache", "value_cache")
 
 
-def read_paged(described: DescribedIr) -> PagedGraph:
+def read_paged(described: DescribedIr, *, masks: bool = True) -> PagedGraph:
     """The model with paged attention.
+
+    Args:
+        masks: whether it has inputs for the masks of trees.
 
     Raises:
         ModelFileError: OpenVINO cannot read it, or it has other states or inputs than a decoder with attention.
     """
     weights = SharedWeights()
+    model = _read(described, weights)
+    if _SDPA not in {node.get_type_name() for node in model.get_ops()}:
+        raise ModelFileError(
+            f"{described.path} has no attention that OpenVINO knows ({_SDPA}), and other states cannot be rolled back; "
+            "take a model that has attention alone"
+        )
     try:
-        model = _read(described, weights)
-        _transform(model)
-        windowed = _check_attention(model, described)
-        return PagedGraph(_with_own_inputs(model, described), windowed, weights)
+        _transform(model, masks)
+        attentions = _attentions(model, described)
+        trees = masks and not any(map(_counts_rows, attentions))
+        widths = {name: width for node in attentions for name, width in _widths(node, described)}
+        return PagedGraph(_with_own_inputs(model, described), trees, widths, weights)
     except ModelFileError:
         raise
     except Exception as error:  # RuntimeError of pybind, of any cause
@@ -48,18 +60,24 @@ def read_paged(described: DescribedIr) -> PagedGraph:
 
 
 def _read(described: DescribedIr, weights: SharedWeights) -> Any:
-    tensor = bindings().Tensor(weights.mapped(described.data), shared_memory=True)
-    return core().read_model(model=contents(described.path) or b"", weights=tensor)
+    try:
+        tensor = bindings().Tensor(weights.mapped(described.data), shared_memory=True)
+        return core().read_model(model=contents(described.path) or b"", weights=tensor)
+    except Exception as error:  # RuntimeError of pybind, of any cause
+        raise ModelFileError(
+            f"OpenVINO cannot read {described.path} ({reason(error)}); fetch it again, or export it for this "
+            "version of openvino"
+        ) from error
 
 
-def _transform(model: Any) -> None:
+def _transform(model: Any, masks: bool) -> None:
     from openvino._offline_transformations import paged_attention_transformation  # noqa: PLC0415 - with the engine
 
-    paged_attention_transformation(model, allow_qq_bias=True)
+    paged_attention_transformation(model, allow_qq_bias=masks)
 
 
-def _check_attention(model: Any, described: DescribedIr) -> bool:
-    """Whether any attention depends on the rows of the cache.
+def _attentions(model: Any, described: DescribedIr) -> Sequence[Any]:
+    """The attention of each layer.
 
     Raises:
         ModelFileError: the model has other states, or attention that OpenVINO did not recognize.
@@ -70,13 +88,24 @@ def _check_attention(model: Any, described: DescribedIr) -> bool:
             f"{described.path} has other states than keys and values, which cannot be rolled back; take a model that "
             "has attention alone"
         )
-    windowed = any(map(_counts_rows, attentions))
-    if described.window and not windowed:
+    if described.window and not any(map(_counts_rows, attentions)):
         raise ModelFileError(
             f"{described.path}: config.json gives layers a window of {described.window} tokens, which OpenVINO did not "
             "find in the graph; convert the checkpoint with `edgespec convert`"
         )
-    return windowed
+    return attentions
+
+
+def _widths(attention: Any, described: DescribedIr) -> Iterator[tuple[str, int]]:
+    """The inputs of the cache of a layer's keys and values, and the numbers of one token in each."""
+    for new, kept in _KEPT:
+        shape, cache = attention.input_value(new).get_partial_shape(), attention.input_value(kept)
+        if shape.rank.is_dynamic or not shape[shape.rank.get_length() - 1].is_static:
+            raise ModelFileError(
+                f"{described.path} has keys or values of {shape} numbers, and not of a known width; export or fetch it "
+                "again, or convert the checkpoint with `edgespec convert`"
+            )
+        yield cache.get_any_name(), shape[shape.rank.get_length() - 1].get_length()
 
 
 def _counts_rows(attention: Any) -> bool:

@@ -181,10 +181,15 @@ def _check_kind(path: Path, found: _Layers) -> None:
             f"{path} takes its keys and values as inputs; export the checkpoint with state, as optimum-cli does "
             "without --disable-stateful"
         )
-    if "input_ids" not in found.inputs or not found.vocabulary:
+    if "input_ids" not in found.inputs:
         raise ModelFileError(
-            f"{path} is no decoder of text: it has the inputs {', '.join(inputs[:6]) or 'none'} and not input_ids and "
-            "logits; give the folder of a language model"
+            f"{path} is no decoder of text: it has the inputs {', '.join(inputs[:6]) or 'none'} and not input_ids; "
+            "give the folder of a language model"
+        )
+    if not found.vocabulary:
+        raise ModelFileError(
+            f"{path} is no decoder of text: none of its outputs is called logits and has the width of a vocabulary; "
+            "give the folder of a language model"
         )
     if strange := sorted(set(found.inputs) - _INPUTS):
         raise ModelFileError(

@@ -13,6 +13,7 @@ from ..errors import MissingPackage
 from ..extras import import_package
 
 _TELEMETRY = "openvino_telemetry"
+_PLACE = re.compile(r"(Caught exception: )?(Exception from|Check '[^']*' failed at) \S+?\.[ch]pp:\d+: ?")
 _OLDEST = (2026, 4)  # older ones have no tree masks in the CPU's paged attention
 
 
@@ -56,5 +57,5 @@ def core() -> Any:
 
 
 def reason(error: Exception) -> str:
-    """The last 300 characters of OpenVINO's message, on one line: it begins with places in its sources."""
-    return " ".join(str(error).split())[-300:]
+    """The last 300 characters of OpenVINO's message, on one line and without places in its sources."""
+    return _PLACE.sub("", " ".join(str(error).split()))[-300:]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,26 +14,66 @@ from ..errors import EngineError, Interrupted
 from ..types import Floats
 from . import Interrupt
 from .openvino_cache import PagedCache
+from .openvino_device import ComputeDevice
 from .openvino_package import bindings, reason
 from .openvino_weights import SharedWeights
 
 WIDEST = 512  #: the most tokens of one pass
+SPARE = 4  #: rows of the cache after those of the context, for the pass that follows one that was stopped
+
+
+class Shapes:
+    """The shapes that operators of a compiled graph may have, which all its passes share.
+
+    An operator of OpenVINO's CPU plugin prepares its output and its kernel if its inputs have other shapes than in its
+    last *execution*. A pass prepares operators ahead of their execution. So one that is stopped leaves operators that
+    are prepared for its shape, but count as prepared for that of an earlier pass: the next pass with that shape fails,
+    or computes in buffers of the wrong size. A pass whose shape differs from both prepares every operator anew.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()  #: of passes: the plugin computes one at a time
+        self._possible: set[tuple[int, int]] = set()
+
+    def begin(self, tokens: int, rows: int) -> None:
+        """A pass over so many tokens, with logits of so many rows, begins."""
+        self._possible.add((tokens, rows))
+
+    def end(self, tokens: int, rows: int) -> None:
+        """It was executed to its end."""
+        self._possible = {(tokens, rows)}
+
+    def is_safe(self, tokens: int, rows: int) -> bool:
+        """Whether a pass of this shape prepares the operators that have another."""
+        return len(self._possible) < 2 or not any(n == tokens or m == rows for n, m in self._possible)
+
+    def other(self) -> tuple[int, int]:
+        """The smallest shape that differs from all possible ones, in tokens and in rows."""
+        tokens, rows = ({shape[i] for shape in self._possible} for i in (0, 1))
+        return (
+            next(n for n in range(1, len(tokens) + 2) if n not in tokens),
+            next(n for n in range(1, len(rows) + 2) if n not in rows),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledGraph:
-    """A graph of `openvino_graph`, compiled for a device.
+    """A graph of `openvino_graph`, compiled for a device. The graph itself would keep a copy of some weights.
 
     Args:
         weights: what the compiled model refers to.
-        trees: whether passes over trees are right: windows count rows of the cache, which branches share.
+        widths: the numbers of one token in each input of the cache.
+        trees: whether it takes trees.
         hidden: the layers whose hidden states it returns.
     """
 
     compiled: Any
+    device: ComputeDevice
     weights: SharedWeights
+    widths: Mapping[str, int]
     trees: bool
     hidden: tuple[int, ...] = ()
+    shapes: Shapes = field(default_factory=Shapes)
 
 
 class PagedPasses:
@@ -41,7 +82,10 @@ class PagedPasses:
     def __init__(self, graph: CompiledGraph, cache: PagedCache, interrupt: Interrupt) -> None:
         self.cache = cache
         self._layers = graph.hidden
+        self._shapes = graph.shapes
+        self._masks = "qq_bias" in {port.get_any_name() for port in graph.compiled.inputs}
         self._interrupt = interrupt
+        self._stoppable = False
         self._request = graph.compiled.create_infer_request()
         self._ids = np.zeros((1, WIDEST), np.int64)
         self._positions = np.zeros((1, WIDEST), np.int64)
@@ -67,7 +111,8 @@ class PagedPasses:
 
     def stop(self) -> None:
         """End the pass under way, between two operators of its graph."""
-        self._request.cancel()
+        if self._stoppable:
+            self._request.cancel()
 
     def chain(self, tokens: Sequence[int], held: int, *, width: int = 0, logits: bool) -> None:
         """A pass over a chain of `tokens` from position `held`, padded with zeros to `width`.
@@ -109,27 +154,51 @@ class PagedPasses:
         return {layer: self._request.get_tensor(f"hidden.{layer}").data[0, :n] for layer in self._layers}
 
     def _run(self, n: int, held: int, mask: Sequence[Any], rows: int) -> None:
+        with self._shapes.lock:
+            if self._interrupt.is_set:
+                raise Interrupted
+            if not self._shapes.is_safe(n, rows):
+                self._prepare_anew(held)
+            self._bind(n, held, mask, rows)
+            self._stoppable = True
+            try:
+                self._execute(n, held, rows)
+            finally:
+                self._stoppable = False
+
+    def _prepare_anew(self, held: int) -> None:
+        """A short pass after which every operator is prepared for the same shape; its rows of the cache are invalid."""
+        tokens, rows = self._shapes.other()
+        ids, places, wanted = np.zeros((1, tokens), np.int64), np.arange(tokens)[None], np.zeros(rows, np.int64)
+        self._bind(tokens, held, self._none, rows)
+        for name, array in (("input_ids", ids), ("position_ids", places), ("out_idx", wanted)):
+            self._set(name, bindings().Tensor(array, shared_memory=True))
+        self._execute(tokens, held, rows)
+
+    def _bind(self, n: int, held: int, mask: Sequence[Any], rows: int) -> None:
+        """Set the inputs of a pass over the first `n` tokens of the buffers."""
         self._past[0], self._begins[1], self._total[()] = held, n, held + n
         self._set("input_ids", self._view("input_ids", self._ids, n))
         self._set("position_ids", self._view("position_ids", self._positions, n))
         self._set("out_idx", self._view("out_idx", self._rows, rows))
-        for name, tensor in zip(("qq_bias", "qq_bias_begins"), mask, strict=True):
-            self._set(name, tensor)
-        if self._interrupt.is_set:
-            raise Interrupted
+        if self._masks:
+            for name, tensor in zip(("qq_bias", "qq_bias_begins"), mask, strict=True):
+                self._set(name, tensor)
+
+    def _execute(self, n: int, held: int, rows: int) -> None:
+        self._shapes.begin(n, rows)
         try:
             self._request.start_async()
-            if self._interrupt.is_set:  # set before the pass began: then `stop` ended nothing
+            if self._stoppable and self._interrupt.is_set:  # set before the pass began: then `stop` ended nothing
                 self._request.cancel()
             self._request.wait()
-            if self._interrupt.is_set:
-                raise Interrupted
-        except Interrupted:
-            raise
         except Exception as error:  # RuntimeError of pybind, of any cause
-            if self._interrupt.is_set:
+            if self._stoppable and self._interrupt.is_set:
                 raise Interrupted from None
             raise EngineError(f"OpenVINO could not decode {n} tokens after {held} ({reason(error)})") from error
+        self._shapes.end(n, rows)
+        if self._interrupt.is_set:
+            raise Interrupted
 
     def _view(self, name: str, array: npt.NDArray[Any], n: int) -> Any:
         """The first `n` columns of an input's buffer."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from . import Interrupt
 from .exactness import Exactness
 from .openvino_cache import PagedCache
-from .openvino_passes import WIDEST, CompiledGraph, PagedPasses
+from .openvino_passes import SPARE, WIDEST, CompiledGraph, PagedPasses
 from .padded_session import PaddedSession
 from .tree_layout import Branches
 
@@ -41,9 +41,10 @@ class OpenvinoSession(PaddedSession):
         super().__init__(vocabulary, context, positions, exactness)
         self.identity = identity
         self.widest = exactness.rounded_down(WIDEST)
-        self.can_tree = graph.trees and not exactness.width
+        rows = self.context + max(SPARE, exactness.most_padding)
+        cache = PagedCache(graph.compiled, graph.widths, rows, graph.device)
+        self.can_tree = graph.trees and cache.movable and not exactness.width
         self.leaves = WIDEST if self.can_tree else 0
-        cache = PagedCache(graph.compiled, self.context + exactness.most_padding)
         self._passes = PagedPasses(graph, cache, interrupt)
 
     def _chunk(self) -> int:

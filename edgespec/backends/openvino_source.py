@@ -42,11 +42,12 @@ class ModelSource(ABC):
     data: Path
 
     @abstractmethod
-    def graph(self, hidden: Sequence[int]) -> PagedGraph:
+    def graph(self, hidden: Sequence[int], *, masks: bool) -> PagedGraph:
         """The model with paged attention.
 
         Args:
             hidden: layers whose hidden states are outputs.
+            masks: whether it has inputs for the masks of trees.
 
         Raises:
             OptionError: a layer that the model does not have, or whose hidden states it does not return.
@@ -73,23 +74,23 @@ class _OnnxSource(ModelSource):
     path: Path
     layers: int
 
-    def graph(self, hidden: Sequence[int]) -> PagedGraph:
+    def graph(self, hidden: Sequence[int], *, masks: bool) -> PagedGraph:
         if strange := [layer for layer in hidden if not 0 <= layer < self.layers]:
             raise OptionError(f"no layer {strange[0]}: {self.summary} has layers 0 to {self.layers - 1}")
-        return openvino_graph.read_paged(self.path, hidden)
+        return openvino_graph.read_paged(self.path, hidden, masks=masks)
 
 
 @dataclass(frozen=True, slots=True)
 class _IrSource(ModelSource):
     described: openvino_ir_file.DescribedIr
 
-    def graph(self, hidden: Sequence[int]) -> PagedGraph:
+    def graph(self, hidden: Sequence[int], *, masks: bool) -> PagedGraph:
         if hidden:
             raise OptionError(
                 f"{self.summary} is an OpenVINO IR model, which returns no hidden states; convert the checkpoint with "
                 "`edgespec convert --to onnx`"
             )
-        return openvino_ir.read_paged(self.described)
+        return openvino_ir.read_paged(self.described, masks=masks)
 
 
 def _of_onnx(described: onnx_file.Described) -> ModelSource:

@@ -244,7 +244,7 @@ _provider = click.option(
     "--provider",
     default="auto",
     metavar="NAME",
-    help="What ONNX Runtime runs on: cpu, cuda ... [default: auto]",
+    help="What ONNX Runtime or OpenVINO runs on: cpu, cuda, gpu ... [default: auto]",
 )
 _backend = click.option(
     "--backend", default="auto", metavar="NAME", help="Engine: llama, onnx or openvino [default: auto, by the file]"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edgespec.converters import convert
 
-from .. import checkpoints, family_checkpoints
+from .. import checkpoints, family_checkpoints, irfolders
 
 CHECKPOINTS = ("qwen2", "spm", "gpt-2", "gemma")
 FAMILIES = ("qwen3", "mixtral", "phi4-mini", "gemma3", "gpt2", "olmo2", "granite", "starcoder2")
@@ -35,6 +35,10 @@ class Models:
         """The folder of an ONNX model."""
         return self.folder / "onnx" / name
 
+    def ir(self, name: str) -> Path:
+        """The folder of an OpenVINO IR model."""
+        return self.folder / "ir" / name
+
     @cached_property
     def ggufs(self) -> list[str]:
         """The names of the GGUF files."""
@@ -44,6 +48,11 @@ class Models:
     def onnxs(self) -> list[str]:
         """The names of the ONNX models."""
         return sorted(path.name for path in (self.folder / "onnx").iterdir())
+
+    @cached_property
+    def irs(self) -> list[str]:
+        """The names of the IR models."""
+        return sorted(path.name for path in (self.folder / "ir").iterdir())
 
     @cached_property
     def all_checkpoints(self) -> list[str]:
@@ -65,4 +74,6 @@ def make(folder: Path) -> Models:
         list(convert(models.checkpoint(name), models.gguf(name), quantization="q8_0"))
     for name, quantization in {"qwen2": "int8", "spm": "int4", "gemma3": "fp32"}.items():
         list(convert(models.checkpoint(name), models.onnx(name), fmt="onnx", quantization=quantization))
+    for name, groups in {"plain": 0, "groups": 32}.items():
+        irfolders.write(models.checkpoint("qwen2"), models.ir(name), groups=groups)
     return models

@@ -15,9 +15,9 @@ TEXTS = ("Hello, I'd like a table for 2.", "Grüße 你好 😀", "<|im_end|> </
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello <|im_end|> there"}]
 
 
-def models(place: Place, target: Path, draft: Path | None = None, *, context: int = 0) -> bool:
+def models(place: Place, target: Path, draft: Path | None = None, *, context: int = 0, backend: str = "auto") -> bool:
     """Load the model and put it to use; whether it could be loaded."""
-    device = Device(context=context, threads=1)
+    device = Device(context=context, threads=1, backend=backend)
     runtime = place.attempt(lambda: edgespec.load(target, draft, device=device))
     if runtime is None:
         return False

@@ -61,6 +61,9 @@ def _warm(root: Path, cache: Path, models: Models) -> None:
             load(models.gguf(name), device=Device(threads=1)).close()
         for name in models.onnxs:
             load(models.onnx(name), device=Device(threads=1)).close()
+            load(models.onnx(name), device=Device(threads=1, backend="openvino")).close()
+        for name in models.irs:
+            load(models.ir(name), device=Device(threads=1)).close()
         with suppress(OSError):  # another worker was first
             shutil.copytree(cache, cache.with_name("warm")).rename(warm)
     shutil.copytree(warm, cache, dirs_exist_ok=True)

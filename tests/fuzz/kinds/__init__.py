@@ -11,7 +11,7 @@ from random import Random
 from typing import Protocol
 
 from ..place import Place
-from . import checkpoint, faults, gguf, hub, kept, onnx, options, prompts, templates
+from . import checkpoint, faults, gguf, hub, kept, onnx, openvino, options, prompts, templates
 
 
 class Kind(Protocol):
@@ -27,6 +27,7 @@ class Kind(Protocol):
 KINDS: dict[str, Kind] = {
     "gguf": gguf,
     "onnx": onnx,
+    "openvino": openvino,
     "checkpoint": checkpoint,
     "kept": kept,
     "hub": hub,

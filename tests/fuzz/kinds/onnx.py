@@ -157,7 +157,7 @@ def play(rng: Random, place: Place) -> None:
     """A sound folder with a change or a few."""
     name = rng.choice(place.models.onnxs)
     folder = folders.copied(place, place.models.onnx(name), "model")
-    notes = folders.spoilt(rng, folder, _CHANGES)
+    notes = folders.spoilt(rng, folder, CHANGES)
     place.note(f"{name}: {'; '.join(notes)}")
     _run(place, folder, rng.choice((0, 0, 64)))
 
@@ -252,6 +252,6 @@ def _sampling(rng: Random, folder: Path) -> str:
     return json.dumps(given)[:200]
 
 
-_CHANGES: tuple[Callable[[Random, Path], str], ...] = (
+CHANGES: tuple[Callable[[Random, Path], str], ...] = (
     _metadata, _metadata, _graph, _graph, _json, _json, _any, _template, _sampling,
 )  # fmt: skip
