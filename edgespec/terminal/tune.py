@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
-from ..backends import Device, Interrupt
+from ..backends import Device, EngineChoice, Interrupt, engines
 from ..backends.machine import physical_cores
 from ..errors import VocabularyMismatch
 from ..prices.draft_length import TYPICAL, best, break_even, ceiling, speedup
 from ..prices.engine_comparison import with_engine
 from ..tools.tuning import Measured, fastest, opener, plausible, thread_counts, tune
-from . import background
+from . import background, engine_report
 from .options import MachineOptions
 from .progress import Tell, progress
 from .terminal_job import terminal_job
@@ -33,16 +34,34 @@ _BAR = 24  # characters of the longest bar
 _MARK = "~"  # before interpolated times
 
 
-def measured(machine: MachineOptions, budget: float) -> Iterator[Measured]:
-    """Measure with a progress bar. Ctrl-C raises Interrupted after the models are closed."""
+class Comparison(NamedTuple):
+    """The engine that runs the target, and what the engines that open the target or the draft were measured at; None
+    where only one opens it, or one was asked for."""
+
+    engine: str
+    target: EngineChoice | None = None
+    draft: EngineChoice | None = None
+
+
+def measured(machine: MachineOptions, budget: float, on_engines: Callable[[Comparison], None]) -> Iterator[Measured]:
+    """Measure with a progress bar. Ctrl-C raises Interrupted after the models are closed.
+
+    Args:
+        on_engines: called with the comparison of engines, before anything is yielded.
+    """
     with terminal_job(yes=machine.yes) as job:
         files, device = machine.resolved(job)
     threads = [machine.threads] if machine.threads else thread_counts(physical_cores())
     with progress("measuring this machine") as tell:
+        interrupt = Interrupt()
+        chosen, choice = with_engine(files.target, device, interrupt, again=True, on_progress=_shown(tell))
+        _echo("target", choice)
 
         def run(draft: Path | None) -> Iterator[Measured]:
-            interrupt = Interrupt()
-            opened = opener(files.target, draft, _with_engines(files.target, draft, device, interrupt, tell), interrupt)
+            pair, drafting = _with_draft_engine(draft, chosen, device, interrupt, tell)
+            engine = engines(files.target)[0] if chosen.backend == "auto" else chosen.backend
+            on_engines(Comparison(engine, choice, drafting))
+            opened = opener(files.target, draft, pair, interrupt)
             found = tune(opened, threads, budget=budget, on_progress=lambda what, share: tell(what, share, 1.0))
             return background.stream(found, interrupt.set)
 
@@ -55,21 +74,26 @@ def measured(machine: MachineOptions, budget: float) -> Iterator[Measured]:
             yield from run(None)
 
 
-def _with_engines(target: Path, draft: Path | None, device: Device, interrupt: Interrupt, tell: Tell) -> Device:
-    """The device with the engines that are fastest for these models, measured again and reported."""
-
-    def show(what: str, share: float) -> None:
-        tell(f"measuring the {what}", share, 1.0)
-
-    chosen, choice = with_engine(target, device, interrupt, again=True, on_progress=show)
-    if choice is not None:
-        click.echo(f"engine of the target: {choice}", err=True)
+def _with_draft_engine(
+    draft: Path | None, chosen: Device, device: Device, interrupt: Interrupt, tell: Tell
+) -> tuple[Device, EngineChoice | None]:
+    """The target's device with the engine that is fastest for the draft, measured again and reported."""
     if draft is None:
-        return chosen
-    drafting, choice = with_engine(draft, device.of_draft(draft), interrupt, drafts=True, again=True, on_progress=show)
+        return chosen, None
+    drafting, choice = with_engine(
+        draft, device.of_draft(draft), interrupt, drafts=True, again=True, on_progress=_shown(tell)
+    )
+    _echo("draft", choice)
+    return replace(chosen, draft_backend=drafting.backend), choice
+
+
+def _shown(tell: Tell) -> Callable[[str, float], None]:
+    return lambda what, share: tell(f"measuring the {what}", share, 1.0)
+
+
+def _echo(what: str, choice: EngineChoice | None) -> None:
     if choice is not None:
-        click.echo(f"engine of the draft: {choice}", err=True)
-    return replace(chosen, draft_backend=drafting.backend)
+        click.echo(f"engine of the {what}: {choice}", err=True)
 
 
 class TuneReport:
@@ -78,12 +102,17 @@ class TuneReport:
     def __init__(self, default: int | None = None) -> None:
         self._default = physical_cores() if default is None else default
         self._by_threads: dict[int, Measured] = {}
+        self._engines = Comparison("")
 
     def __bool__(self) -> bool:
         return bool(self._by_threads)
 
     def add(self, found: Measured) -> None:
         self._by_threads[found.threads] = found
+
+    def compared(self, engines: Comparison) -> None:
+        """Report these engines, too."""
+        self._engines = engines
 
     @property
     def chosen(self) -> Measured:
@@ -95,9 +124,10 @@ class TuneReport:
 
     def text(self) -> str:
         """The report for people."""
+        comparison = self._comparison()
         if self._implausible:  # nothing follows from these prices
-            return f"{prices(self.chosen)}\n\n{_BUSY}"
-        parts = [self._threads(), prices(self.chosen), gains(self.chosen), meaning(self.chosen)]
+            return "\n\n".join(part for part in (comparison, prices(self.chosen), _BUSY) if part)
+        parts = [comparison, self._threads(), prices(self.chosen), gains(self.chosen), meaning(self.chosen)]
         return "\n\n".join(part for part in parts if part)
 
     def as_json(self) -> str:
@@ -119,8 +149,28 @@ class TuneReport:
                 "implausible": not good,
                 "ceiling": ceiling(curve, step)._asdict() if good else None,
                 "break_even": break_even(curve, step) if good else None,
+                "engines": {
+                    "target": engine_report.as_json(self._engines.target),
+                    "draft": engine_report.as_json(self._engines.draft),
+                },
             }
         )
+
+    def write_plot(self, path: Path) -> None:
+        """Write the price curves of all engines that open the target to `path`, as SVG.
+
+        Raises:
+            MissingPackage: matplotlib is not installed.
+            OptionError: the file cannot be written.
+        """
+        engine, choice, _ = self._engines
+        curves = choice.curves if choice is not None else {engine: self.chosen.curve}
+        engine_report.write_svg(path, curves, engine)
+
+    def _comparison(self) -> str:
+        if self._engines.target is None:
+            return ""
+        return engine_report.text(self._engines.target, self._engines.draft)
 
     def _threads(self) -> str:
         lines = ["threads  plain tokens/s  with 70% of drafted tokens accepted"]
