@@ -60,6 +60,10 @@ class Measured:
     def name(self) -> str:
         return f"{_TITLES[self.engine]} {self.weights}"
 
+    def has(self, context: int) -> bool:
+        """Whether it was measured after `context` tokens."""
+        return str(context) in self.runs[0]
+
     def milliseconds(self, context: int, width: int) -> float:
         """The least of the runs: nothing makes a pass faster than it is."""
         return min(run[str(context)][str(width)] for run in self.runs)
@@ -82,12 +86,21 @@ def load(path: Path = KEPT) -> list[Measured]:
     return [Measured(**json.loads(line)) for line in path.read_text("utf-8").splitlines()]
 
 
+def flat(context: int = 256) -> list[Curve]:
+    """The curves of the 1B model in OpenVINO, int8 and int4."""
+    return [
+        each.curve(context)
+        for each in load()
+        if (each.model, each.engine) == ("1.07B", "openvino") and each.weights in ("int8", "int4")
+    ]
+
+
 def passes(session: Session, widths: Sequence[int] = WIDTHS, contexts: Mapping[int, int] = CONTEXTS) -> Passes:
     """Measure an empty session."""
     random = np.random.default_rng(0)
 
     def some(n: int) -> list[int]:
-        return random.integers(5, session.vocab - 5, n).tolist()
+        return [int(token) for token in random.integers(0, session.vocab, n)]
 
     found: dict[str, Mapping[str, float]] = {}
     for context, sweeps in sorted(contexts.items()):
@@ -126,7 +139,7 @@ def _version(engine: str) -> str:
 def shown(lines: Sequence[Measured], context: int) -> str:
     """The curves after `context` tokens: milliseconds of a plain step, then passes in plain steps."""
     rows = []
-    for each in (line for line in lines if str(context) in line.runs[0]):
+    for each in (line for line in lines if line.has(context)):
         plain = each.milliseconds(context, 1)
         ratios = [f"{each.milliseconds(context, n) / plain:.2f}" for n in WIDTHS[1:]]
         rows.append([f"{each.model} {each.name}", f"{plain:.1f}", *ratios, f"{each.differs(context):.1%}"])
