@@ -135,7 +135,7 @@ def prices(lines: Sequence[Measured], context: int) -> str:
     for each in (line for line in lines if line.has(context)):
         plain = each.milliseconds(context, 1)
         ratios = [f"{each.milliseconds(context, n) / plain:.2f}" for n in WIDTHS[1:]]
-        rows.append([each.model, each.name, f"{plain:.1f}", *ratios, f"{each.differs(context):.1%}"])
+        rows.append([each.model, each.name, f"{plain:.1f}", *ratios, each.differs(context)])
     return markdown(["model", f"after {context} tokens", "1, ms", *map(str, WIDTHS[1:]), "runs differ by"], rows)
 
 
@@ -162,10 +162,10 @@ Made by `python -m benchmarks.simulator.engines --out docs/engines.md` of `bench
 ## Measured
 
 {machine}; {threads} threads; {dates}; {versions}. The demo target enlarged to 417M and 1.07B parameters
-(`benchmarks/enlarge.py`); the former is for 2048 tokens at most. Each model was measured in two processes at different
-times with the machine to itself: medians of 9 sweeps over all widths (5 after 4096 tokens), of which the lesser counts;
-*runs differ by* the last column at most. Milliseconds of a pass over one token, then passes over more tokens in plain
-steps:
+(`benchmarks/enlarge.py`); the former is for 2048 tokens at most. Each model ran in a process of its own with the
+machine to itself: medians of 9 sweeps over all widths (5 after 4096 tokens). Where one was measured twice, the lesser
+time counts, and the last column is the greatest difference. Milliseconds of a pass over one token, then passes over
+more tokens in plain steps:
 
 {tables}
 

@@ -3,9 +3,9 @@
     python -m benchmarks.simulator.measured MODEL --backend openvino --of 417M --weights int8 --machine "Xeon ..."
 
 Passes of all widths alternate, upwards and downwards by turns, after 256 tokens and, where the model's context is long
-enough, after 4096. The first sweep warms
-up; kept is the median of the others. A second run of the same model measures it again: the line keeps both, so that
-their difference shows how far the figures can be trusted.
+enough, after 4096. The first sweep warms up; kept is the median of the others. A run beside other programs is refused.
+A second run of the same model measures it again: the line keeps both, so that their difference shows how far the
+figures can be trusted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from edgespec.backends import Device, Interrupt, Session, open_model
+from edgespec.backends import Device, Interrupt, OtherPrograms, Session, open_model
 
 from ..dialogues import FILE
 from ..report import table
@@ -68,11 +68,12 @@ class Measured:
         """The least of the runs: nothing makes a pass faster than it is."""
         return min(run[str(context)][str(width)] for run in self.runs)
 
-    def differs(self, context: int) -> float:
-        """The greatest difference between runs, as a share of the least."""
-        return max(
-            max(run[str(context)][str(n)] for run in self.runs) / self.milliseconds(context, n) - 1 for n in WIDTHS
-        )
+    def differs(self, context: int) -> str:
+        """The greatest difference between runs, as a share of the least; empty for one run."""
+        if len(self.runs) < 2:
+            return ""
+        most = {n: max(run[str(context)][str(n)] for run in self.runs) for n in WIDTHS}
+        return f"{max(most[n] / self.milliseconds(context, n) - 1 for n in WIDTHS):.1%}"
 
     def curve(self, context: int) -> Curve:
         """The prices for the simulator, in plain steps."""
@@ -142,7 +143,7 @@ def shown(lines: Sequence[Measured], context: int) -> str:
     for each in (line for line in lines if line.has(context)):
         plain = each.milliseconds(context, 1)
         ratios = [f"{each.milliseconds(context, n) / plain:.2f}" for n in WIDTHS[1:]]
-        rows.append([f"{each.model} {each.name}", f"{plain:.1f}", *ratios, f"{each.differs(context):.1%}"])
+        rows.append([f"{each.model} {each.name}", f"{plain:.1f}", *ratios, each.differs(context)])
     return table([f"after {context} tokens", "1, ms", *map(str, WIDTHS[1:]), "runs differ by"], rows)
 
 
@@ -160,7 +161,12 @@ def main(path: Path, backend: str, model: str, weights: str, machine: str, threa
     with ExitStack() as opened:
         loaded = opened.enter_context(closing(open_model(path, device, Interrupt())))
         session = opened.enter_context(closing(loaded.session(device.context)))
-        run = passes(session, contexts={c: n for c, n in CONTEXTS.items() if c + max(WIDTHS) <= session.context})
+        with OtherPrograms() as others:
+            run = passes(session, contexts={c: n for c, n in CONTEXTS.items() if c + max(WIDTHS) <= session.context})
+    if others.busy:
+        raise click.ClickException(
+            f"other programs used {others.share:.0%} of the processor; close them and measure again"
+        )
     today = datetime.datetime.now().astimezone().date().isoformat()
     new = Measured(model, backend, weights, _version(backend), machine, threads, today, [run])
     lines = kept_with(load(out) if out.exists() else [], new)
