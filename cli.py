@@ -196,20 +196,26 @@ def convert(
 @machine_options
 @click.option("--budget", type=float, default=60.0, show_default=True, metavar="SECONDS", help="Approximate duration")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object")
-def tune(machine_options: MachineOptions, budget: float, as_json: bool) -> None:
-    """Measure MODEL on this machine: the best thread count, the draft lengths that pay, and the speedup.
+@click.option("--plot", type=PATH, metavar="FILE", help="Draw the prices of all engines that open MODEL, as SVG")
+def tune(machine_options: MachineOptions, budget: float, as_json: bool, plot: Path | None) -> None:
+    """Measure MODEL on this machine: the best engine and thread count, the draft lengths that pay, and the speedup.
 
     The measured prices are kept for later chats. Ctrl-C ends the measurement early and keeps its results.
     """
+    from edgespec.terminal.engine_report import require_plot  # noqa: PLC0415
     from edgespec.terminal.tune import TuneReport, measured  # noqa: PLC0415
 
+    if plot is not None:
+        require_plot(plot)
     report = TuneReport()
     try:
-        for found in measured(machine_options, budget):
+        for found in measured(machine_options, budget, report.compared):
             report.add(found)
     finally:
         if report:
             click.echo(report.as_json() if as_json else report.text())
+            if plot is not None:
+                report.write_plot(plot)
 
 
 @app.command()

@@ -28,12 +28,15 @@ class Measured:
     def __init__(self, **curves: Sequence[float]) -> None:
         self.curves = curves
         self.seen: list[str] = []
+        self.busy: set[str] = set()
 
     def __call__(self, session: Any, on_share: Any) -> Prices:
         engine = "openvino" if "openvino" in session.identity else "onnx"
         self.seen.append(engine)
         on_share(1.0)
-        return Prices(self.curves[engine])
+        prices = Prices(self.curves[engine])
+        prices.trusted = engine not in self.busy
+        return prices
 
 
 @pytest.fixture
@@ -59,6 +62,17 @@ def test_the_fastest_is_taken_and_nobody_waits_twice(onnx_folders: Folders, meas
     with_engine(folder, Device(threads=1), Interrupt(), again=True)
     with_engine(folder, Device(threads=2), Interrupt())
     assert measured.seen == ["onnx", "openvino"] * 3
+
+
+def test_a_choice_that_was_measured_has_the_curves_of_all_engines(onnx_folders: Folders, measured: Measured) -> None:
+    measured.busy = {"onnx"}
+    _, choice = with_engine(onnx_folders("int8"), Device(threads=1), Interrupt())
+    assert choice is not None
+    assert choice.curves == measured.curves
+    assert list(choice.busy) == ["onnx"]
+    _, choice = with_engine(onnx_folders("int8"), Device(threads=1), Interrupt())
+    assert choice is not None
+    assert not choice.curves
 
 
 def test_a_draft_is_judged_by_its_plain_steps(onnx_folders: Folders, measured: Measured) -> None:

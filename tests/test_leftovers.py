@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from edgespec.bench.report import _put
 from edgespec.converters.atomic_file import atomic_file, scratch, sweep
 from edgespec.storage import leftovers
 from edgespec.storage.cache import Shelf
@@ -77,7 +76,7 @@ def test_what_a_killed_run_left_of_kept_things_and_reports_is_swept(
     shelf.path.with_name(f"{shelf.path.stem}ab_defgh.part").touch()  # as earlier versions named them
     much_later(monkeypatch)
     shelf.write({})
-    _put(own_cache / "report.md", "x")
+    leftovers.put(own_cache / "report.md", "x")
     assert [path.name for path in shelf.path.parent.iterdir()] == [shelf.path.name]
     assert [path.name for path in own_cache.iterdir() if path.is_file()] == ["report.md"]
 

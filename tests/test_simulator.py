@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -11,12 +13,16 @@ pytest.importorskip("benchmarks", reason="the benchmarks are not beside the test
 from benchmarks.simulator.__main__ import TRACES, fixed, others, ours
 from benchmarks.simulator.ablation import HEURISTICS, SETTINGS, Setting, replay
 from benchmarks.simulator.clairvoyant import clairvoyant
+from benchmarks.simulator.engines import Wrong, markdown, picture, prices, replayed, summary
+from benchmarks.simulator.measured import CONTEXTS, WIDTHS, Measured, flat, kept_with, load, passes
 from benchmarks.simulator.trace import Trace
 from benchmarks.simulator.world import CURVES, Curve, Outcome, World, accepted
+from edgespec.backends.toy import ToySession, ngram_rule
 from edgespec.controller.adaptive import Adaptive
 from edgespec.controller.fixed import Fixed
 from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
+from edgespec.prices import restless
 from edgespec.types import Draft
 
 SOME = (CURVES[0], CURVES[1], CURVES[4])
@@ -118,3 +124,87 @@ def test_what_is_accepted_of_a_tree_is_the_path_that_the_text_follows() -> None:
     chain = Draft.chain((5, 6, 7), "test")
     assert accepted(chain, [5, 6, 9, 9]) == (0, 1)
     assert accepted(chain, [5, 6, 7, 9]) == (0, 1, 2)
+
+
+# The curves of the engines
+
+
+def test_the_measured_curves_are_whole_and_plausible() -> None:
+    lines = load()
+    assert {(each.model, each.engine) for each in lines} == {
+        (model, engine) for model in ("417M", "1.07B") for engine in ("llama", "onnx", "openvino")
+    }
+    for each in lines:
+        for context in filter(each.has, CONTEXTS):
+            curve = each.curve(context)
+            assert curve.prices[0] == 1
+            assert not restless([1.0, *(None for _ in range(30)), curve.seconds[31]])
+            assert curve.seconds == sorted(curve.seconds) or max(curve.seconds) < 2.5
+            assert each.version
+            assert each.date
+    assert [curve.seconds[7] < 1.6 for curve in flat()] == [True, True]
+
+
+def line(**changed: object) -> Measured:
+    run = {"256": {str(n): 10.0 + n for n in WIDTHS}}
+    made = Measured("1B", "openvino", "int8", "openvino 1", "a machine", 2, "2026-11-23", [run])
+    return replace(made, **changed)  # type: ignore[arg-type]
+
+
+def test_a_second_run_is_kept_beside_the_first() -> None:
+    slower = {"256": {str(n): 2 * (10.0 + n) for n in WIDTHS}}
+    lines = kept_with([line()], line(weights="int4"))
+    lines = kept_with(lines, line(runs=[slower], date="2026-11-24"))
+    assert [(each.weights, len(each.runs), each.date) for each in lines] == [
+        ("int8", 2, "2026-11-24"),
+        ("int4", 1, "2026-11-23"),
+    ]
+    assert lines[0].milliseconds(256, 4) == 14
+    assert [each.differs(256) for each in lines] == ["100.0%", ""]
+    assert not lines[0].has(4096)
+    assert len(kept_with(lines, line(version="openvino 2"))) == 3, "another version is another line"
+
+
+def test_passes_are_timed_at_each_context_and_rolled_back() -> None:
+    session = ToySession(ngram_rule(8), 8, 256)
+    found = passes(session, (1, 2, 4), {16: 2, 64: 1})
+    assert {context: set(times) for context, times in found.items()} == {"16": {"1", "2", "4"}, "64": {"1", "2", "4"}}
+    assert all(each >= 0 for times in found.values() for each in times.values())
+    assert len(session.tokens) == 64
+
+
+def test_a_drafter_that_is_always_wrong_is_never_right_and_costs_what_its_model_costs() -> None:
+    trace, curve = beginning("chat", 200), flat()[0]
+    world = World(trace, curve)
+    outcome = world.run(Fixed([Wrong(world.model)], 3))
+    assert outcome.accepted == 0
+    assert outcome.steps == 3 * (trace.tokens - len(trace.items)) - sum(
+        max(0, 3 - room) for item in trace.items for room in range(1, len(item.answer))
+    )
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_on_flat_curves_ours_comes_near_what_a_calibration_with_hindsight_gives(place: int) -> None:
+    curve = flat()[place]
+    rows = [replayed(beginning(name), curve) for name in TRACES]
+    assert sum(row.ours for row in rows) <= 1.03 * sum(row.calibrated for row in rows)
+    assert all(row.wrong <= 1.03 * row.tokens for row in rows)
+    row = summary(curve, rows, [known(name) for name in TRACES])
+    assert row[0] == curve.name
+    assert row[1] == f"{curve.seconds[7]:.2f}"
+
+
+def test_the_page_has_a_row_and_a_line_for_each_model() -> None:
+    lines = [line(), line(weights="int4")]
+    table = prices(lines, 256).splitlines()
+    assert len(table) == 4
+    assert "| 1B | OpenVINO int8 | 11.0 | 1.09 |" in table[2]
+    assert prices(lines, 4096).count("\n") == 1, "what was not measured is left out"
+    assert "OpenVINO int4" in picture(lines)
+    assert markdown(["a"], [["b"]]) == "| a |\n| --- |\n| b |"
+
+
+def test_the_page_of_the_docs_is_of_the_kept_curves() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "engines.md").read_text("utf-8")
+    for context in CONTEXTS:
+        assert prices(load(), context) in page

@@ -27,11 +27,13 @@ from edgespec.prices import RunningPrice, pace, prices
 
 from ..report import table
 from .clairvoyant import clairvoyant
+from .measured import flat
 from .noise import SILENCE, Noise, Recorded
 from .trace import Trace
-from .world import CURVES, FLAT, Curve, Deciding, World
+from .world import CURVES, Curve, Deciding, World
 
 TRACES = ("chat", "copy", "hard", "mix", "chat-0.8", "copy-0.8", "hard-0.8", "mix-0.8")
+ALL_CURVES = (*CURVES, *flat())
 #: Measured by `benchmarks.overhead` on the 417M pair, q8_0.
 DECIDING = Deciding(round=0.004, look_up=0.0004)
 
@@ -141,7 +143,7 @@ def replay(trace: Trace, curve: Curve, setting: Setting) -> float:
 def _replayed(job: tuple[str, str, str, int]) -> Run:
     heuristic, name, trace, place = job
     setting = next(each for each in SETTINGS if each.name == name)
-    curve = (*CURVES, *FLAT)[place]
+    curve = ALL_CURVES[place]
     with ExitStack() as stack:
         if heuristic:
             stack.enter_context(HEURISTICS[heuristic]())
@@ -156,7 +158,7 @@ def rows(runs: Sequence[Run], heuristics: Sequence[str], settings: Sequence[str]
     def column(heuristic: str, setting: str) -> dict[tuple[str, ...], float]:
         return {key: found[heuristic, setting, key[0], key[1]] for key in keys}
 
-    limits = {key: clairvoyant(_trace(key[0]), next(c for c in (*CURVES, *FLAT) if c.name == key[1])) for key in keys}
+    limits = {key: clairvoyant(_trace(key[0]), next(c for c in ALL_CURVES if c.name == key[1])) for key in keys}
     for heuristic in ("", *heuristics):
         row = [heuristic or "**all on**"]
         for setting in settings:
@@ -181,7 +183,7 @@ def main(
     """Replay the traces with each heuristic off in turn."""
     heuristics = heuristics or tuple(HEURISTICS)
     settings = settings or tuple(setting.name for setting in SETTINGS)
-    work = list(product(("", *heuristics), settings, traces, range(len(CURVES) + len(FLAT))))
+    work = list(product(("", *heuristics), settings, traces, range(len(ALL_CURVES))))
     context = multiprocessing.get_context("spawn")
     with context.Pool(jobs) as pool, click.progressbar(length=len(work), label="replaying") as bar:
         runs = []

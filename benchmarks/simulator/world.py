@@ -52,11 +52,6 @@ CURVES = (
     Curve("onnx int4", (1, 2, 3, 4, 5, 6, 8, 12, 16), (1, 1.3, 1.7, 2.0, 2.4, 2.8, 3.3, 4.8, 6.3)),
     Curve("gpu", (1, 2, 8, 9, 16), (1, 1.05, 1.15, 2.6, 2.8)),
 )
-#: The same of a 417M model in OpenVINO's CPU plugin.
-FLAT = (
-    Curve("openvino int8", (1, 2, 4, 8, 16), (1, 1.0, 1.0, 1.03, 1.28)),
-    Curve("openvino int4", (1, 2, 4, 8, 16), (1, 1.06, 1.23, 1.54, 1.93)),
-)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +18,7 @@ _VERSION = 1
 #: The packages of each engine that shares its files with another; any of them suffices.
 _PACKAGES = {"onnx": ("onnxruntime-gpu", "onnxruntime"), "openvino": ("openvino",)}
 _IMPORTS = {"onnx": "onnxruntime", "openvino": "openvino"}
-TITLES = {"onnx": "ONNX Runtime", "openvino": "OpenVINO"}  #: the names of these engines
+TITLES = {"llama": "llama.cpp", "onnx": "ONNX Runtime", "openvino": "OpenVINO"}  #: the names of engines
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,19 @@ class EngineChoice:
     Args:
         speeds: by engine, tokens per second at measured prices: of plain steps for a model that drafts, else with the
             best draft length where 70% of the drafted tokens are accepted.
-        new: whether it was measured now, not recalled.
+        curves: by engine, seconds of a pass over 1, 2, ... tokens as measured now; empty if the choice was recalled.
+        busy: the engines whose passes were measured while other programs were running.
     """
 
     engine: str
     speeds: Mapping[str, float]
-    new: bool = False
+    curves: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    busy: Collection[str] = ()
+
+    @property
+    def new(self) -> bool:
+        """Whether it was measured now, not recalled."""
+        return bool(self.curves)
 
     def __str__(self) -> str:
         others = [f"{speed:.3g} in {TITLES[name]}" for name, speed in self.speeds.items() if name != self.engine]

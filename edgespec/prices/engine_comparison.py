@@ -20,6 +20,7 @@ from ..backends import (
 )
 from ..errors import EngineError, MissingPackage, ModelError, OptionError
 from .draft_length import TYPICAL, best
+from .prices import Prices
 from .store import measure_and_keep
 
 _CONTEXT = 256  # tokens: prices are measured at the base cache length alone
@@ -110,21 +111,26 @@ class _Job:
 
     def compared(self, candidates: Sequence[str]) -> EngineChoice | None:
         """Measure the engines and keep the choice; None if none loads the model, as opening it will report."""
-        speeds = {}
+        found: dict[str, Prices] = {}
         for engine in candidates:
             with suppress(ModelError, EngineError, MissingPackage, OptionError):
-                speeds[engine] = self._speed(engine)
-        if not speeds:
+                found[engine] = self._measured(engine)
+        if not found:
             return None
-        choice = EngineChoice(max(speeds, key=lambda engine: speeds[engine]), speeds, new=True)
+        curves = {engine: prices.curve() for engine, prices in found.items()}
+        speeds = {engine: self._speed(curve) for engine, curve in curves.items()}
+        busy = [engine for engine, prices in found.items() if not prices.trusted]
+        choice = EngineChoice(max(speeds, key=lambda engine: speeds[engine]), speeds, curves, busy)
         keep_choice(self.path, self.device, choice, drafts=self.drafts)
         return choice
 
-    def _speed(self, engine: str) -> float:
+    def _measured(self, engine: str) -> Prices:
         device = replace(self.device, backend=engine)
         what = f"{'draft' if self.drafts else 'target'} in {TITLES[engine]}"
         with ExitStack() as opened:
             model = opened.enter_context(closing(open_model(self.path, device, self.interrupt)))
             session = opened.enter_context(closing(model.session(_CONTEXT)))
-            curve = measure_and_keep(session, lambda share: self.report(what, share)).curve()
+            return measure_and_keep(session, lambda share: self.report(what, share))
+
+    def _speed(self, curve: Sequence[float]) -> float:
         return (1.0 if self.drafts else best(curve, 0.0, TYPICAL).speedup) / curve[0]

@@ -1,4 +1,4 @@
-"""Temporary names, and the removal of temporary files that killed processes left."""
+"""Temporary names, files written under them, and the removal of temporary files that killed processes left."""
 
 from __future__ import annotations
 
@@ -23,6 +23,22 @@ def marked() -> str:
 def temporary(path: Path, suffix: str = "part") -> Path:
     """A unique temporary name in the folder of `path`, to be renamed to `path` at the end."""
     return path.with_name(f"{path.name}{marked()}{token_hex(4)}.{suffix}")
+
+
+def put(path: Path, text: str) -> None:
+    """Write a file as a whole or not at all; what cannot be encoded becomes "?".
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    sweep(path.parent.glob(f"{path.name}.*-????????.part"))
+    part = temporary(path)
+    try:
+        part.write_bytes(text.encode("utf-8", "replace"))
+        part.replace(path)
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def sweep(candidates: Iterable[Path], age: float = _FORGOTTEN) -> None:

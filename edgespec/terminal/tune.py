@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
-from ..backends import Device, Interrupt
+from ..backends import Device, EngineChoice, Interrupt, engines
 from ..backends.machine import physical_cores
 from ..errors import VocabularyMismatch
 from ..prices.draft_length import TYPICAL, best, break_even, ceiling, speedup
-from ..prices.engine_comparison import with_engines
+from ..prices.engine_comparison import PairEngines, with_engines
 from ..tools.tuning import Measured, fastest, opener, plausible, thread_counts, tune
-from . import background
+from . import background, engine_report
 from .options import MachineOptions
 from .progress import Tell, progress
 from .terminal_job import terminal_job
@@ -32,8 +33,21 @@ _BAR = 24  # characters of the longest bar
 _MARK = "~"  # before interpolated times
 
 
-def measured(machine: MachineOptions, budget: float) -> Iterator[Measured]:
-    """Measure with a progress bar. Ctrl-C raises Interrupted after the models are closed."""
+class Comparison(NamedTuple):
+    """The engine that runs the target, and what the engines that open the target or the draft were measured at; None
+    where only one opens it, or one was asked for."""
+
+    engine: str
+    target: EngineChoice | None = None
+    draft: EngineChoice | None = None
+
+
+def measured(machine: MachineOptions, budget: float, on_engines: Callable[[Comparison], None]) -> Iterator[Measured]:
+    """Measure with a progress bar. Ctrl-C raises Interrupted after the models are closed.
+
+    Args:
+        on_engines: called with the comparison of engines, before anything is yielded.
+    """
     with terminal_job(yes=machine.yes) as job:
         files, device = machine.resolved(job)
     threads = [machine.threads] if machine.threads else thread_counts(physical_cores())
@@ -41,10 +55,12 @@ def measured(machine: MachineOptions, budget: float) -> Iterator[Measured]:
 
         def run(draft: Path | None) -> Iterator[Measured]:
             interrupt = Interrupt()
-            chosen = _engines(files.target, draft, device, interrupt, tell)
-            opened = opener(files.target, draft, chosen, interrupt)
-            found = tune(opened, threads, budget=budget, on_progress=lambda what, share: tell(what, share, 1.0))
-            return background.stream(found, interrupt.set)
+            found = _engines(files.target, draft, device, interrupt, tell)
+            engine = engines(files.target)[0] if found.device.backend == "auto" else found.device.backend
+            on_engines(Comparison(engine, found.target, found.draft))
+            opened = opener(files.target, draft, found.device, interrupt)
+            figures = tune(opened, threads, budget=budget, on_progress=lambda what, share: tell(what, share, 1.0))
+            return background.stream(figures, interrupt.set)
 
         try:
             yield from run(files.draft)
@@ -55,17 +71,17 @@ def measured(machine: MachineOptions, budget: float) -> Iterator[Measured]:
             yield from run(None)
 
 
-def _engines(target: Path, draft: Path | None, device: Device, interrupt: Interrupt, tell: Tell) -> Device:
-    """The device with the engines that are fastest for these models, measured again and reported."""
+def _engines(target: Path, draft: Path | None, device: Device, interrupt: Interrupt, tell: Tell) -> PairEngines:
+    """The engines that are fastest for these models, measured again and reported."""
 
     def show(what: str, share: float) -> None:
         tell(f"measuring the {what}", share, 1.0)
 
-    engines = with_engines(target, draft, device, interrupt, again=True, on_progress=show)
-    for role, choice in (("target", engines.target), ("draft", engines.draft)):
+    found = with_engines(target, draft, device, interrupt, again=True, on_progress=show)
+    for role, choice in (("target", found.target), ("draft", found.draft)):
         if choice is not None:
             click.echo(f"engine of the {role}: {choice}", err=True)
-    return engines.device
+    return found
 
 
 class TuneReport:
@@ -74,12 +90,17 @@ class TuneReport:
     def __init__(self, default: int | None = None) -> None:
         self._default = physical_cores() if default is None else default
         self._by_threads: dict[int, Measured] = {}
+        self._engines = Comparison("")
 
     def __bool__(self) -> bool:
         return bool(self._by_threads)
 
     def add(self, found: Measured) -> None:
         self._by_threads[found.threads] = found
+
+    def compared(self, engines: Comparison) -> None:
+        """Report these engines, too."""
+        self._engines = engines
 
     @property
     def chosen(self) -> Measured:
@@ -91,9 +112,10 @@ class TuneReport:
 
     def text(self) -> str:
         """The report for people."""
+        comparison = self._comparison()
         if self._implausible:  # nothing follows from these prices
-            return f"{prices(self.chosen)}\n\n{_BUSY}"
-        parts = [self._threads(), prices(self.chosen), gains(self.chosen), meaning(self.chosen)]
+            return "\n\n".join(part for part in (comparison, prices(self.chosen), _BUSY) if part)
+        parts = [comparison, self._threads(), prices(self.chosen), gains(self.chosen), meaning(self.chosen)]
         return "\n\n".join(part for part in parts if part)
 
     def as_json(self) -> str:
@@ -115,8 +137,28 @@ class TuneReport:
                 "implausible": not good,
                 "ceiling": ceiling(curve, step)._asdict() if good else None,
                 "break_even": break_even(curve, step) if good else None,
+                "engines": {
+                    "target": engine_report.as_json(self._engines.target),
+                    "draft": engine_report.as_json(self._engines.draft),
+                },
             }
         )
+
+    def write_plot(self, path: Path) -> None:
+        """Write the price curves of all engines that open the target to `path`, as SVG.
+
+        Raises:
+            MissingPackage: matplotlib is not installed.
+            OptionError: the file cannot be written.
+        """
+        engine, choice, _ = self._engines
+        curves = choice.curves if choice is not None else {engine: self.chosen.curve}
+        engine_report.write_svg(path, curves, engine)
+
+    def _comparison(self) -> str:
+        if self._engines.target is None:
+            return ""
+        return engine_report.text(self._engines.target, self._engines.draft)
 
     def _threads(self) -> str:
         lines = ["threads  plain tokens/s  with 70% of drafted tokens accepted"]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from ...errors import OptionError
-from ...storage.leftovers import sweep, temporary
+from ...storage.leftovers import put
 from ..records import Run
 from . import html, markdown
 
@@ -33,7 +32,7 @@ def write(run: Run, folder: Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in _texts(run):
             written.append(folder / name)
-            _put(written[-1], text)
+            put(written[-1], text)
     except OSError as error:
         raise OptionError(
             f"the report cannot be written to {folder}: {error.strerror or error}; correct that, and --resume writes "
@@ -52,14 +51,3 @@ def _texts(run: Run) -> Iterator[tuple[str, str]]:
     yield "bench.json", json.dumps({"version": VERSION, **run.as_dict()}, separators=(",", ":")) + "\n"
     yield "report.md", markdown.page(run)
     yield "report.html", html.page(run)
-
-
-def _put(path: Path, text: str) -> None:
-    sweep(path.parent.glob(f"{path.name}.*-????????.part"))
-    part = temporary(path)
-    try:
-        part.write_bytes(text.encode("utf-8", "replace"))  # a model's text can have lone surrogates
-        part.replace(path)
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)

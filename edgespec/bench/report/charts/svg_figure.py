@@ -24,6 +24,7 @@ INK, RULE, PAGE = "#010101", "#020202", "#030303"
 PX = 72  # of SVG, an inch
 
 _PAGE_COLOURS = {INK: "currentColor", RULE: "var(--rule)", PAGE: "var(--page)"}
+_FIXED_COLOURS = {INK: "#222222", RULE: "#d8d8d8", PAGE: "#ffffff"}
 _SIZE = 11.5
 _STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
@@ -60,6 +61,20 @@ _STYLE: dict[str, Any] = {
 def svg(name: str, width: int, height: int, draw: Callable[[Figure], None]) -> str:
     """Draw a figure of `width` and `height` pixels with `draw`, as an SVG element. `name`, unique on the page, is the
     prefix of its ids."""
+    return _inline(_document(width, height, draw, "none"), name, width, height)
+
+
+def svg_file(width: int, height: int, draw: Callable[[Figure], None]) -> str:
+    """A figure as an SVG document of its own, on white."""
+    document = printable(_document(width, height, draw, PAGE))
+    for length in (width, height):  # matplotlib counts in points
+        document = document.replace(f'="{length}pt"', f'="{length}"', 1)
+    for colour, fixed in _FIXED_COLOURS.items():
+        document = document.replace(colour, fixed)
+    return document
+
+
+def _document(width: int, height: int, draw: Callable[[Figure], None], background: str) -> str:
     written = io.StringIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that its font, which only measures, lacks a character
@@ -68,10 +83,10 @@ def svg(name: str, width: int, height: int, draw: Callable[[Figure], None]) -> s
         from matplotlib.figure import Figure  # noqa: PLC0415
 
         with style.context(_STYLE, after_reset=True):
-            figure = Figure(figsize=(width / PX, height / PX), layout="constrained", facecolor="none")
+            figure = Figure(figsize=(width / PX, height / PX), layout="constrained", facecolor=background)
             draw(figure)
             figure.savefig(written, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    return _inline(written.getvalue(), name, width, height)
+    return written.getvalue()
 
 
 def _inline(document: str, name: str, width: int, height: int) -> str:
