@@ -9,6 +9,7 @@ from typing import Any
 from edgespec.converters.checkpoint import Checkpoint, Json
 from edgespec.converters.experts import Experts
 from edgespec.converters.families import FAMILIES, Family
+from edgespec.converters.recurrence import Recurrence
 from edgespec.converters.rope import Rope, Scaling
 from edgespec.converters.unsupported import hint
 from edgespec.errors import ConversionError
@@ -32,7 +33,9 @@ PLAIN: Mapping[str, Any] = {
 }
 _MOST_LAYERS = 512  # that llama.cpp takes (LLAMA_MAX_LAYERS)
 SHORTEST = 8  # tokens of a context that is any use
-_SLIDING, _FULL = "sliding_attention", "full_attention"
+_SLIDING, _FULL, _STATE = "sliding_attention", "full_attention", "linear_attention"
+_WINDOWS = {_SLIDING: _SLIDING, _FULL: _FULL}
+_STATES = dict.fromkeys((_STATE, "mamba", "conv"), _STATE)
 _ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
@@ -106,11 +109,18 @@ class Config:
 
     def experts(self) -> Experts | None:
         """The experts of each layer, or None where it has an MLP."""
-        if "ffn_gate_inp" not in self.family.block:
+        block = {*self.family.block, *self.family.sparse}
+        if "ffn_gate_inp" not in block:
             return None
         count_key = "num_experts" if self.get("num_local_experts") is None else "num_local_experts"
         width = "intermediate_size" if self.get("moe_intermediate_size") is None else "moe_intermediate_size"
-        found = Experts(self.count(count_key), self.count("num_experts_per_tok"), self.count(width))
+        shared = "shared_expert_intermediate_size"
+        found = Experts(
+            self.count(count_key),
+            self.count("num_experts_per_tok"),
+            self.count(width),
+            self.count(shared) if "ffn_up_shexp" in block else 0,
+        )
         if found.used > found.count:
             raise ConversionError(
                 f"{self.path}: num_experts_per_tok is {found.used}; expected at most the {found.count} of {count_key}"
@@ -142,15 +152,53 @@ class Config:
 
     def windowed(self, layers: int) -> tuple[bool, ...]:
         """Whether each layer has a sliding window."""
-        kinds = self.get("layer_types")
-        if kinds is None:
+        kinds = self.kinds(layers)
+        if self.family.recurrent:
+            return (False,) * layers
+        if not kinds:
             period = self.get("sliding_window_pattern", self.family.period)
             if type(period) is not int or period < 0:
                 raise ConversionError(f"{self.path}: sliding_window_pattern is {period!r}; expected a whole number")
             return tuple(not period or bool((layer + 1) % period) for layer in range(layers))
-        if not isinstance(kinds, list) or len(kinds) != layers or not all(kind in (_SLIDING, _FULL) for kind in kinds):
-            raise ConversionError(f"{self.path}: layer_types is not a list of {_SLIDING} or {_FULL} for each layer")
         return tuple(kind == _SLIDING for kind in kinds)
+
+    def kinds(self, layers: int) -> tuple[str, ...]:
+        """The kind of each layer; empty where config.json lists none."""
+        listed = self.get("layer_types", self.get("layers_block_type"))
+        if listed is None:
+            return ()
+        known = _STATES | {"full_attention": _FULL, "attention": _FULL} if self.family.recurrent else _WINDOWS
+        if not isinstance(listed, list) or len(listed) != layers or not all(str(kind) in known for kind in listed):
+            named = " or ".join(known)
+            raise ConversionError(f"{self.path}: layer_types is not a list of {named} for each layer")
+        return tuple(known[str(kind)] for kind in listed)
+
+    def recurrent(self, layers: int) -> tuple[bool, ...]:
+        """Whether each layer keeps a state instead of keys and values; empty if none of the family does."""
+        if not self.family.recurrent:
+            return ()
+        found = tuple(kind == _STATE for kind in self.kinds(layers)) or self._spaced(layers)
+        if all(found) or not any(found):
+            raise ConversionError(
+                f"{self.path}: {sum(found)} of {layers} layers keep a state; expected some, and some of attention"
+            )
+        return found
+
+    def _spaced(self, layers: int) -> tuple[bool, ...]:
+        step = self.count("full_attention_interval", 4)
+        return tuple((layer + 1) % step != 0 for layer in range(layers))
+
+    def recurrence(self) -> Recurrence | None:
+        """The sizes of the layers that keep a state, or None."""
+        if not self.family.recurrent:
+            return None
+        found = Recurrence(**{word: self.count(key) for word, key in self.family.state.items()})
+        if found.kernel < 2 or found.heads % max(1, found.groups):
+            raise ConversionError(
+                f"{self.path}: {found.heads} heads over {found.groups} groups, convolved over {found.kernel} tokens, "
+                "cannot be; expected a divisor of the heads and at least 2 tokens"
+            )
+        return found
 
     def turned(self, layers: int) -> tuple[bool, ...]:
         """Whether each layer has rotary position embeddings."""
@@ -174,7 +222,16 @@ class Config:
         if part != 1 and "partial_rotary_factor" not in self.family.own:
             raise ConversionError(f"{self.path}: partial_rotary_factor is {part}; only 1 is supported")
         width = int(head_dim * part)
-        return Rope(self.number("rope_theta", theta, values), width, self._scaled(values, width))
+        theta = self.number("rope_theta", theta, values)
+        return Rope(theta, width, self._scaled(values, width), self._sections(values))
+
+    def _sections(self, values: Json) -> tuple[int, ...]:
+        """As Qwen3.5 has them if config.json does not say; four, whatever it says."""
+        found = values.get("mrope_section", [11, 11, 10])
+        whole = isinstance(found, list) and all(type(size) is int and 0 <= size < 1 << 16 for size in found)
+        if not whole or not 3 <= len(found) <= 4 or not any(found):
+            raise ConversionError(f"{self.path}: mrope_section is {found!r:.80}; expected three whole numbers")
+        return tuple([*found, 0][:4])
 
     def _scaling(self, local: bool) -> Json:
         """`rope_scaling`, or the `rope_parameters` that transformers 5 writes in its place, for each kind of layer."""

@@ -20,11 +20,20 @@ _MIXTRAL = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """`count` experts of `ffn` rows in each layer, of which each token uses `used`."""
+    """`count` experts of `ffn` rows in each layer from `first` on, of which each token uses `used`.
+
+    With `shared` each token uses one more, of that many rows.
+    """
 
     count: int
     used: int
     ffn: int
+    shared: int = 0
+    first: int = 0
+
+    def sizes(self) -> dict[str, int]:
+        """By the words of roles.py."""
+        return {"experts": self.count, "expert": self.ffn, "shared": self.shared}
 
 
 def split_experts(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:

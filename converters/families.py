@@ -55,6 +55,52 @@ def _but(names: _Names, *without: str, **others: str) -> _Names:
 
 
 _SPARSE = _but(_LLAMA, *_MLP, **_EXPERTS)
+_SHARED_EXPERT = {
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
+}
+
+# Qwen3.5: three layers of a gated delta net to one of attention, whose output is gated; norms multiply by 1 + w. The
+# head for drafting is a block of its own, over an embedding and the hidden state before it.
+_DELTA_NET = {
+    "linear_qkv": "linear_attn.in_proj_qkv",
+    "linear_gate": "linear_attn.in_proj_z",
+    "linear_alpha": "linear_attn.in_proj_a",
+    "linear_beta": "linear_attn.in_proj_b",
+    "linear_conv": "linear_attn.conv1d",
+    "linear_dt": "linear_attn.dt_bias",
+    "linear_a": "linear_attn.A_log",
+    "linear_norm": "linear_attn.norm",
+    "linear_output": "linear_attn.out_proj",
+}
+_QWEN35_BLOCK = {role: name for role, name in _LLAMA.items() if "self_attn" not in name}
+_QWEN35_SPARSE = _but(_QWEN35_BLOCK, *_MLP, **_EXPERTS, **_SHARED_EXPERT)
+_QWEN35: dict[str, Any] = {
+    "attention": {role: name for role, name in _but(_LLAMA, **_NORMED_HEADS).items() if "self_attn" in name},
+    "recurrent": _DELTA_NET,
+    "state": {
+        "kernel": "linear_conv_kernel_dim",
+        "heads": "linear_num_value_heads",
+        "groups": "linear_num_key_heads",
+        "head": "linear_value_head_dim",
+        "state": "linear_key_head_dim",
+    },
+    "head": {
+        "nextn.eh_proj": "mtp.fc",
+        "nextn.enorm": "mtp.pre_fc_norm_embedding",
+        "nextn.hnorm": "mtp.pre_fc_norm_hidden",
+        "nextn.shared_head_norm": "mtp.norm",
+    },
+    "roots": ("model.", "model.language_model."),
+    "left_out": {"model.visual.": "pictures"},
+    "around_one": True,
+    "gated": True,
+    "defaults": {"partial_rotary_factor": 0.25, "head_dim": 256, "rms_norm_eps": 1e-6},
+    "own": frozenset({"partial_rotary_factor"}),
+    "fixed": {"attention_bias": False},
+}
 
 # Gemma: norms before and after each block, which multiply by 1 + w; embeddings times the root of their width; scores
 # and logits capped; layers that see only a window, and there turn by another base.
@@ -88,7 +134,8 @@ class Family:
     Args:
         model_type: its name in config.json where that lists no architectures.
         gguf: llama.cpp's name for it.
-        block: the tensors of a layer by role, without "weight" and "bias"; {} stands for the number of an expert.
+        block: the tensors of a layer by role, without "weight" and "bias"; {} stands for the number of an expert, and
+            "[0]" or "[1]" at the end for the first or second half of the rows.
         ends: the tensors outside the layers, but for the head.
         roots: what all names but the head's may begin with; `layers` follows, and the layer's number.
         interleaved: whether llama.cpp turns neighbouring rows of a head against each other, and not its halves.
@@ -105,6 +152,14 @@ class Family:
         defaults: what holds where config.json is silent.
         own: what beyond the plain graph it honours: keys of `config.PLAIN`.
         fixed: keys of config.json that have to have these values.
+        attention: in hybrids, the tensors that `block` has beside its own in layers of attention.
+        recurrent: and in the others.
+        dense: the tensors that it has beside its own in layers with one MLP, where others have experts.
+        sparse: and in the others.
+        state: the keys of config.json for the sizes of `Recurrence`.
+        head: the tensors of a head for drafting beside those of a block, by their whole names.
+        left_out: beginnings of the names of tensors that are not converted, each with what is lost.
+        gated: whether the rows of a head's queries are followed by as many of a gate on what it returns.
     """
 
     model_type: str
@@ -127,6 +182,14 @@ class Family:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     own: frozenset[str] = frozenset()
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    attention: _Names = field(default_factory=dict)
+    recurrent: _Names = field(default_factory=dict)
+    dense: _Names = field(default_factory=dict)
+    sparse: _Names = field(default_factory=dict)
+    state: _Names = field(default_factory=dict)
+    head: _Names = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    gated: bool = False
 
 
 FAMILIES = {
@@ -232,4 +295,8 @@ FAMILIES = {
         },
         defaults={"rms_norm_eps": 1e-5},
     ),
+    "Qwen3_5ForCausalLM": Family("qwen3_5_text", "qwen35", block=_QWEN35_BLOCK, **_QWEN35),
+    "Qwen3_5ForConditionalGeneration": Family("qwen3_5", "qwen35", block=_QWEN35_BLOCK, **_QWEN35),
+    "Qwen3_5MoeForCausalLM": Family("qwen3_5_moe_text", "qwen35moe", block=_QWEN35_SPARSE, **_QWEN35),
+    "Qwen3_5MoeForConditionalGeneration": Family("qwen3_5_moe", "qwen35moe", block=_QWEN35_SPARSE, **_QWEN35),
 }

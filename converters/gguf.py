@@ -105,7 +105,8 @@ class _Plan:
     def make(cls, checkpoint: Checkpoint, graph: decoder.Decoder, words: GgufVocabulary, quantization: str) -> _Plan:
         file_type = quantize.file_type(quantization)
         sources: dict[str, decoder.Weight | npt.NDArray[np.float32]] = dict(gguf_graph.tables(graph))
-        sources |= {gguf_graph.name(weight): weight for weight in graph.weights()}
+        weights = [gguf_graph.arranged(weight, graph) for weight in graph.weights()]
+        sources |= {gguf_graph.name(weight, graph.family.gguf): weight for weight in weights}
         shapes = {name: source.shape for name, source in sources.items()}
         kinds = quantize.tensor_types(lambda path, few: _skeleton(path, graph, few), shapes, file_type)
         tensors = [_Tensor(name, source.shape, kinds[name], source) for name, source in sources.items()]

@@ -6,6 +6,8 @@ src/models/NAME.cpp.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import gguf
@@ -14,17 +16,50 @@ import numpy.typing as npt
 
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.decoder import Decoder, Weight
+from edgespec.converters.recurrence import Recurrence
 from edgespec.errors import ConversionError
 
-_ROLES = {"attn_post_norm": "post_attention_norm", "ffn_post_norm": "post_ffw_norm", "ffn_gate_up": "ffn_up"}
+_ROLES = {
+    "attn_post_norm": "post_attention_norm",
+    "ffn_post_norm": "post_ffw_norm",
+    "ffn_gate_up": "ffn_up",
+    "linear_qkv": "attn_qkv",
+    "linear_gate": "attn_gate",
+    "linear_alpha": "ssm_alpha",
+    "linear_beta": "ssm_beta",
+    "linear_conv": "ssm_conv1d",
+    "linear_dt": "ssm_dt",
+    "linear_a": "ssm_a",
+    "linear_norm": "ssm_norm",
+    "linear_output": "ssm_out",
+}
+#: Its names in single families.
+_OWN_ROLES = {"qwen35": {"ffn_norm": "post_attention_norm"}, "qwen35moe": {"ffn_norm": "post_attention_norm"}}
 _FACTORS = {"llama", "granite"}  # their graphs support a divisor for each rotation frequency
+_DELTA_NETS = {"qwen35", "qwen35moe"}
 _SQUARE = {"olmo2", "phi3", "starcoder2", "gpt2"}  # their graphs require heads * head_dim = hidden size
 
 
-def name(weight: Weight) -> str:
+def name(weight: Weight, family: str) -> str:
     """llama.cpp's name for a tensor."""
     place = "" if weight.layer is None else f"blk.{weight.layer}."
-    return f"{place}{_ROLES.get(weight.role, weight.role)}.{weight.kind}"
+    names = _ROLES | _OWN_ROLES.get(family, {})
+    return f"{place}{names.get(weight.role, weight.role)}{weight.kind and '.'}{weight.kind}"
+
+
+def arranged(weight: Weight, graph: Decoder) -> Weight:
+    """The tensor with its rows and columns in llama.cpp's order."""
+    state = graph.recurrence
+    if state is None or not weight.role.startswith("linear_") or state.groups == state.heads:
+        return weight
+    keys = state.channels - state.inner
+    if weight.role in {"linear_qkv", "linear_conv"}:
+        return replace(weight, rows=(range(keys), *state.tiled(keys, state.head)))
+    if weight.role == "linear_gate":
+        return replace(weight, rows=state.tiled(0, state.head))
+    if weight.role == "linear_output":
+        return replace(weight, kept=state.tiled(0, state.head))
+    return weight if weight.role == "linear_norm" else replace(weight, rows=state.tiled(0, 1))
 
 
 def tables(graph: Decoder) -> dict[str, npt.NDArray[np.float32]]:
@@ -55,6 +90,10 @@ def check(checkpoint: Checkpoint, graph: Decoder) -> None:
         (family in {"gemma2", "gemma3"} and abs(graph.scales.attention - scale) > 1e-6, "this query_pre_attn_scalar"),
         (family == "gemma2" and not (graph.scales.attention_cap and graph.scales.logits_cap), "scores without a cap"),
         (family in {"gemma2", "gemma3"} and graph.tied is False, "a head of its own"),
+        (
+            family in _DELTA_NETS and graph.recurrence and graph.recurrence.head != graph.recurrence.state,
+            "keys and values of different widths",
+        ),
         (family not in _FACTORS and graph.rope.factors() is not None, "the llama3 rope scaling"),
     ):
         if wrong:
@@ -68,7 +107,7 @@ def describe(writer: Any, graph: Decoder) -> None:
     writer.add_context_length(graph.context)
     writer.add_embedding_length(graph.hidden)
     writer.add_feed_forward_length(graph.ffn)
-    writer.add_block_count(graph.layers)
+    writer.add_block_count(graph.layers + graph.head)
     writer.add_head_count(graph.heads)
     writer.add_head_count_kv(graph.kv_heads)
     writer.add_key_length(graph.head_dim)
@@ -78,6 +117,12 @@ def describe(writer: Any, graph: Decoder) -> None:
         writer.add_expert_used_count(graph.experts.used)
         if graph.family.gguf != "llama":  # where an expert is as wide as an MLP would be
             writer.add_expert_feed_forward_length(graph.experts.ffn)
+        if graph.experts.shared:
+            writer.add_expert_shared_feed_forward_length(graph.experts.shared)
+    if graph.head:
+        writer.add_nextn_predict_layers(1)
+    if graph.recurrence is not None:
+        _describe_recurrence(writer, graph, graph.recurrence)
     if graph.family.centred:
         writer.add_layer_norm_eps(graph.epsilon)
     else:
@@ -88,6 +133,25 @@ def describe(writer: Any, graph: Decoder) -> None:
         writer.add_sliding_window(graph.window or graph.context)
         writer.add_sliding_window_pattern(list(graph.windowed))
     _describe_scales(writer, graph)
+
+
+def _describe_recurrence(writer: Any, graph: Decoder, state: Recurrence) -> None:
+    writer.add_ssm_conv_kernel(state.kernel)
+    writer.add_ssm_state_size(state.state)
+    writer.add_ssm_group_count(state.groups)
+    writer.add_ssm_time_step_rank(state.heads)
+    writer.add_ssm_inner_size(state.inner)
+    if graph.family.gguf in _DELTA_NETS:
+        writer.add_array(f"{writer.arch}.attention.recurrent_layers", [*graph.recurrent, *([False] * graph.head)])
+        if interval := _interval(graph.recurrent):  # which is all that older versions of llama.cpp read
+            writer.add_full_attention_interval(interval)
+        writer.add_rope_dimension_sections(graph.rope.sections)
+
+
+def _interval(recurrent: Sequence[bool]) -> int:
+    """n if each n-th layer, and no other, has attention; else 0."""
+    step = recurrent.index(False) + 1
+    return step if list(recurrent) == [(layer + 1) % step != 0 for layer in range(len(recurrent))] else 0
 
 
 def _describe_rope(writer: Any, graph: Decoder) -> None:

@@ -31,11 +31,15 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True)
 class Rope:
-    """`width` is how many numbers of a head are rotated: the first ones, paired by halves."""
+    """`width` is how many numbers of a head are rotated: the first ones, paired by halves.
+
+    `sections`: how many pairs turn by time, height and width of a picture; the positions of text are alike in all.
+    """
 
     theta: float
     width: int
     scaling: Scaling = Scaling()
+    sections: tuple[int, ...] = ()
 
     def factors(self) -> npt.NDArray[np.float32] | None:
         """The divisor of each rotation frequency, float32 [width / 2]; None where all have the same divisor."""

@@ -24,7 +24,7 @@ stablelm stablelmepoch step3p5 step3p7 stepvl talkie ultravox unlimitedocr vllam
 """
 _RECURRENT = """
 bailingmoev3 bailingmoev3vl bamba deepseekv4 falconh1 falconmamba glm5next granitemoehybrid jamba kimik3 kimilinear
-lfm2 lfm2moe mamba mamba2 minicpmv46 minimaxm1 minimaxtext01 nemotronh nemotronhpuzzle plamo2 qwen35 qwen35moe
+lfm2 lfm2moe mamba mamba2 minicpmv46 minimaxm1 minimaxtext01 nemotronh nemotronhpuzzle plamo2
 qwen3next qwen4exp rwkv6 rwkv6qwen2 rwkv7 rwkvhybrid
 """
 

@@ -61,7 +61,9 @@ _BY_CASE = (
 )
 _O200K = _BY_CASE % (*["(?i:'s|'t|'re|'ve|'m|'ll|'d)?"] * 2, r"\p{N}{1,3}")
 _TEKKEN = _BY_CASE % ("", "", r"\p{N}")
-BYTE_LEVEL = ("gpt-2", "llama-3", "qwen2", "qwen3", "smollm", "cl100k", "o200k", "tekken")
+# Qwen3.5's: combining marks belong to words.
+_QWEN35 = _QWEN2.replace(r"\p{L}+", r"[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")
+BYTE_LEVEL = ("gpt-2", "llama-3", "qwen2", "qwen3", "qwen35", "smollm", "cl100k", "o200k", "tekken")
 GEMMA_SIZE = 602
 SENTENCEPIECE = ("spm-model", "spm-json", "spm-both")
 
@@ -108,11 +110,12 @@ def byte_level(kind: str, size: int = 700, corpus: tuple[str, ...] = CORPUS) -> 
         "llama-3": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_LLAMA3), "isolated"), bare]),
         "qwen2": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_QWEN2), "isolated"), bare]),
         "qwen3": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_QWEN2), "isolated"), bare]),
+        "qwen35": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_QWEN35), "isolated"), bare]),
         "cl100k": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_LLAMA3), "removed", invert=True), bare]),
         "o200k": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_O200K), "removed", invert=True), bare]),
         "tekken": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_TEKKEN), "isolated"), bare]),
     }[kind]
-    if kind in {"qwen2", "qwen3"}:
+    if kind in {"qwen2", "qwen3", "qwen35"}:
         tokenizer.normalizer = normalizers.NFC()
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import checkpoints
+from . import checkpoints, recent_checkpoints
 
 Json = dict[str, Any]
 Floats = npt.NDArray[np.float32]
@@ -124,9 +124,12 @@ CONFIGS: dict[str, Json] = {
         "n_ctx": 256,
         "tie_word_embeddings": True,
     },
+    **recent_checkpoints.CONFIGS,
 }
 #: Mixtures of experts: GGUF only.
-SPARSE = ("mixtral", "qwen3moe")
+SPARSE = ("mixtral", "qwen3moe", "qwen35moe")
+#: All that ONNX is not written for.
+GGUF_ONLY = (*SPARSE, "qwen35")
 #: Its tokenizer's kind, tiny. Granite 3's and StarCoder2's cut as SmolLM's does.
 TOKENIZERS = {
     "llama": "llama-3",
@@ -144,6 +147,7 @@ TOKENIZERS = {
     "gemma3": "gemma",
     "starcoder2": "smollm",
     "gpt2": "gpt-2",
+    **recent_checkpoints.TOKENIZERS,
 }
 
 
@@ -167,8 +171,11 @@ def make(folder: Path, kind: str, seed: int = 0, fused: bool = False, **changes:
     tensors = {}
     for name, shape in _shapes(described):
         values = draw.standard_normal(shape)
-        if len(shape) == 1:
-            bare = described["model_type"].startswith("gemma") and "norm" in name
+        special = recent_checkpoints.scaled(name, values)
+        if special is not None:
+            values = special
+        elif len(shape) == 1:
+            bare = "norm" in name and _bare_norm(name, described)
             values = 0.3 * values + (0 if bare or name.endswith(".bias") else 1)
         elif "embed_tokens" not in name and "wte" not in name and "wpe" not in name:
             values *= 2 / (shape[0] if "Conv1D" in name or kind == "gpt2" else shape[1]) ** 0.5
@@ -177,6 +184,10 @@ def make(folder: Path, kind: str, seed: int = 0, fused: bool = False, **changes:
         tensors = _fused(tensors)
     checkpoints.write_safetensors(folder / "model.safetensors", tensors)
     return folder
+
+
+def _bare_norm(name: str, config: Json) -> bool:
+    return config["model_type"].startswith("gemma") or recent_checkpoints.bare_norm(name, config)
 
 
 def _fused(tensors: Mapping[str, Floats]) -> dict[str, Floats]:
@@ -199,6 +210,9 @@ def _fused(tensors: Mapping[str, Floats]) -> dict[str, Floats]:
 
 
 def _shapes(config: Mapping[str, Any]) -> Shapes:
+    if config["model_type"] in {entry.get("model_type") for entry in recent_checkpoints.CONFIGS.values()}:
+        yield from recent_checkpoints.shapes(config)
+        return
     if config["model_type"] == "gpt2":
         yield from _gpt2(config)
         return

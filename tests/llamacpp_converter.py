@@ -98,7 +98,9 @@ def unexplained(ours: Path, theirs: Path) -> list[str]:
     found = list(tensors[0].keys() ^ tensors[1].keys())
     for name in tensors[0].keys() & tensors[1].keys():
         (*kind, values), (*their_kind, their_values) = tensors[0][name], tensors[1][name]
-        if kind != their_kind or not np.array_equal(values, their_values):
+        # torch's exponential is not rounded as NumPy's is.
+        close = name.endswith(".ssm_a") and np.allclose(values, their_values, rtol=2e-7, atol=0)
+        if kind != their_kind or not (close or np.array_equal(values, their_values)):
             found.append(name)
     fields, types = _fields(readers[0]), _types_of(readers[0])
     their_fields, their_types = _fields(readers[1]), _types_of(readers[1])

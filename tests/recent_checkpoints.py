@@ -1,0 +1,127 @@
+"""What is special about the checkpoints of models with recurrent layers, and of the newer mixtures of experts.
+
+CONFIGS["qwen35"], TOKENIZERS["qwen35"], shapes(config), scaled(name, values)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy.typing as npt
+
+Json = dict[str, Any]
+Shapes = Iterator[tuple[str, tuple[int, ...]]]
+
+_QWEN35: Json = {
+    "architectures": ["Qwen3_5ForCausalLM"],
+    "model_type": "qwen3_5_text",
+    "num_hidden_layers": 4,
+    "head_dim": 32,
+    "layer_types": ["linear_attention"] * 3 + ["full_attention"],
+    "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 6,
+    "mtp_num_hidden_layers": 1,
+    "rope_parameters": {
+        "rope_type": "default",
+        "rope_theta": 10000.0,
+        "partial_rotary_factor": 0.5,
+        "mrope_section": [3, 3, 2],
+        "mrope_interleaved": True,
+    },
+}
+CONFIGS: dict[str, Json] = {
+    "qwen35": _QWEN35,
+    "qwen35moe": {
+        **_QWEN35,
+        "architectures": ["Qwen3_5MoeForCausalLM"],
+        "model_type": "qwen3_5_moe_text",
+        "num_experts": 6,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 48,
+    },
+}
+TOKENIZERS = {"qwen35": "qwen35", "qwen35moe": "qwen35"}
+
+
+def scaled(name: str, values: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
+    """Standard normal numbers as the weights of this tensor; None for one that every family has."""
+    if name.endswith(("A_log", "dt_bias", ".D", "sinks", "expert_bias")):
+        return 0.5 * values
+    if "conv" in name and values.ndim == 3:
+        return values / values.shape[-1] ** 0.5
+    return None
+
+
+def bare_norm(name: str, config: Mapping[str, Any]) -> bool:
+    """Whether a norm multiplies by 1 + its weight."""
+    return str(config["model_type"]).startswith("qwen3_5") and not name.endswith("linear_attn.norm.weight")
+
+
+def shapes(config: Mapping[str, Any]) -> Shapes:
+    """The tensors of a checkpoint."""
+    h, v = config["hidden_size"], config["vocab_size"]
+    yield "model.embed_tokens.weight", (v, h)
+    for layer, kind in enumerate(config["layer_types"]):
+        yield from _under(f"model.layers.{layer}", _qwen35(config, kind))
+    yield "model.norm.weight", (h,)
+    if not config["tie_word_embeddings"]:
+        yield "lm_head.weight", (v, h)
+    if config.get("mtp_num_hidden_layers"):
+        yield "mtp.fc.weight", (h, 2 * h)
+        for norm in ("norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden"):
+            yield f"mtp.{norm}.weight", (h,)
+        yield from _under("mtp.layers.0", _qwen35(config, "full_attention"))
+
+
+def _under(root: str, tensors: Shapes) -> Shapes:
+    for name, shape in tensors:
+        yield f"{root}.{name}", shape
+
+
+def _qwen35(config: Mapping[str, Any], kind: str) -> Shapes:
+    h, width = config["hidden_size"], config["head_dim"]
+    q, kv = config["num_attention_heads"] * width, config["num_key_value_heads"] * width
+    yield "input_layernorm.weight", (h,)
+    yield "post_attention_layernorm.weight", (h,)
+    if kind == "full_attention":
+        yield "self_attn.q_proj.weight", (2 * q, h)
+        yield from ((f"self_attn.{part}_proj.weight", (kv, h)) for part in "kv")
+        yield "self_attn.o_proj.weight", (h, q)
+        yield from ((f"self_attn.{part}_norm.weight", (width,)) for part in "qk")
+    else:
+        yield from _under("linear_attn", _delta_net(config))
+    yield from _mlp("mlp", h, config["intermediate_size"]) if "num_experts" not in config else _experts(config)
+
+
+def _delta_net(config: Mapping[str, Any]) -> Shapes:
+    h, heads, head = config["hidden_size"], config["linear_num_value_heads"], config["linear_value_head_dim"]
+    channels = heads * head + 2 * config["linear_num_key_heads"] * config["linear_key_head_dim"]
+    yield "in_proj_qkv.weight", (channels, h)
+    yield "in_proj_z.weight", (heads * head, h)
+    yield "in_proj_a.weight", (heads, h)
+    yield "in_proj_b.weight", (heads, h)
+    yield "conv1d.weight", (channels, 1, config["linear_conv_kernel_dim"])
+    yield "dt_bias", (heads,)
+    yield "A_log", (heads,)
+    yield "norm.weight", (head,)
+    yield "out_proj.weight", (h, heads * head)
+
+
+def _mlp(name: str, h: int, ffn: int) -> Shapes:
+    yield f"{name}.gate_proj.weight", (ffn, h)
+    yield f"{name}.up_proj.weight", (ffn, h)
+    yield f"{name}.down_proj.weight", (h, ffn)
+
+
+def _experts(config: Mapping[str, Any]) -> Shapes:
+    h = config["hidden_size"]
+    yield "mlp.gate.weight", (config["num_experts"], h)
+    for expert in range(config["num_experts"]):
+        yield from _mlp(f"mlp.experts.{expert}", h, config["moe_intermediate_size"])
+    yield from _mlp("mlp.shared_expert", h, config["shared_expert_intermediate_size"])
+    yield "mlp.shared_expert_gate.weight", (1, h)

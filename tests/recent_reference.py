@@ -1,0 +1,137 @@
+"""The forward passes of models with recurrent layers, and of the newer mixtures of experts, in NumPy float32.
+
+    judge(folder).logits(tokens)
+
+As tests/reference.py, which has those of the other families.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from .reference import Floats, Reference
+
+
+def judge(folder: Path) -> Reference:
+    """What a checkpoint folder computes."""
+    kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
+    return _KINDS.get(kind, Reference)(folder)
+
+
+def _silu(x: Floats) -> Floats:
+    return x / (1 + np.exp(-x))
+
+
+def _sigmoid(x: Floats) -> Floats:
+    return np.float32(1) / (np.float32(1) + np.exp(-x))
+
+
+def _softplus(x: Floats) -> Floats:
+    return np.logaddexp(x, np.float32(0))
+
+
+def _unit(x: Floats) -> Floats:
+    return x / np.sqrt((x * x).sum(-1, keepdims=True) + np.float32(1e-6)).astype(np.float32)
+
+
+def _convolved(x: Floats, kernel: Floats) -> Floats:
+    """Each column of [n, channels] with its own row of [channels, 1, k], over the rows up to each."""
+    taps = kernel[:, 0].T
+    padded = np.concatenate([np.zeros((len(taps) - 1, x.shape[1]), np.float32), x])
+    return sum((tap * padded[i : i + len(x)] for i, tap in enumerate(taps)), np.zeros_like(x))
+
+
+class Qwen35(Reference):
+    """Gated delta nets, and attention with a gate."""
+
+    def _block(self, root: str, x: Floats, layer: int, kind: str) -> Floats:
+        normed = self._norm(f"{root}.input_layernorm", x)
+        linear = kind == "linear_attention"
+        x = x + (self._delta_net(f"{root}.linear_attn", normed) if linear else self._gated(f"{root}.self_attn", normed))
+        return x + self._mlp(f"{root}.mlp", self._norm(f"{root}.post_attention_layernorm", x))
+
+    def hidden(self, tokens: list[int]) -> Floats:
+        """float32 [len(tokens), hidden], after the last norm."""
+        x = self._tensors["model.embed_tokens.weight"][tokens]
+        for layer, kind in enumerate(self._config["layer_types"]):
+            x = self._block(f"model.layers.{layer}", x, layer, kind)
+        return self._norm("model.norm", x)
+
+    def logits(self, tokens: list[int]) -> Floats:
+        return self.hidden(tokens) @ self._tensors["lm_head.weight"].T
+
+    def drafted(self, tokens: list[int], hidden: Floats) -> Floats:
+        """The logits of the head for drafting over tokens and the hidden states of those before them."""
+        embedded = self._norm("mtp.pre_fc_norm_embedding", self._tensors["model.embed_tokens.weight"][tokens])
+        both = np.concatenate([embedded, self._norm("mtp.pre_fc_norm_hidden", hidden)], -1)
+        x = self._block("mtp.layers.0", self._linear("mtp.fc", both), 0, "full_attention")
+        return self._norm("mtp.norm", x) @ self._tensors["lm_head.weight"].T
+
+    def _norm(self, name: str, x: Floats) -> Floats:
+        scale = 1 / np.sqrt((x * x).mean(-1, keepdims=True) + np.float32(self._config["rms_norm_eps"]))
+        return x * scale * (self._tensors[f"{name}.weight"] + np.float32(not name.endswith("linear_attn.norm")))
+
+    def _mlp(self, name: str, x: Floats) -> Floats:
+        found = super()._mlp(name, x)
+        if f"{name}.shared_expert_gate.weight" in self._tensors:
+            found = found + _sigmoid(self._linear(f"{name}.shared_expert_gate", x)) * self._mlp(
+                f"{name}.shared_expert", x
+            )
+        return found
+
+    def _gated(self, name: str, x: Floats) -> Floats:
+        heads, width = self._config["num_attention_heads"], self._config["head_dim"]
+        both = self._linear(f"{name}.q_proj", x).reshape(len(x), heads, 2, width)
+        q = self._rotated(self._norm(f"{name}.q_norm", both[:, :, 0]))
+        k, v = (self._linear(f"{name}.{part}_proj", x).reshape(len(x), -1, width) for part in "kv")
+        k = self._rotated(self._norm(f"{name}.k_norm", k))
+        k, v = (part.repeat(heads // part.shape[1], 1) for part in (k, v))
+        scores = np.einsum("ihd,jhd->hij", q, k) / np.float32(width**0.5)
+        scores = np.where(np.tril(np.ones(scores.shape[1:], bool)), scores, np.float32(-np.inf))
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        said = np.einsum("hij,jhd->ihd", weights, v) * _sigmoid(both[:, :, 1])
+        return self._linear(f"{name}.o_proj", said.reshape(len(x), -1))
+
+    def _rotated(self, x: Floats) -> Floats:
+        rope = self._config["rope_parameters"]
+        width = int(x.shape[-1] * rope.get("partial_rotary_factor", 1.0))
+        frequencies = rope["rope_theta"] ** (-np.arange(0, width, 2) / width)
+        angles = np.outer(np.arange(len(x)), frequencies)[:, None].astype(np.float32)
+        first, second = x[..., : width // 2], x[..., width // 2 : width]
+        cos, sin = np.cos(angles), np.sin(angles)
+        turned = [first * cos - second * sin, second * cos + first * sin, x[..., width:]]
+        return np.concatenate(turned, -1)
+
+    def _delta_net(self, name: str, x: Floats) -> Floats:
+        config = self._config
+        heads, groups, head = (
+            config[f"linear_{key}"] for key in ("num_value_heads", "num_key_heads", "value_head_dim")
+        )
+        mixed = _silu(_convolved(self._linear(f"{name}.in_proj_qkv", x), self._tensors[f"{name}.conv1d.weight"]))
+        keys = groups * config["linear_key_head_dim"]
+        q, k, v = (
+            part.reshape(len(x), -1, size)
+            for part, size in zip(
+                np.split(mixed, [keys, 2 * keys], 1), (keys // groups, keys // groups, head), strict=True
+            )
+        )
+        q, k = (_unit(part).repeat(heads // groups, 1) for part in (q, k))
+        q = q / np.float32(q.shape[-1] ** 0.5)
+        beta = _sigmoid(self._linear(f"{name}.in_proj_b", x))
+        steps = _softplus(self._linear(f"{name}.in_proj_a", x) + self._tensors[f"{name}.dt_bias"])
+        decay = np.exp(-np.exp(self._tensors[f"{name}.A_log"]) * steps)
+        state, said = np.zeros((heads, k.shape[-1], head), np.float32), np.zeros_like(v)
+        for i in range(len(x)):
+            state *= decay[i][:, None, None]
+            change = (v[i] - np.einsum("hkv,hk->hv", state, k[i])) * beta[i][:, None]
+            state += k[i][:, :, None] * change[:, None]
+            said[i] = np.einsum("hkv,hk->hv", state, q[i])
+        gate = _silu(self._linear(f"{name}.in_proj_z", x)).reshape(said.shape)
+        return self._linear(f"{name}.out_proj", (self._norm(f"{name}.norm", said) * gate).reshape(len(x), -1))
+
+
+_KINDS = {"qwen3_5_text": Qwen35, "qwen3_5_moe_text": Qwen35}

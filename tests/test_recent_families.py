@@ -1,0 +1,150 @@
+"""Models with recurrent layers, heads for drafting, and the newer mixtures of experts, converted to GGUF."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+
+from edgespec.converters import convert
+from edgespec.errors import ConversionError
+
+from . import checkpoints, family_checkpoints
+from .llama_heads import Heads
+from .recent_reference import Qwen35, judge
+from .reference import read_tensors
+from .test_convert import engine, fields
+from .test_families import PROMPT, difference, run
+
+
+def tensors(path: Path) -> dict[str, Any]:
+    return {tensor.name: tensor.data for tensor in gguf.GGUFReader(path).tensors}
+
+
+def changed(source: Path, **changes: Any) -> Path:
+    """The checkpoint with another config.json."""
+    described = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps(described | changes))
+    return source
+
+
+def rewritten(source: Path, **changes: Any) -> dict[str, Any]:
+    """The checkpoint without the tensors whose name has a word of `changes` that is None, or with them as it says."""
+    kept = {name: values for name, values in read_tensors(source).items() if name not in changes}
+    kept |= {name: values for name, values in changes.items() if values is not None}
+    checkpoints.write_safetensors(source / "model.safetensors", kept)
+    return kept
+
+
+@pytest.mark.parametrize("kind", ["qwen35", "qwen35moe"])
+def test_a_head_drafts_what_it_should(kind: str, tmp_path: Path) -> None:
+    source = family_checkpoints.make(tmp_path / "source", kind)
+    run(source, tmp_path / "model.gguf", "gguf")
+    told = fields(tmp_path / "model.gguf")
+    assert [told[f"{kind}.{key}"] for key in ("block_count", "nextn_predict_layers")] == [5, 1]
+    right = judge(source)
+    assert isinstance(right, Qwen35)
+    with Heads(tmp_path / "model.gguf") as heads:
+        rows, expected = heads.target(PROMPT), right.hidden(PROMPT)
+        assert difference(rows, expected) < 5e-5
+        before, expected = (np.concatenate([np.zeros_like(each[:1]), each[:-1]]) for each in (rows, expected))
+        assert difference(heads.head(PROMPT, before), right.drafted(PROMPT, expected)) < 5e-5
+
+
+def test_a_checkpoint_without_its_head(tmp_path: Path) -> None:
+    """Fine-tunes often lack it, though their config.json still mentions it."""
+    source = family_checkpoints.make(tmp_path / "source", "qwen35")
+    rewritten(source, **{name: None for name in read_tensors(source) if name.startswith("mtp.")})
+    notes = run(source, tmp_path / "model.gguf", "gguf")
+    assert any("lacks the head" in note for note in notes)
+    told = fields(tmp_path / "model.gguf")
+    assert told["qwen35.block_count"] == 4
+    assert "qwen35.nextn_predict_layers" not in told
+    assert told["qwen35.attention.recurrent_layers"] == [True, True, True, False]
+    with engine(tmp_path / "model.gguf") as llama:
+        llama.eval(PROMPT)
+        assert difference(llama.scores[: len(PROMPT)], judge(source).logits(PROMPT)) < 5e-5
+
+
+def test_a_part_of_a_head_is_refused(tmp_path: Path) -> None:
+    source = family_checkpoints.make(tmp_path / "source", "qwen35")
+    rewritten(source, **{"mtp.fc.weight": None})
+    with pytest.raises(ConversionError, match=r"lacks the tensor mtp\.fc\.weight"):
+        run(source, tmp_path / "model.gguf", "gguf")
+
+
+def test_a_model_of_pictures_is_converted_for_text(tmp_path: Path) -> None:
+    """The config of the text model is nested, its tensors have a longer name; the rest is left out, with a note."""
+    source = family_checkpoints.make(tmp_path / "source", "qwen35")
+    run(source, tmp_path / "text.gguf", "gguf")
+    described = json.loads((source / "config.json").read_text())
+    outer = {
+        "architectures": ["Qwen3_5ForConditionalGeneration"],
+        "model_type": "qwen3_5",
+        "text_config": described | {"architectures": None},
+        "vision_config": {"depth": 1, "hidden_size": 8},
+        "tie_word_embeddings": False,
+    }
+    (source / "config.json").write_text(json.dumps(outer))
+    inner = {re.sub("^model[.]", "model.language_model.", name): v for name, v in read_tensors(source).items()}
+    inner["model.visual.blocks.0.attn.qkv.weight"] = np.ones((4, 4), np.float32)
+    checkpoints.write_safetensors(source / "model.safetensors", inner)
+    notes = run(source, tmp_path / "both.gguf", "gguf")
+    assert any("pictures is left out" in note for note in notes)
+    found, expected = tensors(tmp_path / "both.gguf"), tensors(tmp_path / "text.gguf")
+    assert found.keys() == expected.keys()
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+    assert fields(tmp_path / "both.gguf") == fields(tmp_path / "text.gguf")
+
+
+REFUSED: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "no state": ("qwen35", "0 of 4 layers keep a state", {"layer_types": ["full_attention"] * 4}),
+    "no attention": ("qwen35", "4 of 4 layers keep a state", {"layer_types": ["linear_attention"] * 4}),
+    "odd kinds": ("qwen35", "layer_types is not a list", {"layer_types": ["lightning"] * 4}),
+    "kinds that are no texts": ("qwen35", "layer_types is not a list", {"layer_types": [None] * 4}),
+    "heads that do not divide": ("qwen35", "6 heads over 4 groups", {"linear_num_key_heads": 4}),
+    "no heads": ("qwen35", "linear_num_value_heads is 0", {"linear_num_value_heads": 0}),
+    "no window": ("qwen35", "convolved over 1 tokens", {"linear_conv_kernel_dim": 1}),
+    "another window": ("qwen35", "conv1d.weight is", {"linear_conv_kernel_dim": 8}),
+    "widths": ("qwen35", "keys and values of different widths|in_proj_qkv", {"linear_key_head_dim": 32}),
+    "too wide": ("qwen35", "expected a positive whole number", {"linear_key_head_dim": 1 << 40}),
+    "no gate": ("qwen35", "q_proj.weight is", {"num_attention_heads": 8}),
+    "sections": ("qwen35", "mrope_section is", {"rope_parameters": {"mrope_section": [0, 0, 0]}}),
+    "shared expert": ("qwen35moe", "shared_expert.gate_proj", {"shared_expert_intermediate_size": 64}),
+    "shared expert missing": ("qwen35moe", "shared_expert_intermediate_size", {"shared_expert_intermediate_size": 0}),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_is_refused_in_one_line(case: str, tmp_path: Path) -> None:
+    kind, words, changes = REFUSED[case]
+    source = changed(family_checkpoints.make(tmp_path / "source", kind), **changes)
+    with pytest.raises(ConversionError, match=words) as caught:
+        run(source, tmp_path / "model.gguf", "gguf")
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == [source]
+
+
+@pytest.mark.parametrize("kind", ["qwen35"])
+def test_onnx_is_refused_with_the_reason(kind: str, tmp_path: Path) -> None:
+    source = family_checkpoints.make(tmp_path / "source", kind)
+    with pytest.raises(ConversionError, match="keep a state are not converted to onnx; convert to gguf"):
+        run(source, tmp_path / "out", "onnx")
+
+
+@pytest.mark.parametrize("kind", ["qwen35", "qwen35moe"])
+@pytest.mark.parametrize("quantization", ["f16", "q8_0"])
+def test_quantized(kind: str, quantization: str, tmp_path: Path) -> None:
+    """What the recurrent layers compute with stays float32, whatever the rest is."""
+    source = family_checkpoints.make(tmp_path / "source", kind)
+    for _ in convert(source, tmp_path / "model.gguf", quantization=quantization):
+        pass
+    with engine(tmp_path / "model.gguf") as llama:
+        llama.eval(PROMPT)
+        found, expected = llama.scores[: len(PROMPT)], judge(source).logits(PROMPT)
+    assert np.linalg.norm(found - expected) / np.linalg.norm(expected) < (0.01 if quantization == "f16" else 0.3)
