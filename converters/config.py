@@ -250,6 +250,8 @@ class Config:
             return Scaling()
         if kind in ("longrope", "su") and "longrope" in self.family.own:
             return self._longrope(values, width)
+        if kind == "yarn" and "yarn" in self.family.own:
+            return self._yarn(values)
         if kind not in ("linear", "llama3"):
             raise ConversionError(f"{self.path}: the rope scaling {kind!r} is not supported; linear and llama3 are")
         required = ("factor",) if kind == "linear" else ("factor", "low_freq_factor", "high_freq_factor")
@@ -262,6 +264,25 @@ class Config:
         if high <= low:
             raise ConversionError(f"{self.path}: high_freq_factor {high} is not above {low}, the low one")
         return Scaling("llama3", factor, low, high, self._original(values))
+
+    def _yarn(self, values: Json) -> Scaling:
+        """https://arxiv.org/abs/2309.00071"""
+        for key in ("attention_factor", "mscale", "mscale_all_dim"):
+            if values.get(key) is not None:
+                raise ConversionError(f"{self.path}: the yarn scaling's {key} is not supported; expected none")
+        factor, slow, fast = (
+            self.number(key, usual, values) for key, usual in (("factor", 0), ("beta_slow", 1), ("beta_fast", 32))
+        )
+        if fast <= slow:
+            raise ConversionError(
+                f"{self.path}: the yarn scaling's beta_fast {fast} is not above {slow}, its beta_slow"
+            )
+        return Scaling("yarn", factor, slow, fast, self._original(values))
+
+    def rounds_yarn(self) -> bool:
+        """Whether the ends of a YaRN scaling's ramp are rounded to whole frequencies."""
+        values = self._scaling(False)
+        return values.get("rope_type", values.get("type")) != "yarn" or values.get("truncate") is not False
 
     def _original(self, values: Json) -> int:
         found = values.get("original_max_position_embeddings", self.get("original_max_position_embeddings"))

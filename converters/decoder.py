@@ -17,6 +17,7 @@ from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.config import SHORTEST, Config
 from edgespec.converters.experts import Experts
 from edgespec.converters.families import Family
+from edgespec.converters.mxfp4 import Mxfp4Tensor
 from edgespec.converters.recurrence import Recurrence
 from edgespec.converters.roles import ROLES, ROTARY, WIDE_NORMS
 from edgespec.converters.rope import Rope
@@ -259,6 +260,11 @@ def _lost(checkpoint: Checkpoint, decoder: Decoder, config: Config) -> tuple[str
     notes = [f"only the text model is converted: what it needs for {what} is left out" for what in sorted(found)]
     if decoder.family.head and config.get("mtp_num_hidden_layers") and not decoder.head:
         notes.append("this checkpoint lacks the head for drafting (mtp) that its config.json mentions")
+    if not config.rounds_yarn():
+        notes.append(
+            "llama.cpp rounds the ends of the YaRN scaling's ramp to whole frequencies, which this model does not: "
+            "some differ slightly"
+        )
     return tuple(notes)
 
 
@@ -321,5 +327,5 @@ def _check_tensor(stored: StoredTensor, weight: Weight) -> None:
             f"{stored.path}: {stored.name} is {list(stored.shape)}, "
             f"but config.json asks for {list(shape)}; fetch both again"
         )
-    if stored.dtype not in DTYPES:
+    if stored.dtype not in DTYPES and not isinstance(stored, Mxfp4Tensor):
         raise ConversionError(f"{stored.path}: {stored.name} is {stored.dtype}; F32, F16 and BF16 are supported")

@@ -295,6 +295,21 @@ FAMILIES = {
         },
         defaults={"rms_norm_eps": 1e-5},
     ),
+    # Experts with biases, whose gate is capped; a bias on what attention says, and a score that no token has (a sink).
+    "GptOssForCausalLM": Family(
+        "gpt_oss",
+        "gpt-oss",
+        block=_but(
+            _SPARSE,
+            attn_sinks="self_attn.sinks",
+            ffn_gate_inp="mlp.router",
+        ),
+        biased=_ATTENTION | {"ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"},
+        period=2,
+        defaults={"rope_theta": 150000.0, "head_dim": 64, "sliding_window": 128, "rms_norm_eps": 1e-5},
+        own=frozenset({"sliding_window", "yarn"}),
+        fixed={"attention_bias": True, "swiglu_limit": 7.0, "swiglu_alpha": 1.702},
+    ),
     "Qwen3_5ForCausalLM": Family("qwen3_5_text", "qwen35", block=_QWEN35_BLOCK, **_QWEN35),
     "Qwen3_5ForConditionalGeneration": Family("qwen3_5", "qwen35", block=_QWEN35_BLOCK, **_QWEN35),
     "Qwen3_5MoeForCausalLM": Family("qwen3_5_moe_text", "qwen35moe", block=_QWEN35_SPARSE, **_QWEN35),

@@ -34,7 +34,11 @@ _ROLES = {
     "linear_output": "ssm_out",
 }
 #: Its names in single families.
-_OWN_ROLES = {"qwen35": {"ffn_norm": "post_attention_norm"}, "qwen35moe": {"ffn_norm": "post_attention_norm"}}
+_OWN_ROLES = {
+    "qwen35": {"ffn_norm": "post_attention_norm"},
+    "qwen35moe": {"ffn_norm": "post_attention_norm"},
+    "gpt-oss": {"ffn_norm": "post_attention_norm"},
+}
 _FACTORS = {"llama", "granite"}  # their graphs support a divisor for each rotation frequency
 _DELTA_NETS = {"qwen35", "qwen35moe"}
 _SQUARE = {"olmo2", "phi3", "starcoder2", "gpt2"}  # their graphs require heads * head_dim = hidden size
@@ -90,6 +94,8 @@ def check(checkpoint: Checkpoint, graph: Decoder) -> None:
         (family in {"gemma2", "gemma3"} and abs(graph.scales.attention - scale) > 1e-6, "this query_pre_attn_scalar"),
         (family == "gemma2" and not (graph.scales.attention_cap and graph.scales.logits_cap), "scores without a cap"),
         (family in {"gemma2", "gemma3"} and graph.tied is False, "a head of its own"),
+        (family == "gpt-oss" and graph.rope.width != graph.head_dim, "a rotation of a part of a head"),
+        (family == "gpt-oss" and graph.tied, "a head that is tied to the embedding"),
         (
             family in _DELTA_NETS and graph.recurrence and graph.recurrence.head != graph.recurrence.state,
             "keys and values of different widths",
@@ -161,6 +167,12 @@ def _describe_rope(writer: Any, graph: Decoder) -> None:
     if rope.scaling.kind == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(rope.scaling.factor)
+    if rope.scaling.kind == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope.scaling.factor)
+        writer.add_rope_scaling_orig_ctx_len(rope.scaling.original_context)
+        writer.add_rope_scaling_yarn_beta_slow(rope.scaling.low)
+        writer.add_rope_scaling_yarn_beta_fast(rope.scaling.high)
     if rope.scaling.kind == "longrope":
         writer.add_rope_scaling_orig_ctx_len(rope.scaling.original_context)
         writer.add_rope_scaling_attn_factors(rope.scaling.magnitude)

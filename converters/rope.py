@@ -13,10 +13,11 @@ Doubles = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """`kind` is "none", "linear", "llama3" or "longrope".
+    """`kind` is "none", "linear", "llama3", "longrope" or "yarn".
 
-    `low`, `high` and `original_context` are llama3's. `short` and `long` are longrope's divisors up to
-    `original_context` and beyond it, and `magnitude` is what it multiplies cosine and sine by.
+    `low`, `high` and `original_context` are llama3's and YaRN's: how many turns within that context are few, and many.
+    `short` and `long` are longrope's divisors up to `original_context` and beyond it, and `magnitude` is what it
+    multiplies cosine and sine by.
     """
 
     kind: str = "none"

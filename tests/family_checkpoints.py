@@ -129,7 +129,7 @@ CONFIGS: dict[str, Json] = {
 #: Mixtures of experts: GGUF only.
 SPARSE = ("mixtral", "qwen3moe", "qwen35moe")
 #: All that ONNX is not written for.
-GGUF_ONLY = (*SPARSE, "qwen35")
+GGUF_ONLY = (*SPARSE, "qwen35", "gpt-oss")
 #: Its tokenizer's kind, tiny. Granite 3's and StarCoder2's cut as SmolLM's does.
 TOKENIZERS = {
     "llama": "llama-3",
@@ -174,9 +174,9 @@ def make(folder: Path, kind: str, seed: int = 0, fused: bool = False, **changes:
         special = recent_checkpoints.scaled(name, values)
         if special is not None:
             values = special
-        elif len(shape) == 1:
+        elif len(shape) == 1 or name.endswith("_bias"):
             bare = "norm" in name and _bare_norm(name, described)
-            values = 0.3 * values + (0 if bare or name.endswith(".bias") else 1)
+            values = 0.3 * values + (0 if bare or name.endswith("bias") else 1)
         elif "embed_tokens" not in name and "wte" not in name and "wpe" not in name:
             values *= 2 / (shape[0] if "Conv1D" in name or kind == "gpt2" else shape[1]) ** 0.5
         tensors[name] = values.astype(np.float32)

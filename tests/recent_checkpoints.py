@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 Json = dict[str, Any]
@@ -44,8 +45,30 @@ CONFIGS: dict[str, Json] = {
         "moe_intermediate_size": 32,
         "shared_expert_intermediate_size": 48,
     },
+    "gpt-oss": {
+        "architectures": ["GptOssForCausalLM"],
+        "model_type": "gpt_oss",
+        "num_hidden_layers": 4,
+        "head_dim": 32,
+        "attention_bias": True,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "sliding_window": 8,
+        "max_position_embeddings": 4096,
+        "swiglu_limit": 7.0,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 1000.0,
+            "factor": 8.0,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "original_max_position_embeddings": 512,
+            "truncate": True,
+        },
+    },
 }
-TOKENIZERS = {"qwen35": "qwen35", "qwen35moe": "qwen35"}
+TOKENIZERS = {"qwen35": "qwen35", "qwen35moe": "qwen35", "gpt-oss": "o200k"}
 
 
 def scaled(name: str, values: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
@@ -66,8 +89,9 @@ def shapes(config: Mapping[str, Any]) -> Shapes:
     """The tensors of a checkpoint."""
     h, v = config["hidden_size"], config["vocab_size"]
     yield "model.embed_tokens.weight", (v, h)
+    layer_of = _gpt_oss if config["model_type"] == "gpt_oss" else _qwen35
     for layer, kind in enumerate(config["layer_types"]):
-        yield from _under(f"model.layers.{layer}", _qwen35(config, kind))
+        yield from _under(f"model.layers.{layer}", layer_of(config, kind))
     yield "model.norm.weight", (h,)
     if not config["tie_word_embeddings"]:
         yield "lm_head.weight", (v, h)
@@ -125,3 +149,50 @@ def _experts(config: Mapping[str, Any]) -> Shapes:
         yield from _mlp(f"mlp.experts.{expert}", h, config["moe_intermediate_size"])
     yield from _mlp("mlp.shared_expert", h, config["shared_expert_intermediate_size"])
     yield "mlp.shared_expert_gate.weight", (1, h)
+
+
+def _gpt_oss(config: Mapping[str, Any], kind: str) -> Shapes:
+    h, ffn, experts = (config[key] for key in ("hidden_size", "intermediate_size", "num_local_experts"))
+    q, kv = (config[f"num_{heads}_heads"] * config["head_dim"] for heads in ("attention", "key_value"))
+    yield "input_layernorm.weight", (h,)
+    yield "post_attention_layernorm.weight", (h,)
+    for part, rows, columns in (("q", q, h), ("k", kv, h), ("v", kv, h), ("o", h, q)):
+        yield f"self_attn.{part}_proj.weight", (rows, columns)
+        yield f"self_attn.{part}_proj.bias", (rows,)
+    yield "self_attn.sinks", (config["num_attention_heads"],)
+    yield "mlp.router.weight", (experts, h)
+    yield "mlp.router.bias", (experts,)
+    yield "mlp.experts.gate_up_proj", (experts, h, 2 * ffn)
+    yield "mlp.experts.gate_up_proj_bias", (experts, 2 * ffn)
+    yield "mlp.experts.down_proj", (experts, ffn, h)
+    yield "mlp.experts.down_proj_bias", (experts, h)
+
+
+def mxfp4(tensors: Mapping[str, Any], seed: int = 0) -> dict[str, Any]:
+    """gpt-oss's tensors with random blocks of 4-bit floats in place of the experts' matrices."""
+    draw, found = np.random.default_rng(seed), dict[str, Any]()
+    for name, values in tensors.items():
+        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            found[name] = values
+            continue
+        experts, columns, rows = values.shape
+        blocks = draw.integers(0, 256, (experts, rows, columns // 32, 16), np.uint8)
+        scales = draw.integers(121, 125, (experts, rows, columns // 32), np.uint8)
+        for end, data in (("blocks", blocks), ("scales", scales)):
+            found[f"{name}_{end}"] = ("U8", data.shape, data.tobytes())
+    return found
+
+
+def without_mxfp4(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with the numbers that the blocks stand for."""
+    levels = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+    levels = np.concatenate([levels, -levels])
+    found = {name: values for name, values in tensors.items() if not name.endswith(("_blocks", "_scales"))}
+    for name in [name for name in tensors if name.endswith("_blocks")]:
+        shapes = (tensors[name], tensors[name.replace("_blocks", "_scales")])
+        blocks, scales = (np.frombuffer(data, np.uint8).reshape(shape) for _, shape, data in shapes)
+        codes = np.stack([blocks & 15, blocks >> 4], -1).reshape(*scales.shape, 32)
+        values = np.ldexp(levels[codes], scales[..., None].astype(np.int32) - 127)
+        values = values.reshape(*scales.shape[:2], -1).transpose(0, 2, 1)
+        found[name.removesuffix("_blocks")] = np.ascontiguousarray(values, np.float32)
+    return found

@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from .reference import Floats, Reference
 
@@ -134,4 +135,66 @@ class Qwen35(Reference):
         return self._linear(f"{name}.out_proj", (self._norm(f"{name}.norm", said) * gate).reshape(len(x), -1))
 
 
-_KINDS = {"qwen3_5_text": Qwen35, "qwen3_5_moe_text": Qwen35}
+class GptOss(Reference):
+    """Experts whose gate and up alternate, a score that no token has, and frequencies as YaRN blends them."""
+
+    def logits(self, tokens: list[int]) -> Floats:
+        x = self._tensors["model.embed_tokens.weight"][tokens]
+        for layer, kind in enumerate(self._config["layer_types"]):
+            root = f"model.layers.{layer}"
+            normed = self._norm(f"{root}.input_layernorm", x)
+            x = x + self._seen(f"{root}.self_attn", normed, kind == "sliding_attention")
+            x = x + self._chosen(f"{root}.mlp", self._norm(f"{root}.post_attention_layernorm", x))
+        return self._norm("model.norm", x) @ self._tensors["lm_head.weight"].T
+
+    def _seen(self, name: str, x: Floats, windowed: bool) -> Floats:
+        n, width = len(x), self._config["head_dim"]
+        q, k, v = (self._linear(f"{name}.{part}_proj", x).reshape(n, -1, width) for part in "qkv")
+        angles = np.outer(np.arange(n), self._yarn(width))[:, None].astype(np.float32)
+        factor = np.float32(0.1 * np.log(self._config["rope_parameters"]["factor"]) + 1)
+        cos, sin = factor * np.cos(angles), factor * np.sin(angles)
+        halves = [np.split(part, 2, -1) for part in (q, k)]
+        q, k = (np.concatenate([a * cos - b * sin, b * cos + a * sin], -1) for a, b in halves)
+        k, v = (part.repeat(q.shape[1] // part.shape[1], 1) for part in (k, v))
+        scores = np.einsum("ihd,jhd->hij", q, k) / np.float32(width**0.5)
+        seen = np.tril(np.ones((n, n), bool))
+        if windowed:
+            seen &= ~np.tril(np.ones((n, n), bool), -self._config["sliding_window"])
+        scores = np.where(seen, scores, np.float32(-np.inf))
+        sinks = np.broadcast_to(self._tensors[f"{name}.sinks"][:, None, None], (len(scores), n, 1))
+        weights = np.exp(np.concatenate([scores, sinks], -1))
+        weights = (weights / weights.sum(-1, keepdims=True))[..., :-1]
+        return self._linear(f"{name}.o_proj", np.einsum("hij,jhd->ihd", weights, v).reshape(n, -1))
+
+    def _yarn(self, width: int) -> npt.NDArray[np.float64]:
+        rope = self._config["rope_parameters"]
+        usual = rope["rope_theta"] ** (-np.arange(0, width, 2) / width)
+        turns = [rope["beta_fast"], rope["beta_slow"]]
+        ends = [
+            width
+            * np.log(rope["original_max_position_embeddings"] / (2 * np.pi * turn))
+            / (2 * np.log(rope["rope_theta"]))
+            for turn in turns
+        ]
+        low, high = max(np.floor(ends[0]), 0), min(np.ceil(ends[1]), width - 1)
+        slow = np.clip((np.arange(width // 2) - low) / (high - low), 0, 1)
+        return np.asarray(usual * (1 - slow) + usual / rope["factor"] * slow)
+
+    def _chosen(self, name: str, x: Floats) -> Floats:
+        found = np.zeros_like(x)
+        for row, scores in enumerate(self._linear(f"{name}.router", x)):
+            chosen = np.argsort(-scores)[: self._config["num_experts_per_tok"]]
+            shares = np.exp(scores[chosen] - scores.max())
+            for expert, share in zip(chosen, shares / shares.sum(), strict=True):
+                found[row] += share * self._expert(f"{name}.experts", expert, x[row])
+        return found
+
+    def _expert(self, name: str, expert: int, x: Floats) -> Floats:
+        parts = ((f"{name}.{part}", f"{name}.{part}_bias") for part in ("gate_up_proj", "down_proj"))
+        (wide, bias), (down, last) = (tuple(self._tensors[part][expert] for part in pair) for pair in parts)
+        both = x @ wide + bias
+        gate, up = np.minimum(both[::2], np.float32(7)), np.clip(both[1::2], -7, 7)
+        return np.asarray((up + 1) * gate * _sigmoid(np.float32(1.702) * gate) @ down + last, np.float32)
+
+
+_KINDS = {"qwen3_5_text": Qwen35, "qwen3_5_moe_text": Qwen35, "gpt_oss": GptOss}

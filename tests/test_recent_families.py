@@ -14,7 +14,7 @@ import pytest
 from edgespec.converters import convert
 from edgespec.errors import ConversionError
 
-from . import checkpoints, family_checkpoints
+from . import checkpoints, family_checkpoints, recent_checkpoints
 from .llama_heads import Heads
 from .recent_reference import Qwen35, judge
 from .reference import read_tensors
@@ -102,7 +102,68 @@ def test_a_model_of_pictures_is_converted_for_text(tmp_path: Path) -> None:
     assert fields(tmp_path / "both.gguf") == fields(tmp_path / "text.gguf")
 
 
+@pytest.mark.parametrize("quantization", ["f32", "q8_0"])
+def test_mxfp4_is_copied_bit_by_bit(quantization: str, tmp_path: Path) -> None:
+    """Whatever the rest is quantized to: as llama.cpp reads it, it is the checkpoint's numbers."""
+    packed = family_checkpoints.make(tmp_path / "packed", "gpt-oss")
+    whole = family_checkpoints.make(tmp_path / "whole", "gpt-oss")
+    drawn = recent_checkpoints.mxfp4(read_tensors(packed))
+    checkpoints.write_safetensors(packed / "model.safetensors", drawn)
+    checkpoints.write_safetensors(whole / "model.safetensors", recent_checkpoints.without_mxfp4(drawn))
+    changed(packed, quantization_config={"quant_method": "mxfp4"})
+    for source in (packed, whole):
+        for _ in convert(source, source.with_suffix(".gguf"), quantization=quantization):
+            pass
+    found = {tensor.name: tensor for tensor in gguf.GGUFReader(packed.with_suffix(".gguf")).tensors}
+    original = read_tensors(whole)["model.layers.1.mlp.experts.gate_up_proj"]
+    for role, first in (("gate", 0), ("up", 1)):
+        tensor = found[f"blk.1.ffn_{role}_exps.weight"]
+        assert tensor.tensor_type == gguf.GGMLQuantizationType.MXFP4
+        read = gguf.dequantize(tensor.data, tensor.tensor_type)
+        assert np.array_equal(read, original[..., first::2].transpose(0, 2, 1))
+    with engine(packed.with_suffix(".gguf")) as llama:
+        llama.eval(PROMPT)
+        # llama.cpp rounds what it multiplies these numbers by to 8 bits: some tokens go to other experts.
+        apart = np.abs(llama.scores[: len(PROMPT)] - judge(whole).logits(PROMPT))
+        assert np.median(apart) < 0.3
+    assert fields(packed.with_suffix(".gguf"))["general.file_type"] == 38  # MXFP4_MOE
+
+
+def test_mxfp4_that_is_not_whole_is_refused(tmp_path: Path) -> None:
+    source = family_checkpoints.make(tmp_path / "source", "gpt-oss")
+    changed(source, quantization_config={"quant_method": "mxfp4"})
+    drawn = recent_checkpoints.mxfp4(read_tensors(source))
+    name = "model.layers.1.mlp.experts.down_proj"
+    shape = drawn[f"{name}_scales"][1]
+    cut = {**drawn, f"{name}_scales": ("U8", (*shape[:2], shape[2] + 1), bytes(shape[0] * shape[1] * (shape[2] + 1)))}
+    other = {**drawn, f"{name}_blocks": ("I8", *drawn[f"{name}_blocks"][1:])}
+    lacking = {key: value for key, value in drawn.items() if key != f"{name}_scales"}
+    for tensors_ in (cut, other, lacking):
+        checkpoints.write_safetensors(source / "model.safetensors", tensors_)
+        with pytest.raises(
+            ConversionError, match=r"lacks the tensor model\.layers\.1\.mlp\.experts\.0\.down_proj"
+        ) as caught:
+            run(source, tmp_path / "model.gguf", "gguf")
+        assert "\n" not in str(caught.value)
+
+
+def test_unrounded_yarn_is_noted(tmp_path: Path) -> None:
+    source = family_checkpoints.make(tmp_path / "source", "gpt-oss")
+    assert not any("YaRN" in note for note in run(source, tmp_path / "a.gguf", "gguf"))
+    rope = json.loads((source / "config.json").read_text())["rope_parameters"]
+    changed(source, rope_parameters={**rope, "truncate": False})
+    assert any("YaRN" in note for note in run(source, tmp_path / "b.gguf", "gguf"))
+
+
 REFUSED: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "another cap": ("gpt-oss", "swiglu_limit is 5.0", {"swiglu_limit": 5.0}),
+    "no biases": ("gpt-oss", "attention_bias is False", {"attention_bias": False}),
+    "experts": ("gpt-oss", "router.weight is|lacks the tensor", {"num_local_experts": 5}),
+    "yarn": (
+        "gpt-oss",
+        "beta_fast 1.0 is not above 1.0",
+        {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "beta_fast": 1.0}},
+    ),
     "no state": ("qwen35", "0 of 4 layers keep a state", {"layer_types": ["full_attention"] * 4}),
     "no attention": ("qwen35", "4 of 4 layers keep a state", {"layer_types": ["linear_attention"] * 4}),
     "odd kinds": ("qwen35", "layer_types is not a list", {"layer_types": ["lightning"] * 4}),
