@@ -110,22 +110,39 @@ class Config:
     def experts(self) -> Experts | None:
         """The experts of each layer, or None where it has an MLP."""
         block = {*self.family.block, *self.family.sparse}
-        if "ffn_gate_inp" not in block:
-            return None
         count_key = "num_experts" if self.get("num_local_experts") is None else "num_local_experts"
+        if "ffn_gate_inp" not in block or (self.family.dense and self.get(count_key) == 0):
+            return None
         width = "intermediate_size" if self.get("moe_intermediate_size") is None else "moe_intermediate_size"
-        shared = "shared_expert_intermediate_size"
+        shared = "shared_intermediate_size"
+        shared = shared if self.get(shared) is not None else f"shared_expert{shared.removeprefix('shared')}"
         found = Experts(
             self.count(count_key),
             self.count("num_experts_per_tok"),
             self.count(width),
             self.count(shared) if "ffn_up_shexp" in block else 0,
+            self._whole("num_dense_layers", self.layers()) if "num_dense_layers" in self._values else 0,
         )
         if found.used > found.count:
             raise ConversionError(
                 f"{self.path}: num_experts_per_tok is {found.used}; expected at most the {found.count} of {count_key}"
             )
         return found
+
+    def _whole(self, key: str, most: int) -> int:
+        """A count that may be 0."""
+        return 0 if self.get(key) == 0 else self.count(key, most=most)
+
+    def ffn(self, usual: int | None) -> int:
+        """The rows of an MLP."""
+        if self.family.gguf == "granitehybrid" and not self.get("num_local_experts"):
+            return self.count("shared_intermediate_size")
+        given = self.count("intermediate_size" if self.get("block_ff_dim") is None else "block_ff_dim", usual)
+        if self.family.gguf != "lfm2" or not self.get("block_auto_adjust_ff_dim", True):
+            return given
+        share = self.number("block_ffn_dim_multiplier", 1.0)
+        step = self.count("block_multiple_of", 256)
+        return step * -(-int(share * int(2 * given / 3)) // step)
 
     def context(self) -> int:
         """The longest context that is exact, sliding windows aside."""
@@ -178,6 +195,8 @@ class Config:
         if not self.family.recurrent:
             return ()
         found = tuple(kind == _STATE for kind in self.kinds(layers)) or self._spaced(layers)
+        if found and not any(found) and self.family.gguf == "granitehybrid":
+            return ()  # the Granite 4 models without Mamba: of the same architecture, but for llama.cpp plain ones
         if all(found) or not any(found):
             raise ConversionError(
                 f"{self.path}: {sum(found)} of {layers} layers keep a state; expected some, and some of attention"
@@ -185,30 +204,43 @@ class Config:
         return found
 
     def _spaced(self, layers: int) -> tuple[bool, ...]:
+        """Without a list of kinds: by the period, or the numbers, of the layers of attention."""
+        if self.get("full_attn_idxs") is not None:
+            return tuple(layer not in self._listed("full_attn_idxs") for layer in range(layers))
         step = self.count("full_attention_interval", 4)
         return tuple((layer + 1) % step != 0 for layer in range(layers))
+
+    def _listed(self, key: str) -> list[int]:
+        found = self.get(key)
+        if not isinstance(found, list) or not all(type(number) is int for number in found):
+            raise ConversionError(f"{self.path}: {key} is {found!r:.80}; expected a list of whole numbers")
+        return found
 
     def recurrence(self) -> Recurrence | None:
         """The sizes of the layers that keep a state, or None."""
         if not self.family.recurrent:
             return None
         found = Recurrence(**{word: self.count(key) for word, key in self.family.state.items()})
-        if found.kernel < 2 or found.heads % max(1, found.groups):
+        if not 2 <= found.kernel <= 1 << 10 or found.heads % max(1, found.groups):
             raise ConversionError(
                 f"{self.path}: {found.heads} heads over {found.groups} groups, convolved over {found.kernel} tokens, "
-                "cannot be; expected a divisor of the heads and at least 2 tokens"
+                "cannot be; expected a divisor of the heads and 2 to 1024 tokens"
             )
         return found
 
     def turned(self, layers: int) -> tuple[bool, ...]:
         """Whether each layer has rotary position embeddings."""
         if "no_rope_layers" not in self.family.own:
-            return (bool(self.family.layers == "layers"),) * layers
+            return (self.family.layers == "layers" and not self._nowhere(),) * layers
         step = self.count("no_rope_layer_interval", 4)
         given = self.get("no_rope_layers", [int((layer + 1) % step != 0) for layer in range(layers)])
         if not isinstance(given, list) or len(given) < layers or not all(value in (0, 1) for value in given):
             raise ConversionError(f"{self.path}: no_rope_layers is {given!r}; expected a 0 or 1 for each layer")
         return tuple(value == 1 for value in given[:layers])
+
+    def _nowhere(self) -> bool:
+        """Whether attention knows no positions: states know them."""
+        return self.family.gguf == "granitehybrid" and self.get("position_embedding_type") != "rope"
 
     def rope(self, head_dim: int, local: bool = False) -> Rope:
         """The rotary embedding of a layer, or of a sliding-window layer."""

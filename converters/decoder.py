@@ -208,6 +208,7 @@ def read(checkpoint: Checkpoint) -> Decoder:
     family, heads, hidden = config.family, config.count("num_attention_heads"), config.count("hidden_size")
     layers, head_dim = config.layers(), config.count("head_dim", hidden // heads)
     context, window = config.context(), config.window()
+    recurrent = config.recurrent(layers)
     windowed, experts = config.windowed(layers), config.experts()
     if "sliding_window" not in family.own:  # no layer of this graph can mask what lies before its window
         context, window = min(context, window or context), 0
@@ -222,7 +223,7 @@ def read(checkpoint: Checkpoint) -> Decoder:
         vocabulary=config.count("vocab_size"),
         context=context,
         hidden=hidden,
-        ffn=config.count("intermediate_size", 4 * hidden if family.columns else experts.ffn if experts else None),
+        ffn=config.ffn(4 * hidden if family.columns else experts.ffn if experts else None),
         layers=layers,
         heads=heads,
         kv_heads=config.count("num_key_value_heads", heads),
@@ -237,8 +238,8 @@ def read(checkpoint: Checkpoint) -> Decoder:
         tied=bool(config.get("tie_word_embeddings", False)) or "lm_head.weight" not in checkpoint.tensors,
         biased=config.biased(),
         experts=experts,
-        recurrence=config.recurrence(),
-        recurrent=config.recurrent(layers),
+        recurrence=config.recurrence() if recurrent else None,
+        recurrent=recurrent,
         head=any(f"{name}.weight" in checkpoint.tensors for name in family.head.values()),
     )
     decoder = replace(decoder, notes=_lost(checkpoint, decoder, config))

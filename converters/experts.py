@@ -17,6 +17,7 @@ from edgespec.converters import mxfp4
 from edgespec.converters.stored_tensor import StoredTensor
 
 _FUSED = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}
+_GRANITE = {"input": ".mlp.experts.gate_up_proj", "output": ".mlp.experts.down_proj"}
 _MIXTRAL = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
 
 
@@ -75,6 +76,7 @@ def _alternating(
 
 
 def _parts(name: str, stored: StoredTensor) -> Iterator[tuple[str, StoredTensor]]:
+    name = re.sub(r"\.block_sparse_moe\.(input|output)_linear\.weight$", lambda m: _GRANITE[m[1]], name)
     fused = re.fullmatch(r"(.*\.experts)\.(gate_up_proj|down_proj)", name)
     if not fused:
         yield _renamed(name), stored
@@ -92,6 +94,8 @@ def _parts(name: str, stored: StoredTensor) -> Iterator[tuple[str, StoredTensor]
 
 
 def _renamed(name: str) -> str:
+    if "block_sparse_moe.router" in name:  # Granite's
+        return name
     before, block, after = name.partition(".block_sparse_moe.")
     if not block:
         return name

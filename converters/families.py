@@ -127,6 +127,76 @@ _GEMMA: dict[str, Any] = {
 _GEMMA_DEFAULTS = {"query_pre_attn_scalar": 256, "head_dim": 256}
 
 
+# LFM2: two or three layers of a gated short convolution to one of attention; its last norm has another name.
+_LFM2: dict[str, Any] = {
+    "block": {"attn_norm": "operator_norm", "ffn_norm": "ffn_norm"},
+    "attention": {
+        "attn_q": "self_attn.q_proj",
+        "attn_k": "self_attn.k_proj",
+        "attn_v": "self_attn.v_proj",
+        "attn_output": "self_attn.out_proj",
+        "attn_q_norm": "self_attn.q_layernorm",
+        "attn_k_norm": "self_attn.k_layernorm",
+    },
+    "recurrent": {
+        "shortconv.in_proj": "conv.in_proj",
+        "shortconv.conv": "conv.conv",
+        "shortconv.out_proj": "conv.out_proj",
+    },
+    "dense": {"ffn_gate": "feed_forward.w1", "ffn_up": "feed_forward.w3", "ffn_down": "feed_forward.w2"},
+    "ends": {"token_embd": "embed_tokens", "output_norm": "embedding_norm"},
+    "state": {"kernel": "conv_L_cache"},
+    "defaults": {"rope_theta": 1e6, "rms_norm_eps": 1e-5, "tie_word_embeddings": True},
+    "fixed": {"conv_bias": False},
+}
+_LFM2_EXPERTS = {
+    "ffn_gate_inp": "feed_forward.gate",
+    "exp_probs_b": "feed_forward.expert_bias",
+    "ffn_gate_exps": "feed_forward.experts.{}.w1",
+    "ffn_up_exps": "feed_forward.experts.{}.w3",
+    "ffn_down_exps": "feed_forward.experts.{}.w2",
+}
+# Granite 4 H: many layers of Mamba 2 to one of attention, which knows no positions; one expert for all tokens beside
+# those that a router chooses, or that alone.
+_GRANITE_H: dict[str, Any] = {
+    "attention": {role: name for role, name in _LLAMA.items() if "self_attn" in name},
+    "recurrent": {
+        "ssm_in": "mamba.in_proj",
+        "ssm_conv1d": "mamba.conv1d",
+        "ssm_dt": "mamba.dt_bias",
+        "ssm_a": "mamba.A_log",
+        "ssm_d": "mamba.D",
+        "ssm_norm": "mamba.norm",
+        "ssm_out": "mamba.out_proj",
+    },
+    "dense": {
+        "ffn_gate": "shared_mlp.input_linear[0]",
+        "ffn_up": "shared_mlp.input_linear[1]",
+        "ffn_down": "shared_mlp.output_linear",
+    },
+    "sparse": {
+        "ffn_gate_inp": "block_sparse_moe.router.layer",
+        "ffn_gate_exps": "mlp.experts.{}.gate_proj",
+        "ffn_up_exps": "mlp.experts.{}.up_proj",
+        "ffn_down_exps": "mlp.experts.{}.down_proj",
+        "ffn_gate_shexp": "shared_mlp.input_linear[0]",
+        "ffn_up_shexp": "shared_mlp.input_linear[1]",
+        "ffn_down_shexp": "shared_mlp.output_linear",
+    },
+    "state": {
+        "kernel": "mamba_d_conv",
+        "heads": "mamba_n_heads",
+        "groups": "mamba_n_groups",
+        "head": "mamba_d_head",
+        "state": "mamba_d_state",
+    },
+    "biased": frozenset({"ssm_conv1d"}),
+    "interleaved": True,
+    "flags": {"attention_bias": _ATTENTION},
+    "fixed": {"mamba_proj_bias": False, "mamba_conv_bias": True},
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """One architecture of transformers.
@@ -309,6 +379,31 @@ FAMILIES = {
         defaults={"rope_theta": 150000.0, "head_dim": 64, "sliding_window": 128, "rms_norm_eps": 1e-5},
         own=frozenset({"sliding_window", "yarn"}),
         fixed={"attention_bias": True, "swiglu_limit": 7.0, "swiglu_alpha": 1.702},
+    ),
+    "Lfm2ForCausalLM": Family("lfm2", "lfm2", keys={"rms_norm_eps": "norm_eps"}, **_LFM2),
+    "Lfm2MoeForCausalLM": Family(
+        "lfm2_moe",
+        "lfm2moe",
+        keys={"rms_norm_eps": "norm_eps"},
+        sparse=_LFM2_EXPERTS,
+        **(
+            _LFM2
+            | {
+                "fixed": {
+                    "conv_bias": False,
+                    "norm_topk_prob": True,
+                    "routed_scaling_factor": 1.0,
+                    "use_expert_bias": True,
+                }
+            }
+        ),
+    ),
+    "GraniteMoeHybridForCausalLM": Family(
+        "granitemoehybrid",
+        "granitehybrid",
+        block=_but(_LLAMA, *_ATTENTION, *_MLP),
+        own=frozenset({"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"}),
+        **_GRANITE_H,
     ),
     "Qwen3_5ForCausalLM": Family("qwen3_5_text", "qwen35", block=_QWEN35_BLOCK, **_QWEN35),
     "Qwen3_5ForConditionalGeneration": Family("qwen3_5", "qwen35", block=_QWEN35_BLOCK, **_QWEN35),

@@ -124,7 +124,7 @@ class _Plan:
         kinds |= {name: mxfp4.GGML_TYPE for name, source in sources.items() if _is_mxfp4(checkpoint, source)}
         tensors = [_Tensor(name, source.shape, kinds[name], source) for name, source in sources.items()]
 
-        writer = gguf.GGUFWriter(None, graph.family.gguf)
+        writer = gguf.GGUFWriter(None, gguf_graph.architecture(graph))
         _add_origin(writer, checkpoint, _size_label(graph))
         gguf_graph.describe(writer, graph)
         writer.add_file_type(mxfp4.FILE_TYPE if mxfp4.GGML_TYPE in kinds.values() else file_type)
@@ -182,7 +182,7 @@ def _header(writer: gguf.GGUFWriter, tensors: list[_Tensor]) -> bytes:
 
 
 def _skeleton(path: Path, graph: decoder.Decoder, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    writer = gguf.GGUFWriter(path, graph.family.gguf)
+    writer = gguf.GGUFWriter(path, gguf_graph.architecture(graph))
     gguf_graph.describe(writer, graph)
     for name, shape in shapes.items():
         writer.add_tensor(name, np.zeros(shape, np.float32))

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.decoder import Decoder, Weight
+from edgespec.converters.experts import Experts
 from edgespec.converters.recurrence import Recurrence
 from edgespec.errors import ConversionError
 
@@ -38,10 +39,21 @@ _OWN_ROLES = {
     "qwen35": {"ffn_norm": "post_attention_norm"},
     "qwen35moe": {"ffn_norm": "post_attention_norm"},
     "gpt-oss": {"ffn_norm": "post_attention_norm"},
+    "lfm2": {"output_norm": "token_embd_norm"},
+    "lfm2moe": {"output_norm": "token_embd_norm"},
 }
 _FACTORS = {"llama", "granite"}  # their graphs support a divisor for each rotation frequency
 _DELTA_NETS = {"qwen35", "qwen35moe"}
+_SQUARE_HYBRIDS = {"lfm2", "lfm2moe"}
 _SQUARE = {"olmo2", "phi3", "starcoder2", "gpt2"}  # their graphs require heads * head_dim = hidden size
+
+
+_GRANITES = {"granite", "granitehybrid"}
+
+
+def architecture(graph: Decoder) -> str:
+    """llama.cpp's name for the graph."""
+    return "granite" if graph.family.gguf == "granitehybrid" and not graph.recurrent else graph.family.gguf
 
 
 def name(weight: Weight, family: str) -> str:
@@ -77,7 +89,7 @@ def tables(graph: Decoder) -> dict[str, npt.NDArray[np.float32]]:
 
 def check(checkpoint: Checkpoint, graph: Decoder) -> None:
     """ConversionError for a model that llama.cpp's graph of this family would compute differently."""
-    family, step = graph.family.gguf, 4
+    family, step = architecture(graph), 4
     scale = (
         graph.hidden // graph.heads if graph.layers == {"gemma2": 46, "gemma3": 62}.get(family) else graph.head_dim
     ) ** -0.5
@@ -94,6 +106,17 @@ def check(checkpoint: Checkpoint, graph: Decoder) -> None:
         (family in {"gemma2", "gemma3"} and abs(graph.scales.attention - scale) > 1e-6, "this query_pre_attn_scalar"),
         (family == "gemma2" and not (graph.scales.attention_cap and graph.scales.logits_cap), "scores without a cap"),
         (family in {"gemma2", "gemma3"} and graph.tied is False, "a head of its own"),
+        (
+            family == "granitehybrid" and graph.recurrence and graph.recurrence.inner != 2 * graph.hidden,
+            "states of another width than twice the stream",
+        ),
+        (
+            family == "granitehybrid" and graph.recurrence and graph.recurrence.inner % graph.recurrence.groups,
+            "groups that do not divide the states",
+        ),
+        (family == "granitehybrid" and graph.recurrent and any(graph.turned), "rotations beside states"),
+        (family == "granite" and graph.experts, "experts without states"),
+        (family in _SQUARE_HYBRIDS and graph.heads * graph.head_dim != graph.hidden, "heads not as wide as the stream"),
         (family == "gpt-oss" and graph.rope.width != graph.head_dim, "a rotation of a part of a head"),
         (family == "gpt-oss" and graph.tied, "a head that is tied to the embedding"),
         (
@@ -115,16 +138,11 @@ def describe(writer: Any, graph: Decoder) -> None:
     writer.add_feed_forward_length(graph.ffn)
     writer.add_block_count(graph.layers + graph.head)
     writer.add_head_count(graph.heads)
-    writer.add_head_count_kv(graph.kv_heads)
+    writer.add_head_count_kv(_kv_heads(graph))
     writer.add_key_length(graph.head_dim)
     writer.add_value_length(graph.head_dim)
     if graph.experts is not None:
-        writer.add_expert_count(graph.experts.count)
-        writer.add_expert_used_count(graph.experts.used)
-        if graph.family.gguf != "llama":  # where an expert is as wide as an MLP would be
-            writer.add_expert_feed_forward_length(graph.experts.ffn)
-        if graph.experts.shared:
-            writer.add_expert_shared_feed_forward_length(graph.experts.shared)
+        _describe_experts(writer, graph.experts, architecture(graph))
     if graph.head:
         writer.add_nextn_predict_layers(1)
     if graph.recurrence is not None:
@@ -135,13 +153,39 @@ def describe(writer: Any, graph: Decoder) -> None:
         writer.add_layer_norm_rms_eps(graph.epsilon)
     if any(graph.turned):
         _describe_rope(writer, graph)
+    elif graph.recurrent:
+        writer.add_rope_dimension_count(graph.rope.width)
+        writer.add_rope_scaling_finetuned(False)  # which llama.cpp takes for no rotation at all
     if graph.window or graph.family.gguf == "gemma2":  # which otherwise assumes one
         writer.add_sliding_window(graph.window or graph.context)
         writer.add_sliding_window_pattern(list(graph.windowed))
     _describe_scales(writer, graph)
 
 
+def _describe_experts(writer: Any, experts: Experts, family: str) -> None:
+    writer.add_expert_count(experts.count)
+    writer.add_expert_used_count(experts.used)
+    if experts.first:
+        writer.add_leading_dense_block_count(experts.first)
+    if family == "lfm2moe":
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    if family not in {"llama", "granitehybrid"}:  # where an expert is as wide as an MLP would be
+        writer.add_expert_feed_forward_length(experts.ffn)
+    if experts.shared:
+        writer.add_expert_shared_feed_forward_length(experts.shared)
+
+
+def _kv_heads(graph: Decoder) -> int | list[int]:
+    """As a list, with 0 for layers that keep a state, where llama.cpp tells those by it."""
+    if not graph.recurrent or graph.family.gguf in _DELTA_NETS:
+        return graph.kv_heads
+    return [0 if recurrent else graph.kv_heads for recurrent in graph.recurrent]
+
+
 def _describe_recurrence(writer: Any, graph: Decoder, state: Recurrence) -> None:
+    if not state.heads:
+        writer.add_shortconv_l_cache(state.kernel)
+        return
     writer.add_ssm_conv_kernel(state.kernel)
     writer.add_ssm_state_size(state.state)
     writer.add_ssm_group_count(state.groups)

@@ -23,8 +23,8 @@ qwen3asr qwen3omnimoe qwen3vl qwen3vlmoe rugpt3xl rw sarashina2vision sarvammoe 
 stablelm stablelmepoch step3p5 step3p7 stepvl talkie ultravox unlimitedocr vllama3 voxtral xverse youtu youtuvl
 """
 _RECURRENT = """
-bailingmoev3 bailingmoev3vl bamba deepseekv4 falconh1 falconmamba glm5next granitemoehybrid jamba kimik3 kimilinear
-lfm2 lfm2moe mamba mamba2 minicpmv46 minimaxm1 minimaxtext01 nemotronh nemotronhpuzzle plamo2
+bailingmoev3 bailingmoev3vl bamba deepseekv4 falconh1 falconmamba glm5next jamba kimik3 kimilinear
+mamba mamba2 minicpmv46 minimaxm1 minimaxtext01 nemotronh nemotronhpuzzle plamo2
 qwen3next qwen4exp rwkv6 rwkv6qwen2 rwkv7 rwkvhybrid
 """
 

@@ -129,7 +129,7 @@ CONFIGS: dict[str, Json] = {
 #: Mixtures of experts: GGUF only.
 SPARSE = ("mixtral", "qwen3moe", "qwen35moe")
 #: All that ONNX is not written for.
-GGUF_ONLY = (*SPARSE, "qwen35", "gpt-oss")
+GGUF_ONLY = (*SPARSE, *recent_checkpoints.CONFIGS)
 #: Its tokenizer's kind, tiny. Granite 3's and StarCoder2's cut as SmolLM's does.
 TOKENIZERS = {
     "llama": "llama-3",

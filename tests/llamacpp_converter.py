@@ -55,6 +55,17 @@ _THEIRS: Explained = {
     "attention.sliding_window": lambda _, value, own: value == 0,
     "rope.scaling.original_context_length": lambda _, value, own: value == own["context_length"],
     "attention.layer_norm_rms_epsilon": lambda _, value, own: "attention.layer_norm_epsilon" in own,
+    # Granite 4: experts that there are none of, rotations where attention knows no positions, states without a layer.
+    **dict.fromkeys(
+        ("expert_count", "expert_used_count", "expert_shared_feed_forward_length"),
+        lambda _, value, own: "expert_count" not in own,
+    ),
+    "rope.freq_base": lambda _, value, own: own.get("rope.scaling.finetuned") is False,
+    "rope.scaling.finetuned": lambda _, value, own: value is True,
+    **dict.fromkeys(
+        (f"ssm.{size}" for size in ("conv_kernel", "group_count", "inner_size", "state_size", "time_step_rank")),
+        lambda _, value, own: own["general.architecture"] == "granite",
+    ),
 }
 
 
@@ -80,6 +91,7 @@ _BOTH: Explained = {
     # A window or divisors for long contexts that llama.cpp's graph does not honour: ours ends where it is exact.
     "context_length": lambda ours, theirs, own: ours < theirs,
     "general.name": lambda ours, theirs, own: ours.lower() == theirs.lower(),
+    "attention.head_count_kv": lambda ours, theirs, own: set(theirs) == {ours},  # a list of the same
 }
 
 

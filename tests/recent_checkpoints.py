@@ -68,7 +68,77 @@ CONFIGS: dict[str, Json] = {
         },
     },
 }
-TOKENIZERS = {"qwen35": "qwen35", "qwen35moe": "qwen35", "gpt-oss": "o200k"}
+_LFM2: Json = {
+    "architectures": ["Lfm2ForCausalLM"],
+    "model_type": "lfm2",
+    "num_hidden_layers": 4,
+    "layer_types": ["conv", "conv", "full_attention", "conv"],
+    "conv_L_cache": 3,
+    "conv_bias": False,
+    "norm_eps": 1e-5,
+    "tie_word_embeddings": True,
+    "block_auto_adjust_ff_dim": True,
+    "block_ffn_dim_multiplier": 1.0,
+    "block_multiple_of": 32,
+}
+_GRANITE: Json = {
+    "architectures": ["GraniteMoeHybridForCausalLM"],
+    "model_type": "granitemoehybrid",
+    "num_hidden_layers": 4,
+    "layer_types": ["mamba", "attention", "mamba", "mamba"],
+    "embedding_multiplier": 3.0,
+    "residual_multiplier": 0.22,
+    "attention_multiplier": 0.4,
+    "logits_scaling": 2.0,
+    "vocab_size": 704,  # llama.cpp's converter takes multiples of 8 only
+    "mamba_n_heads": 8,
+    "mamba_d_head": 16,
+    "mamba_n_groups": 2,
+    "mamba_d_state": 16,
+    "mamba_d_conv": 4,
+    "mamba_expand": 2,
+    "mamba_conv_bias": True,
+    "mamba_proj_bias": False,
+    "position_embedding_type": "nope",
+    "num_local_experts": 0,
+    "num_experts_per_tok": 0,
+    "shared_intermediate_size": 96,
+    "tie_word_embeddings": True,
+}
+CONFIGS |= {
+    "lfm2": _LFM2,
+    "lfm2moe": {
+        **{key: value for key, value in _LFM2.items() if not key.startswith("block_")},
+        "architectures": ["Lfm2MoeForCausalLM"],
+        "model_type": "lfm2_moe",
+        "num_dense_layers": 1,
+        "num_experts": 5,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "norm_topk_prob": True,
+        "routed_scaling_factor": 1.0,
+        "use_expert_bias": True,
+    },
+    "granite4-h": _GRANITE,
+    "granite4-h-moe": {
+        **_GRANITE,
+        "num_local_experts": 5,
+        "num_experts_per_tok": 2,
+        "intermediate_size": 32,
+        "shared_intermediate_size": 48,
+    },
+    "granite4": {**_GRANITE, "layer_types": ["attention"] * 4, "position_embedding_type": "rope"},
+}
+TOKENIZERS = {
+    "qwen35": "qwen35",
+    "qwen35moe": "qwen35",
+    "gpt-oss": "o200k",
+    "lfm2": "llama-3",
+    "lfm2moe": "llama-3",
+    "granite4-h": "cl100k",
+    "granite4-h-moe": "cl100k",
+    "granite4": "cl100k",
+}
 
 
 def scaled(name: str, values: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
@@ -89,10 +159,11 @@ def shapes(config: Mapping[str, Any]) -> Shapes:
     """The tensors of a checkpoint."""
     h, v = config["hidden_size"], config["vocab_size"]
     yield "model.embed_tokens.weight", (v, h)
-    layer_of = _gpt_oss if config["model_type"] == "gpt_oss" else _qwen35
+    layer_of = _LAYERS.get(config["model_type"], _qwen35)
     for layer, kind in enumerate(config["layer_types"]):
-        yield from _under(f"model.layers.{layer}", layer_of(config, kind))
-    yield "model.norm.weight", (h,)
+        described = config if layer >= config.get("num_dense_layers", 0) else {**config, "num_experts": 0}
+        yield from _under(f"model.layers.{layer}", layer_of(described, kind))
+    yield f"model.{'embedding_norm' if config['model_type'].startswith('lfm2') else 'norm'}.weight", (h,)
     if not config["tie_word_embeddings"]:
         yield "lm_head.weight", (v, h)
     if config.get("mtp_num_hidden_layers"):
@@ -166,6 +237,66 @@ def _gpt_oss(config: Mapping[str, Any], kind: str) -> Shapes:
     yield "mlp.experts.gate_up_proj_bias", (experts, 2 * ffn)
     yield "mlp.experts.down_proj", (experts, ffn, h)
     yield "mlp.experts.down_proj_bias", (experts, h)
+
+
+def _lfm2(config: Mapping[str, Any], kind: str) -> Shapes:
+    h, ffn, experts = config["hidden_size"], config["intermediate_size"], config.get("num_experts", 0)
+    kv = h // config["num_attention_heads"] * config["num_key_value_heads"]
+    yield "operator_norm.weight", (h,)
+    yield "ffn_norm.weight", (h,)
+    if kind == "conv":
+        yield "conv.in_proj.weight", (3 * h, h)
+        yield "conv.conv.weight", (h, 1, config["conv_L_cache"])
+        yield "conv.out_proj.weight", (h, h)
+    else:
+        for part, rows in (("q_proj", h), ("k_proj", kv), ("v_proj", kv), ("out_proj", h)):
+            yield f"self_attn.{part}.weight", (rows, h)
+        for norm in ("q_layernorm", "k_layernorm"):
+            yield f"self_attn.{norm}.weight", (h // config["num_attention_heads"],)
+    if config.get("block_auto_adjust_ff_dim"):
+        ffn = -(-(2 * ffn // 3) // config["block_multiple_of"]) * config["block_multiple_of"]
+    names = [f"feed_forward.experts.{expert}" for expert in range(experts)] or ["feed_forward"]
+    rows = config["moe_intermediate_size"] if experts else ffn
+    for name in names:
+        for part, shape in (("w1", (rows, h)), ("w2", (h, rows)), ("w3", (rows, h))):
+            yield f"{name}.{part}.weight", shape
+    if experts:
+        yield "feed_forward.gate.weight", (experts, h)
+        yield "feed_forward.expert_bias", (experts,)
+
+
+def _granite(config: Mapping[str, Any], kind: str) -> Shapes:
+    h, experts = config["hidden_size"], config["num_local_experts"]
+    kv = h // config["num_attention_heads"] * config["num_key_value_heads"]
+    yield "input_layernorm.weight", (h,)
+    yield "post_attention_layernorm.weight", (h,)
+    if kind == "mamba":
+        yield from _under("mamba", _mamba(config))
+    else:
+        for part, rows in (("q_proj", h), ("k_proj", kv), ("v_proj", kv), ("o_proj", h)):
+            yield f"self_attn.{part}.weight", (rows, h)
+    yield "shared_mlp.input_linear.weight", (2 * config["shared_intermediate_size"], h)
+    yield "shared_mlp.output_linear.weight", (h, config["shared_intermediate_size"])
+    if experts:
+        yield "block_sparse_moe.router.layer.weight", (experts, h)
+        yield "block_sparse_moe.input_linear.weight", (experts, 2 * config["intermediate_size"], h)
+        yield "block_sparse_moe.output_linear.weight", (experts, h, config["intermediate_size"])
+
+
+def _mamba(config: Mapping[str, Any]) -> Shapes:
+    h, heads = config["hidden_size"], config["mamba_n_heads"]
+    inner = heads * config["mamba_d_head"]
+    channels = inner + 2 * config["mamba_n_groups"] * config["mamba_d_state"]
+    yield "in_proj.weight", (inner + channels + heads, h)
+    yield "conv1d.weight", (channels, 1, config["mamba_d_conv"])
+    yield "conv1d.bias", (channels,)
+    for name in ("dt_bias", "A_log", "D"):
+        yield name, (heads,)
+    yield "norm.weight", (inner,)
+    yield "out_proj.weight", (h, inner)
+
+
+_LAYERS = {"gpt_oss": _gpt_oss, "lfm2": _lfm2, "lfm2_moe": _lfm2, "granitemoehybrid": _granite}
 
 
 def mxfp4(tensors: Mapping[str, Any], seed: int = 0) -> dict[str, Any]:

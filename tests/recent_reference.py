@@ -197,4 +197,111 @@ class GptOss(Reference):
         return np.asarray((up + 1) * gate * _sigmoid(np.float32(1.702) * gate) @ down + last, np.float32)
 
 
-_KINDS = {"qwen3_5_text": Qwen35, "qwen3_5_moe_text": Qwen35, "gpt_oss": GptOss}
+class Lfm2(Reference):
+    """Gated short convolutions, and attention with normalized heads."""
+
+    def logits(self, tokens: list[int]) -> Floats:
+        embedding = self._tensors["model.embed_tokens.weight"]
+        x = embedding[tokens]
+        for layer, kind in enumerate(self._config["layer_types"]):
+            root = f"model.layers.{layer}"
+            normed = self._norm(f"{root}.operator_norm", x)
+            x = x + (self._convolution(f"{root}.conv", normed) if kind == "conv" else self._heads(root, normed, layer))
+            x = x + self._fed(f"{root}.feed_forward", self._norm(f"{root}.ffn_norm", x))
+        return self._norm("model.embedding_norm", x) @ embedding.T
+
+    def _convolution(self, name: str, x: Floats) -> Floats:
+        before, after, inner = np.split(self._linear(f"{name}.in_proj", x), 3, -1)
+        mixed = _convolved(before * inner, self._tensors[f"{name}.conv.weight"])
+        return self._linear(f"{name}.out_proj", after * mixed)
+
+    def _heads(self, root: str, x: Floats, layer: int) -> Floats:
+        """The other families' attention, by its names."""
+        for ours, theirs in (("q_norm", "q_layernorm"), ("k_norm", "k_layernorm"), ("o_proj", "out_proj")):
+            self._tensors[f"{root}.self_attn.{ours}.weight"] = self._tensors[f"{root}.self_attn.{theirs}.weight"]
+        return self._attention(f"{root}.self_attn", x, layer)
+
+    def _fed(self, name: str, x: Floats) -> Floats:
+        if f"{name}.gate.weight" not in self._tensors:
+            return self._linear(f"{name}.w2", _silu(self._linear(f"{name}.w1", x)) * self._linear(f"{name}.w3", x))
+        found, bias = np.zeros_like(x), self._tensors[f"{name}.expert_bias"]
+        for row, scores in enumerate(_sigmoid(self._linear(f"{name}.gate", x))):
+            chosen = np.argsort(-(scores + bias))[: self._config["num_experts_per_tok"]]
+            for expert, share in zip(chosen, scores[chosen] / scores[chosen].sum(), strict=True):
+                found[row] += share * self._fed(f"{name}.experts.{expert}", x[row])
+        return found
+
+
+class GraniteHybrid(Reference):
+    """Mamba 2 and attention, with one expert for all tokens beside the chosen ones."""
+
+    def logits(self, tokens: list[int]) -> Floats:
+        config, embedding = self._config, self._tensors["model.embed_tokens.weight"]
+        x, share = (
+            embedding[tokens] * np.float32(config["embedding_multiplier"]),
+            np.float32(config["residual_multiplier"]),
+        )
+        for layer, kind in enumerate(config["layer_types"]):
+            root = f"model.layers.{layer}"
+            normed = self._norm(f"{root}.input_layernorm", x)
+            mixed = (
+                self._mamba(f"{root}.mamba", normed)
+                if kind == "mamba"
+                else self._attention(f"{root}.self_attn", normed, layer)
+            )
+            x = x + share * mixed
+            normed = self._norm(f"{root}.post_attention_layernorm", x)
+            x = x + share * (
+                self._halves(f"{root}.shared_mlp", normed) + self._routed(f"{root}.block_sparse_moe", normed)
+            )
+        return self._norm("model.norm", x) @ embedding.T / np.float32(config["logits_scaling"])
+
+    def _halves(self, name: str, x: Floats) -> Floats:
+        gate, up = np.split(self._linear(f"{name}.input_linear", x), 2, -1)
+        return self._linear(f"{name}.output_linear", _silu(gate) * up)
+
+    def _routed(self, name: str, x: Floats) -> Floats:
+        found = np.zeros_like(x)
+        if f"{name}.router.layer.weight" not in self._tensors:
+            return found
+        wide, down = (self._tensors[f"{name}.{part}_linear.weight"] for part in ("input", "output"))
+        for row, scores in enumerate(self._linear(f"{name}.router.layer", x)):
+            chosen = np.argsort(-scores)[: self._config["num_experts_per_tok"]]
+            shares = np.exp(scores[chosen] - scores.max())
+            for expert, part in zip(chosen, shares / shares.sum(), strict=True):
+                gate, up = np.split(wide[expert] @ x[row], 2)
+                found[row] += part * (down[expert] @ (_silu(gate) * up))
+        return found
+
+    def _rotation(self, n: int, local: bool = False) -> tuple[Floats, Floats]:
+        cos, sin = super()._rotation(n, local)
+        return (cos, sin) if self._config["position_embedding_type"] == "rope" else (np.ones_like(cos), 0 * sin)
+
+    def _mamba(self, name: str, x: Floats) -> Floats:
+        config, n = self._config, len(x)
+        heads, head, groups, width = (config[f"mamba_{key}"] for key in ("n_heads", "d_head", "n_groups", "d_state"))
+        inner, keys = heads * head, groups * width
+        gate, mixed, steps = np.split(self._linear(f"{name}.in_proj", x), [inner, 2 * inner + 2 * keys], 1)
+        mixed = _convolved(mixed, self._tensors[f"{name}.conv1d.weight"]) + self._tensors[f"{name}.conv1d.bias"]
+        values, into, out = np.split(_silu(mixed), [inner, inner + keys], 1)
+        values = values.reshape(n, heads, head)
+        into, out = (part.reshape(n, groups, width).repeat(heads // groups, 1) for part in (into, out))
+        steps = _softplus(steps + self._tensors[f"{name}.dt_bias"])
+        decay = np.exp(-np.exp(self._tensors[f"{name}.A_log"]) * steps)
+        state, said = np.zeros((heads, head, width), np.float32), np.zeros_like(values)
+        for i in range(n):
+            state = state * decay[i][:, None, None] + (steps[i][:, None] * values[i])[:, :, None] * into[i][:, None]
+            said[i] = np.einsum("hpn,hn->hp", state, out[i]) + self._tensors[f"{name}.D"][:, None] * values[i]
+        said = (said.reshape(n, inner) * _silu(gate)).reshape(n, groups, -1)
+        said = said / np.sqrt((said * said).mean(-1, keepdims=True) + np.float32(config["rms_norm_eps"]))
+        return self._linear(f"{name}.out_proj", said.reshape(n, inner) * self._tensors[f"{name}.norm.weight"])
+
+
+_KINDS = {
+    "qwen3_5_text": Qwen35,
+    "qwen3_5_moe_text": Qwen35,
+    "gpt_oss": GptOss,
+    "lfm2": Lfm2,
+    "lfm2_moe": Lfm2,
+    "granitemoehybrid": GraniteHybrid,
+}

@@ -156,6 +156,22 @@ def test_unrounded_yarn_is_noted(tmp_path: Path) -> None:
 
 
 REFUSED: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "biases in a convolution": ("lfm2", "conv_bias is True", {"conv_bias": True}),
+    "no convolution": ("lfm2", "conv_L_cache is 0", {"conv_L_cache": 0}),
+    "rows of an mlp": ("lfm2", "feed_forward.w1.weight is", {"block_multiple_of": 128}),
+    "a step of nothing": ("lfm2", "block_multiple_of is 0", {"block_multiple_of": 0}),
+    "numbers of layers": ("lfm2", "full_attn_idxs is", {"layer_types": None, "full_attn_idxs": "2"}),
+    "all dense": ("lfm2moe", "num_dense_layers is 9", {"num_dense_layers": 9}),
+    "less than none": ("lfm2moe", "num_dense_layers is -1", {"num_dense_layers": -1}),
+    "scaled shares": ("lfm2moe", "routed_scaling_factor is 2", {"routed_scaling_factor": 2.0}),
+    "wide states": ("granite4-h", "twice the stream|in_proj.weight is", {"mamba_d_head": 32}),
+    "many groups": ("granite4-h", "8 heads over 3 groups", {"mamba_n_groups": 3}),
+    "rotations": ("granite4-h", "rotations beside states", {"position_embedding_type": "rope"}),
+    "experts alone": (
+        "granite4-h-moe",
+        "experts without states|lacks the tensor",
+        {"layer_types": ["attention"] * 4, "position_embedding_type": "rope"},
+    ),
     "another cap": ("gpt-oss", "swiglu_limit is 5.0", {"swiglu_limit": 5.0}),
     "no biases": ("gpt-oss", "attention_bias is False", {"attention_bias": False}),
     "experts": ("gpt-oss", "router.weight is|lacks the tensor", {"num_local_experts": 5}),
@@ -191,14 +207,40 @@ def test_what_cannot_be_is_refused_in_one_line(case: str, tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == [source]
 
 
-@pytest.mark.parametrize("kind", ["qwen35"])
+def test_the_names_of_layers_in_transformers_5(tmp_path: Path) -> None:
+    """It writes "linear_attention" and "full_attention" for Granite's layers, too."""
+    source = family_checkpoints.make(tmp_path / "source", "granite4-h")
+    run(source, tmp_path / "a.gguf", "gguf")
+    kinds = json.loads((source / "config.json").read_text())["layer_types"]
+    names = {"mamba": "linear_attention", "attention": "full_attention"}
+    changed(source, layer_types=[names[kind] for kind in kinds])
+    run(source, tmp_path / "b.gguf", "gguf")
+    assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()
+    told = fields(tmp_path / "a.gguf")
+    assert told["granitehybrid.attention.head_count_kv"] == [0, 2, 0, 0]
+    assert told["granitehybrid.rope.scaling.finetuned"] is False
+
+
+def test_layers_by_number(tmp_path: Path) -> None:
+    """Older config.json of LFM2 list the layers of attention, and name the rows of the MLP otherwise."""
+    source = family_checkpoints.make(tmp_path / "source", "lfm2")
+    run(source, tmp_path / "a.gguf", "gguf")
+    width = json.loads((source / "config.json").read_text())["intermediate_size"]
+    changed(source, layer_types=None, full_attn_idxs=[2], block_ff_dim=width, intermediate_size=None)
+    run(source, tmp_path / "b.gguf", "gguf")
+    assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()
+    assert fields(tmp_path / "a.gguf")["lfm2.attention.head_count_kv"] == [0, 0, 2, 0]
+    assert fields(tmp_path / "a.gguf")["lfm2.feed_forward_length"] == 64
+
+
+@pytest.mark.parametrize("kind", ["qwen35", "lfm2", "granite4-h"])
 def test_onnx_is_refused_with_the_reason(kind: str, tmp_path: Path) -> None:
     source = family_checkpoints.make(tmp_path / "source", kind)
     with pytest.raises(ConversionError, match="keep a state are not converted to onnx; convert to gguf"):
         run(source, tmp_path / "out", "onnx")
 
 
-@pytest.mark.parametrize("kind", ["qwen35", "qwen35moe"])
+@pytest.mark.parametrize("kind", ["qwen35", "qwen35moe", "lfm2", "granite4-h"])
 @pytest.mark.parametrize("quantization", ["f16", "q8_0"])
 def test_quantized(kind: str, quantization: str, tmp_path: Path) -> None:
     """What the recurrent layers compute with stays float32, whatever the rest is."""
