@@ -111,7 +111,8 @@ class Config:
         """The experts of each layer, or None where it has an MLP."""
         block = {*self.family.block, *self.family.sparse}
         count_key = "num_experts" if self.get("num_local_experts") is None else "num_local_experts"
-        if "ffn_gate_inp" not in block or (self.family.dense and self.get(count_key) == 0):
+        none = self.get("enable_moe_block", True) is False or (self.family.dense and self.get(count_key) == 0)
+        if "ffn_gate_inp" not in block or none:
             return None
         width = "intermediate_size" if self.get("moe_intermediate_size") is None else "moe_intermediate_size"
         shared = "shared_intermediate_size"
@@ -121,7 +122,7 @@ class Config:
             self.count("num_experts_per_tok"),
             self.count(width),
             self.count(shared) if "ffn_up_shexp" in block else 0,
-            self._whole("num_dense_layers", self.layers()) if "num_dense_layers" in self._values else 0,
+            self.whole("num_dense_layers", self.layers()) if "num_dense_layers" in self._values else 0,
         )
         if found.used > found.count:
             raise ConversionError(
@@ -129,9 +130,9 @@ class Config:
             )
         return found
 
-    def _whole(self, key: str, most: int) -> int:
+    def whole(self, key: str, most: int) -> int:
         """A count that may be 0."""
-        return 0 if self.get(key) == 0 else self.count(key, most=most)
+        return 0 if self.get(key, 0) == 0 else self.count(key, most=most)
 
     def ffn(self, usual: int | None) -> int:
         """The rows of an MLP."""
@@ -248,9 +249,12 @@ class Config:
         theta = self.number("rope_theta", 10000.0)
         if local and "rope_local_base_freq" in self.family.defaults:
             theta = self.number("rope_local_base_freq", 10000.0)
+        kind = values.get("rope_type", values.get("type", "default"))
         part = values.get("partial_rotary_factor", self.get("partial_rotary_factor", 1.0))
         if isinstance(part, bool) or not isinstance(part, int | float) or not 0 < part <= 1:
             raise ConversionError(f"{self.path}: partial_rotary_factor is {part!r}; expected a share of a head")
+        if kind == "proportional" and "proportional" in self.family.own:
+            part = 1  # all of a head turns, but for most of it by nothing
         if part != 1 and "partial_rotary_factor" not in self.family.own:
             raise ConversionError(f"{self.path}: partial_rotary_factor is {part}; only 1 is supported")
         width = int(head_dim * part)
@@ -282,6 +286,8 @@ class Config:
             return Scaling()
         if kind in ("longrope", "su") and "longrope" in self.family.own:
             return self._longrope(values, width)
+        if kind == "proportional" and "proportional" in self.family.own:
+            return Scaling("proportional", self.number("partial_rotary_factor", 1.0, values))
         if kind == "yarn" and "yarn" in self.family.own:
             return self._yarn(values)
         if kind not in ("linear", "llama3"):

@@ -13,10 +13,12 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from edgespec.converters import gemma4
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.config import SHORTEST, Config
 from edgespec.converters.experts import Experts
 from edgespec.converters.families import Family
+from edgespec.converters.gemma4 import Gemma4
 from edgespec.converters.mxfp4 import Mxfp4Tensor
 from edgespec.converters.recurrence import Recurrence
 from edgespec.converters.roles import ROLES, ROTARY, WIDE_NORMS
@@ -49,8 +51,9 @@ class Weight:
     kept: tuple[range, ...] = ()
 
     def sources(self) -> tuple[str, ...]:
-        """Its names in the checkpoint: one, or one per expert."""
-        return tuple(self.source.format(expert) for expert in range(self.shape[0] if "{}" in self.source else 1))
+        """Its names in the checkpoint: one, or one per expert, or more where parts of it have their own."""
+        experts = range(self.shape[0] if "{}" in self.source else 1)
+        return tuple(part.format(expert) for expert in experts for part in self.source.split("|"))
 
     def stored(self, checkpoint: Checkpoint) -> tuple[StoredTensor, ...]:
         """Its tensors, to be concatenated by rows."""
@@ -110,6 +113,7 @@ class Decoder:
     recurrence: Recurrence | None = None
     recurrent: tuple[bool, ...] = ()
     head: bool = False
+    gemma4: Gemma4 | None = None
     notes: tuple[str, ...] = ()
 
     def weights(self) -> list[Weight]:
@@ -120,6 +124,9 @@ class Decoder:
             found.append(self._end("position_embd", "weight", (self.context, self.hidden)))
         for layer in range(self.layers + self.head):
             found += self._block(layer)
+        if self.gemma4 is not None:
+            own = self.gemma4.ends(self.vocabulary, self.layers, self.hidden)
+            found += [self._end(role, "weight", shape) for role, shape in own.items()]
         for kind in ("weight", *(["bias"] if self.family.centred else [])):
             found.append(self._end("output_norm", kind, (self.hidden,)))
         if not self.tied:
@@ -128,7 +135,8 @@ class Decoder:
 
     def _end(self, role: str, kind: str, shape: tuple[int, ...]) -> Weight:
         plus = float(self.family.around_one and role == "output_norm")
-        return Weight(role, kind, None, f"{self.root}{self.family.ends[role]}.{kind}", shape, plus=plus)
+        root = "" if role.startswith("nextn") else self.root
+        return Weight(role, kind, None, f"{root}{self.family.ends[role]}.{kind}", shape, plus=plus)
 
     def block(self, layer: int) -> Mapping[str, str]:
         """The tensors of a layer by role: their names in the checkpoint, without "weight" and "bias"."""
@@ -140,30 +148,38 @@ class Decoder:
             family.sparse if sparse else family.dense,
         )
         root = f"{self.root}{family.layers}.{layer}" if layer < self.layers else f"mtp.layers.{layer - self.layers}"
-        found = {role: f"{root}.{name}" for part in parts for role, name in part.items()}
+        found = {role: f"{root}.{name.replace('|', f'|{root}.')}" for part in parts for role, name in part.items()}
+        if self.gemma4 is not None:
+            found = self.gemma4.block(found, layer < self.layers - self.gemma4.shared, self.windowed[layer])
         return found if layer < self.layers else {**found, **family.head}
 
-    def _sizes(self) -> dict[str, int]:
-        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+    def _sizes(self, layer: int) -> dict[str, int]:
+        head_dim, kv_heads, ffn = self.head_dim, self.kv_heads, self.ffn
+        if self.gemma4 is not None:
+            if not self.windowed[layer]:
+                head_dim, kv_heads = self.gemma4.head_dim, self.gemma4.kv_heads
+            ffn *= 1 + (self.gemma4.double and layer >= self.layers - self.gemma4.shared)
+        queries, keys = self.heads * head_dim, kv_heads * head_dim
         return {
+            "per layer": self.gemma4.per_layer if self.gemma4 else 0,
             "one": 1,
             "hidden": self.hidden,
             "hidden twice": 2 * self.hidden,
             "hidden thrice": 3 * self.hidden,
-            "ffn": self.ffn,
-            "ffn twice": 2 * self.ffn,
+            "ffn": ffn,
+            "ffn twice": 2 * ffn,
             "queries": queries,
             "asked": 2 * queries if self.family.gated else queries,
             "keys": keys,
             "qkv": queries + 2 * keys,
-            "head": self.head_dim,
+            "head": head_dim,
             "heads": self.heads,
             **(self.experts.sizes() if self.experts else {}),
             **(self.recurrence.sizes() if self.recurrence else {}),
         }
 
     def _block(self, layer: int) -> list[Weight]:
-        block, sizes = self.block(layer), self._sizes()
+        block, sizes = self.block(layer), self._sizes(layer)
         return [weight for role in ROLES if role in block for weight in self._weights(layer, role, block[role], sizes)]
 
     def _weights(self, layer: int, role: str, source: str, sizes: Mapping[str, int]) -> Iterator[Weight]:
@@ -180,7 +196,7 @@ class Decoder:
             role,
             about.kind,
             layer,
-            source if about.bare else f"{source}.weight",
+            source if about.bare else f"{source.replace('|', '.weight|')}.weight",
             shape,
             rows=rows,
             rotary=rotary,
@@ -217,6 +233,8 @@ def read(checkpoint: Checkpoint) -> Decoder:
                 f"{config.path}: sliding_window is {context}, and this family's graph sees no further; expected "
                 f"{SHORTEST} or more"
             )
+    kv_heads = config.count("num_key_value_heads", heads)
+    special = gemma4.read(config, layers, kv_heads, windowed)
     decoder = Decoder(
         family=family,
         root=_root(checkpoint, family),
@@ -226,10 +244,10 @@ def read(checkpoint: Checkpoint) -> Decoder:
         ffn=config.ffn(4 * hidden if family.columns else experts.ffn if experts else None),
         layers=layers,
         heads=heads,
-        kv_heads=config.count("num_key_value_heads", heads),
+        kv_heads=kv_heads,
         head_dim=head_dim,
         epsilon=config.number("rms_norm_eps", 1e-6),
-        rope=config.rope(head_dim),
+        rope=config.rope(special.head_dim if special else head_dim),
         local_rope=config.rope(head_dim, local=True),
         turned=config.turned(layers),
         windowed=windowed,
@@ -240,10 +258,11 @@ def read(checkpoint: Checkpoint) -> Decoder:
         experts=experts,
         recurrence=config.recurrence() if recurrent else None,
         recurrent=recurrent,
+        gemma4=special,
         head=any(f"{name}.weight" in checkpoint.tensors for name in family.head.values()),
     )
     decoder = replace(decoder, notes=_lost(checkpoint, decoder, config))
-    if decoder.heads % decoder.kv_heads or decoder.rope.width % 2:
+    if any(decoder.heads % n for n in _kv_heads(decoder)) or decoder.rope.width % 2 or decoder.local_rope.width % 2:
         raise ConversionError(
             f"{config.path}: {decoder.heads} heads over {decoder.kv_heads} key-value heads of {decoder.head_dim} "
             "cannot be; expected a divisor of the heads and an even head_dim"
@@ -252,6 +271,10 @@ def read(checkpoint: Checkpoint) -> Decoder:
     if decoder.rope.scaling.kind == "longrope":
         decoder = replace(decoder, notes=(*decoder.notes, _short(decoder)))
     return decoder
+
+
+def _kv_heads(decoder: Decoder) -> tuple[int, ...]:
+    return (decoder.kv_heads, decoder.gemma4.kv_heads if decoder.gemma4 else decoder.kv_heads)
 
 
 def _lost(checkpoint: Checkpoint, decoder: Decoder, config: Config) -> tuple[str, ...]:
@@ -277,7 +300,7 @@ def _short(decoder: Decoder) -> str:
 
 def _scales(config: Config, hidden: int, head_dim: int) -> Scales:
     own = config.family.own
-    usual = config.number("query_pre_attn_scalar", head_dim) ** -0.5
+    usual = 1.0 if "unit_attention" in own else config.number("query_pre_attn_scalar", head_dim) ** -0.5
     return Scales(
         attention=config.number("attention_multiplier", 1.0) if "attention_multiplier" in own else usual,
         embedding=hidden**0.5 if "root_embedding" in own else config.number("embedding_multiplier", 1.0),
@@ -297,8 +320,16 @@ def _root(checkpoint: Checkpoint, family: Family) -> str:
     return next((root for root in family.roots if f"{root}{embedding}" in checkpoint.tensors), family.roots[0])
 
 
+def _unused(decoder: Decoder) -> tuple[str, ...]:
+    """Tensors that checkpoints have and no graph uses: keys and values of layers that use those of other layers."""
+    shared = decoder.gemma4.shared if decoder.gemma4 else 0
+    parts = ("k_proj", "k_norm", "v_proj")
+    layers = range(decoder.layers - shared, decoder.layers)
+    return tuple(f"{decoder.root}layers.{layer}.self_attn.{part}." for layer in layers for part in parts)
+
+
 def _check_tensors(checkpoint: Checkpoint, decoder: Decoder) -> None:
-    used, left = set(), tuple(decoder.family.left_out)
+    used, left = set(), (*decoder.family.left_out, *_unused(decoder))
     for weight in decoder.weights():
         for name in weight.sources():
             stored = checkpoint.tensors.get(name)
@@ -321,7 +352,8 @@ _BUFFERS = ("rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
 
 def _check_tensor(stored: StoredTensor, weight: Weight) -> None:
     shape = weight.stored_shape or weight.shape
-    shape = shape[-2:] if "{}" in weight.source else shape
+    if "{}" in weight.source:
+        shape = (shape[-2] // len(weight.source.split("|")), shape[-1])
     shape = shape[::-1] if weight.columns else shape
     if stored.shape != shape:
         raise ConversionError(

@@ -36,7 +36,7 @@ class Experts:
 
     def sizes(self) -> dict[str, int]:
         """By the words of roles.py."""
-        return {"experts": self.count, "expert": self.ffn, "shared": self.shared}
+        return {"experts": self.count, "expert": self.ffn, "expert twice": 2 * self.ffn, "shared": self.shared}
 
 
 def split_experts(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:

@@ -197,6 +197,77 @@ _GRANITE_H: dict[str, Any] = {
 }
 
 
+# Gemma 4: see gemma4.py. Norms multiply by w, not by 1 + w; the router has norms and scales of its own.
+_GEMMA4_BLOCK = {
+    **_GEMMA2,
+    **_NORMED_HEADS,
+    "inp_gate": "per_layer_input_gate",
+    "proj": "per_layer_projection",
+    "post_norm": "post_per_layer_input_norm",
+    "layer_output_scale": "layer_scalar",
+}
+_GEMMA4: dict[str, Any] = {
+    "roots": ("model.", "model.language_model."),
+    "left_out": {
+        "model.vision_tower.": "pictures",
+        "model.embed_vision.": "pictures",
+        "model.audio_tower.": "sound",
+        "model.embed_audio.": "sound",
+        "masked_embedding.": "a choice of likely tokens before the logits",
+    },
+    "activation": "gelu",
+    "keys": {"hidden_act": "hidden_activation", "num_experts_per_tok": "top_k_experts"},
+    "period": 6,
+    "defaults": {
+        "head_dim": 256,
+        "sliding_window": 512,
+        "enable_moe_block": False,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "tie_word_embeddings": True,
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
+        },
+    },
+    "own": frozenset(
+        {
+            "root_embedding",
+            "unit_attention",
+            "sliding_window",
+            "final_logit_softcapping",
+            "proportional",
+            "use_bidirectional_attention",
+        }
+    ),
+    "fixed": {"attention_bias": False},
+}
+_GEMMA4_TARGET: dict[str, Any] = {
+    "block": _GEMMA4_BLOCK,
+    "sparse": {
+        "ffn_post_norm_1": "post_feedforward_layernorm_1",
+        "ffn_pre_norm_2": "pre_feedforward_layernorm_2",
+        "ffn_gate_inp": "router.proj",
+        "ffn_gate_inp_scale": "router.scale",
+        "ffn_gate_up_exps": "experts.{}.gate_proj|experts.{}.up_proj",
+        "ffn_down_exps": "experts.{}.down_proj",
+        "ffn_down_exps_scale": "router.per_expert_scale",
+        "ffn_post_norm_2": "post_feedforward_layernorm_2",
+    },
+    "ends": {
+        **_ENDS,
+        "per_layer_token_embd": "embed_tokens_per_layer",
+        "per_layer_model_proj": "per_layer_model_projection",
+        "per_layer_proj_norm": "per_layer_projection_norm",
+    },
+    **_GEMMA4,
+}
+_GEMMA4_ASSISTANT: dict[str, Any] = {
+    "block": _but(_GEMMA4_BLOCK, "inp_gate", "proj", "post_norm"),
+    "ends": {**_ENDS, "nextn.pre_projection": "pre_projection", "nextn.post_projection": "post_projection"},
+    **_GEMMA4,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """One architecture of transformers.
@@ -205,7 +276,7 @@ class Family:
         model_type: its name in config.json where that lists no architectures.
         gguf: llama.cpp's name for it.
         block: the tensors of a layer by role, without "weight" and "bias"; {} stands for the number of an expert, and
-            "[0]" or "[1]" at the end for the first or second half of the rows.
+            "[0]" or "[1]" at the end for the first or second half of the rows, "|" for tensors below each other.
         ends: the tensors outside the layers, but for the head.
         roots: what all names but the head's may begin with; `layers` follows, and the layer's number.
         interleaved: whether llama.cpp turns neighbouring rows of a head against each other, and not its halves.
@@ -380,6 +451,11 @@ FAMILIES = {
         own=frozenset({"sliding_window", "yarn"}),
         fixed={"attention_bias": True, "swiglu_limit": 7.0, "swiglu_alpha": 1.702},
     ),
+    "Gemma4ForCausalLM": Family("gemma4_text", "gemma4", **_GEMMA4_TARGET),
+    "Gemma4ForConditionalGeneration": Family("gemma4", "gemma4", **_GEMMA4_TARGET),
+    "Gemma4UnifiedForConditionalGeneration": Family("gemma4_unified", "gemma4", **_GEMMA4_TARGET),
+    "Gemma4AssistantForCausalLM": Family("gemma4_assistant", "gemma4-assistant", **_GEMMA4_ASSISTANT),
+    "Gemma4UnifiedAssistantForCausalLM": Family("gemma4_unified_assistant", "gemma4-assistant", **_GEMMA4_ASSISTANT),
     "Lfm2ForCausalLM": Family("lfm2", "lfm2", keys={"rms_norm_eps": "norm_eps"}, **_LFM2),
     "Lfm2MoeForCausalLM": Family(
         "lfm2_moe",

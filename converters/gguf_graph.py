@@ -17,6 +17,7 @@ import numpy.typing as npt
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.decoder import Decoder, Weight
 from edgespec.converters.experts import Experts
+from edgespec.converters.gemma4 import Gemma4
 from edgespec.converters.recurrence import Recurrence
 from edgespec.errors import ConversionError
 
@@ -33,6 +34,11 @@ _ROLES = {
     "linear_a": "ssm_a",
     "linear_norm": "ssm_norm",
     "linear_output": "ssm_out",
+    "ffn_pre_norm_2": "pre_ffw_norm_2",
+    "ffn_post_norm_1": "post_ffw_norm_1",
+    "ffn_post_norm_2": "post_ffw_norm_2",
+    "ffn_gate_inp_scale": "ffn_gate_inp",
+    "ffn_down_exps_scale": "ffn_down_exps",
 }
 #: Its names in single families.
 _OWN_ROLES = {
@@ -42,7 +48,12 @@ _OWN_ROLES = {
     "lfm2": {"output_norm": "token_embd_norm"},
     "lfm2moe": {"output_norm": "token_embd_norm"},
 }
-_FACTORS = {"llama", "granite"}  # their graphs support a divisor for each rotation frequency
+_FACTORS = {
+    "llama",
+    "granite",
+    "gemma4",
+    "gemma4-assistant",
+}  # their graphs support a divisor for each rotation frequency
 _DELTA_NETS = {"qwen35", "qwen35moe"}
 _SQUARE_HYBRIDS = {"lfm2", "lfm2moe"}
 _SQUARE = {"olmo2", "phi3", "starcoder2", "gpt2"}  # their graphs require heads * head_dim = hidden size
@@ -117,6 +128,11 @@ def check(checkpoint: Checkpoint, graph: Decoder) -> None:
         (family == "granitehybrid" and graph.recurrent and any(graph.turned), "rotations beside states"),
         (family == "granite" and graph.experts, "experts without states"),
         (family in _SQUARE_HYBRIDS and graph.heads * graph.head_dim != graph.hidden, "heads not as wide as the stream"),
+        (
+            graph.gemma4 and not any(graph.windowed[: graph.layers]),
+            "layers of which none sees a window",
+        ),
+        (graph.gemma4 and graph.gemma4.backbone == graph.hidden, "an assistant as wide as its target"),
         (family == "gpt-oss" and graph.rope.width != graph.head_dim, "a rotation of a part of a head"),
         (family == "gpt-oss" and graph.tied, "a head that is tied to the embedding"),
         (
@@ -135,14 +151,16 @@ def describe(writer: Any, graph: Decoder) -> None:
     writer.add_vocab_size(graph.vocabulary)
     writer.add_context_length(graph.context)
     writer.add_embedding_length(graph.hidden)
-    writer.add_feed_forward_length(graph.ffn)
+    writer.add_feed_forward_length(_ffn(graph))
     writer.add_block_count(graph.layers + graph.head)
     writer.add_head_count(graph.heads)
     writer.add_head_count_kv(_kv_heads(graph))
-    writer.add_key_length(graph.head_dim)
-    writer.add_value_length(graph.head_dim)
+    writer.add_key_length(graph.gemma4.head_dim if graph.gemma4 else graph.head_dim)
+    writer.add_value_length(graph.gemma4.head_dim if graph.gemma4 else graph.head_dim)
     if graph.experts is not None:
         _describe_experts(writer, graph.experts, architecture(graph))
+    if graph.gemma4 is not None:
+        _describe_gemma4(writer, graph, graph.gemma4)
     if graph.head:
         writer.add_nextn_predict_layers(1)
     if graph.recurrence is not None:
@@ -175,8 +193,29 @@ def _describe_experts(writer: Any, experts: Experts, family: str) -> None:
         writer.add_expert_shared_feed_forward_length(experts.shared)
 
 
+def _describe_gemma4(writer: Any, graph: Decoder, special: Gemma4) -> None:
+    writer.add_key_length_swa(graph.head_dim)
+    writer.add_value_length_swa(graph.head_dim)
+    writer.add_rope_dimension_count_swa(graph.local_rope.width)
+    writer.add_shared_kv_layers(special.shared)
+    writer.add_embedding_length_per_layer_input(special.per_layer)
+    if special.backbone:
+        writer.add_embedding_length_out(special.backbone)
+        writer.add_nextn_predict_layers(graph.layers)
+
+
+def _ffn(graph: Decoder) -> int | list[int]:
+    """As a list where the layers differ."""
+    if graph.gemma4 is None or not graph.gemma4.double:
+        return graph.ffn
+    own = graph.layers - graph.gemma4.shared
+    return [graph.ffn] * own + [2 * graph.ffn] * graph.gemma4.shared
+
+
 def _kv_heads(graph: Decoder) -> int | list[int]:
     """As a list, with 0 for layers that keep a state, where llama.cpp tells those by it."""
+    if graph.gemma4 is not None and graph.gemma4.kv_heads != graph.kv_heads:
+        return [graph.kv_heads if windowed else graph.gemma4.kv_heads for windowed in graph.windowed]
     if not graph.recurrent or graph.family.gguf in _DELTA_NETS:
         return graph.kv_heads
     return [0 if recurrent else graph.kv_heads for recurrent in graph.recurrent]

@@ -120,6 +120,10 @@ def _check_graph(checkpoint: Checkpoint, graph: decoder.Decoder) -> None:
         raise ConversionError(
             f"{checkpoint.folder}: layers that keep a state are not converted to onnx; convert to gguf"
         )
+    if graph.gemma4 is not None:
+        raise ConversionError(
+            f"{checkpoint.folder}: layers with heads of different widths are not converted to onnx; convert to gguf"
+        )
     if graph.experts is not None:
         raise ConversionError(f"{checkpoint.folder}: mixtures of experts are not converted to onnx; convert to gguf")
     if graph.head_dim % 16 or graph.rope.width % 16:

@@ -82,6 +82,17 @@ ROLES = {
     "ffn_up_shexp": Role(("shared", "hidden")),
     "ffn_down_shexp": Role(("hidden", "shared")),
     "ffn_post_norm": Role(("hidden",)),
+    # Gemma 4: experts beside the MLP, norms around each, and embeddings of each layer
+    "ffn_post_norm_1": Role(("hidden",)),
+    "ffn_pre_norm_2": Role(("hidden",)),
+    "ffn_gate_inp_scale": _bare("hidden", kind="scale"),
+    "ffn_gate_up_exps": Role(("experts", "expert twice", "hidden")),
+    "ffn_down_exps_scale": _bare("experts", kind="scale"),
+    "ffn_post_norm_2": Role(("hidden",)),
+    "inp_gate": Role(("per layer", "hidden")),
+    "proj": Role(("hidden", "per layer")),
+    "post_norm": Role(("hidden",)),
+    "layer_output_scale": _bare("one", kind="weight"),
     "nextn.shared_head_norm": Role(("hidden",)),
 }
 WIDE_NORMS = {"attn_q_norm": ("queries",), "attn_k_norm": ("keys",)}

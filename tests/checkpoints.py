@@ -243,6 +243,29 @@ def gemma_json(size: int = 600) -> str:
 
 
 @cache
+def gemma4_json(size: int = 600) -> str:
+    """Gemma 4's: merges in order, no SentencePiece model beside, and special tokens that a chat has to show."""
+    description = json.loads(gemma_json(size))
+    vocab = description["model"]["vocab"]
+    del vocab["\n\n"]  # which no merge makes
+    own = [entry for entry in description["added_tokens"] if entry["special"] and entry["content"] in vocab]
+    description["added_tokens"] = own
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    for text in ("<pad>", "<mask>", "<|channel>", "<channel|>"):
+        vocab[text] = _free(vocab, size)
+        description["added_tokens"].append({"id": vocab[text], "content": text, "special": True, **flags})
+    description["decoder"] = {
+        "type": "Sequence",
+        "decoders": [
+            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+            {"type": "ByteFallback"},
+            {"type": "Fuse"},
+        ],
+    }
+    return json.dumps(description)
+
+
+@cache
 def gemma_model() -> bytes:
     """The same as a SentencePiece model."""
     model = ModelProto.FromString(sentencepiece_model())
@@ -276,10 +299,12 @@ def write_tokenizer(folder: Path, kind: str) -> int:
         settings: Json = {"bos_token": SPECIALS[0], "eos_token": SPECIALS[2], "chat_template": CHATML}
         settings["tokenizer_class"] = {"o200k": "GPT2Tokenizer"}.get(kind, "PreTrainedTokenizerFast")
     else:
-        text = {"gemma": gemma_json, "phi-3": phi3_json}.get(kind, sentencepiece_json)()
+        text = {"gemma": gemma_json, "gemma4": gemma4_json, "phi-3": phi3_json}.get(kind, sentencepiece_json)()
         settings = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": {"content": "<unk>"}}
         settings["tokenizer_class"] = "LlamaTokenizer"
-    if kind in {"gemma", "phi-3", "spm-both"}:
+    if kind == "gemma4":
+        settings |= {"tokenizer_class": "GemmaTokenizer", "unk_token": "<unk>"}
+    if kind in {"gemma", "gemma4", "phi-3", "spm-both"}:
         settings["chat_template"] = CHATML
     if kind == "gemma":
         (folder / "tokenizer.model").write_bytes(gemma_model())

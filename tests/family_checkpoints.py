@@ -167,9 +167,17 @@ def make(folder: Path, kind: str, seed: int = 0, fused: bool = False, **changes:
     vocabulary = checkpoints.write_tokenizer(folder, TOKENIZERS[kind])
     described = config(kind, vocabulary) | changes
     (folder / "config.json").write_text(json.dumps(described), encoding="utf-8")
+    tensors = _drawn(_shapes(described), described, seed)
+    if fused:
+        tensors = _fused(tensors)
+    checkpoints.write_safetensors(folder / "model.safetensors", tensors)
+    return folder
+
+
+def _drawn(shapes: Shapes, described: Json, seed: int) -> dict[str, Floats]:
     draw = np.random.default_rng(seed)
     tensors = {}
-    for name, shape in _shapes(described):
+    for name, shape in shapes:
         values = draw.standard_normal(shape)
         special = recent_checkpoints.scaled(name, values)
         if special is not None:
@@ -178,16 +186,24 @@ def make(folder: Path, kind: str, seed: int = 0, fused: bool = False, **changes:
             bare = "norm" in name and _bare_norm(name, described)
             values = 0.3 * values + (0 if bare or name.endswith("bias") else 1)
         elif "embed_tokens" not in name and "wte" not in name and "wpe" not in name:
-            values *= 2 / (shape[0] if "Conv1D" in name or kind == "gpt2" else shape[1]) ** 0.5
+            values *= 2 / (shape[0] if "Conv1D" in name or described["model_type"] == "gpt2" else shape[1]) ** 0.5
         tensors[name] = values.astype(np.float32)
-    if fused:
-        tensors = _fused(tensors)
-    checkpoints.write_safetensors(folder / "model.safetensors", tensors)
+    return tensors
+
+
+def assistant(folder: Path, target: Path, seed: int = 1) -> Path:
+    """An assistant of a Gemma 4, with its tokenizer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    checkpoints.write_tokenizer(folder, "gemma4")
+    described, shapes = recent_checkpoints.gemma4_assistant(json.loads((target / "config.json").read_text()))
+    (folder / "config.json").write_text(json.dumps(described), encoding="utf-8")
+    checkpoints.write_safetensors(folder / "model.safetensors", _drawn(shapes, described["text_config"], seed))
     return folder
 
 
 def _bare_norm(name: str, config: Json) -> bool:
-    return config["model_type"].startswith("gemma") or recent_checkpoints.bare_norm(name, config)
+    gemma = config["model_type"].startswith("gemma") and not config["model_type"].startswith("gemma4")
+    return gemma or recent_checkpoints.bare_norm(name, config)
 
 
 def _fused(tensors: Mapping[str, Floats]) -> dict[str, Floats]:

@@ -32,7 +32,8 @@ class Heads(AbstractContextManager["Heads"]):
         self._width = llama_cpp.llama_model_n_embd_out(model)
         self._vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
         self._head = self._context(model, ctx_type=llama_cpp.LLAMA_CONTEXT_TYPE_MTP, ctx_other=self._target)
-        llama_cpp_ext.llama_set_embeddings_nextn(self._head, True, False)
+        # An assistant of Gemma 4 takes one token a pass.
+        llama_cpp_ext.llama_set_embeddings_nextn(self._head, True, head is not None)
 
     def target(self, tokens: list[int]) -> Floats:
         """The row of each token after a pass from the start, float32 [n, width]."""

@@ -49,6 +49,8 @@ _OURS: Explained = {
     "tokenizer.ggml.add_eos_token": lambda value, *_: value is False,
     "tokenizer.ggml.add_space_prefix": lambda value, *_: value is True,
     "general.quantized_by": lambda *_: True,
+    # llama.cpp has one for this kind of tokenizer, whatever a file says.
+    "tokenizer.ggml.pre": lambda value, _, own: value == own["tokenizer.ggml.model"],
 }
 #: Keys that only its file has, which do nothing.
 _THEIRS: Explained = {

@@ -105,7 +105,47 @@ _GRANITE: Json = {
     "shared_intermediate_size": 96,
     "tie_word_embeddings": True,
 }
+_GEMMA4: Json = {
+    "architectures": ["Gemma4ForCausalLM"],
+    "model_type": "gemma4_text",
+    "hidden_activation": "gelu_pytorch_tanh",
+    "num_hidden_layers": 6,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+    "sliding_window": 8,
+    "head_dim": 16,
+    "per_layer_config": {str(layer): {"head_dim": 32, "num_key_value_heads": 1} for layer in (2, 5)},
+    "attention_k_eq_v": True,
+    "num_kv_shared_layers": 0,
+    "hidden_size_per_layer_input": 0,
+    "use_double_wide_mlp": False,
+    "enable_moe_block": False,
+    "final_logit_softcapping": 7.0,
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e4},
+    },
+    "tie_word_embeddings": True,
+    "unk_token_id": 0,
+    "bos_token_id": 1,
+}
 CONFIGS |= {
+    "gemma4": _GEMMA4,
+    "gemma4-e": {
+        **_GEMMA4,
+        "attention_k_eq_v": False,
+        "per_layer_config": {str(layer): {"head_dim": 32} for layer in (2, 5)},
+        "num_kv_shared_layers": 3,
+        "hidden_size_per_layer_input": 16,
+        "vocab_size_per_layer_input": 605,
+        "use_double_wide_mlp": True,
+    },
+    "gemma4-moe": {
+        **_GEMMA4,
+        "enable_moe_block": True,
+        "num_experts": 5,
+        "top_k_experts": 2,
+        "moe_intermediate_size": 32,
+    },
     "lfm2": _LFM2,
     "lfm2moe": {
         **{key: value for key, value in _LFM2.items() if not key.startswith("block_")},
@@ -130,6 +170,9 @@ CONFIGS |= {
     "granite4": {**_GRANITE, "layer_types": ["attention"] * 4, "position_embedding_type": "rope"},
 }
 TOKENIZERS = {
+    "gemma4": "gemma4",
+    "gemma4-e": "gemma4",
+    "gemma4-moe": "gemma4",
     "qwen35": "qwen35",
     "qwen35moe": "qwen35",
     "gpt-oss": "o200k",
@@ -160,7 +203,15 @@ def shapes(config: Mapping[str, Any]) -> Shapes:
     h, v = config["hidden_size"], config["vocab_size"]
     yield "model.embed_tokens.weight", (v, h)
     layer_of = _LAYERS.get(config["model_type"], _qwen35)
+    if config.get("hidden_size_per_layer_input"):
+        wide = config["num_hidden_layers"] * config["hidden_size_per_layer_input"]
+        yield "model.embed_tokens_per_layer.weight", (v, wide)
+        yield "model.per_layer_model_projection.weight", (wide, h)
+        yield "model.per_layer_projection_norm.weight", (config["hidden_size_per_layer_input"],)
     for layer, kind in enumerate(config["layer_types"]):
+        if config["model_type"] == "gemma4_text":
+            yield from _under(f"model.layers.{layer}", _gemma4(config, layer))
+            continue
         described = config if layer >= config.get("num_dense_layers", 0) else {**config, "num_experts": 0}
         yield from _under(f"model.layers.{layer}", layer_of(described, kind))
     yield f"model.{'embedding_norm' if config['model_type'].startswith('lfm2') else 'norm'}.weight", (h,)
@@ -296,6 +347,38 @@ def _mamba(config: Mapping[str, Any]) -> Shapes:
     yield "out_proj.weight", (h, inner)
 
 
+def _gemma4(config: Mapping[str, Any], layer: int) -> Shapes:
+    h, special = config["hidden_size"], config["per_layer_config"].get(str(layer), {})
+    width, kv_heads = (special.get(key, config[key]) for key in ("head_dim", "num_key_value_heads"))
+    q, kv = config["num_attention_heads"] * width, kv_heads * width
+    shared = layer >= config["num_hidden_layers"] - config["num_kv_shared_layers"]
+    norms = ["input", "post_attention", "pre_feedforward", "post_feedforward"]
+    yield from ((f"{norm}_layernorm.weight", (h,)) for norm in norms)
+    yield "self_attn.q_proj.weight", (q, h)
+    yield "self_attn.q_norm.weight", (width,)
+    yield "self_attn.o_proj.weight", (h, q)
+    if not shared:
+        yield "self_attn.k_proj.weight", (kv, h)
+        yield "self_attn.k_norm.weight", (width,)
+        if not (config["attention_k_eq_v"] and special):
+            yield "self_attn.v_proj.weight", (kv, h)
+    yield from _mlp("mlp", h, config["intermediate_size"] * (2 if shared and config["use_double_wide_mlp"] else 1))
+    yield "layer_scalar", (1,)
+    if own := config["hidden_size_per_layer_input"]:
+        yield "per_layer_input_gate.weight", (own, h)
+        yield "per_layer_projection.weight", (h, own)
+        yield "post_per_layer_input_norm.weight", (h,)
+    if config["enable_moe_block"]:
+        experts, ffn = config["num_experts"], config["moe_intermediate_size"]
+        for norm in ("pre_feedforward_layernorm_2", "post_feedforward_layernorm_1", "post_feedforward_layernorm_2"):
+            yield f"{norm}.weight", (h,)
+        yield "router.proj.weight", (experts, h)
+        yield "router.scale", (h,)
+        yield "router.per_expert_scale", (experts,)
+        yield "experts.gate_up_proj", (experts, 2 * ffn, h)
+        yield "experts.down_proj", (experts, h, ffn)
+
+
 _LAYERS = {"gpt_oss": _gpt_oss, "lfm2": _lfm2, "lfm2_moe": _lfm2, "granitemoehybrid": _granite}
 
 
@@ -327,3 +410,34 @@ def without_mxfp4(tensors: Mapping[str, Any]) -> dict[str, Any]:
         values = values.reshape(*scales.shape[:2], -1).transpose(0, 2, 1)
         found[name.removesuffix("_blocks")] = np.ascontiguousarray(values, np.float32)
     return found
+
+
+def gemma4_assistant(config: Mapping[str, Any]) -> tuple[Json, Shapes]:
+    """The config.json of an assistant of the target with this one, and its tensors."""
+    text = {
+        **config,
+        "hidden_size": 32,
+        "num_hidden_layers": 3,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+        "per_layer_config": {"2": config["per_layer_config"]["2"]},
+        "num_kv_shared_layers": 3,
+        "hidden_size_per_layer_input": 0,
+        "vocab_size_per_layer_input": 0,
+        "use_double_wide_mlp": False,
+        "enable_moe_block": False,
+        "final_logit_softcapping": None,
+    }
+    outer = {
+        "architectures": ["Gemma4AssistantForCausalLM"],
+        "model_type": "gemma4_assistant",
+        "backbone_hidden_size": config["hidden_size"],
+        "text_config": text,
+        "tie_word_embeddings": True,
+    }
+    return outer, _assistant(text, config["hidden_size"])
+
+
+def _assistant(config: Mapping[str, Any], backbone: int) -> Shapes:
+    yield from shapes(config)
+    yield "pre_projection.weight", (config["hidden_size"], 2 * backbone)
+    yield "post_projection.weight", (backbone, config["hidden_size"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -297,7 +298,140 @@ class GraniteHybrid(Reference):
         return self._linear(f"{name}.out_proj", said.reshape(n, inner) * self._tensors[f"{name}.norm.weight"])
 
 
+class Gemma4(Reference):
+    """Two kinds of layers, shared keys, embeddings of each layer, experts beside the MLP."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.shared: dict[bool, tuple[Floats, Floats]] = {}
+
+    def logits(self, tokens: list[int]) -> Floats:
+        found = self.hidden(tokens) @ self._tensors["model.embed_tokens.weight"].T
+        return self._capped(found, "final_logit_softcapping")
+
+    def hidden(self, tokens: list[int]) -> Floats:
+        """float32 [len(tokens), hidden], after the last norm."""
+        config, h = self._config, self._config["hidden_size"]
+        x = self._tensors["model.embed_tokens.weight"][tokens] * np.float32(h**0.5)
+        own = self._own(tokens, x)
+        for layer, kind in enumerate(config["layer_types"]):
+            root = f"model.layers.{layer}"
+            said = self._heads(root, self._norm(f"{root}.input_layernorm", x), kind == "sliding_attention")
+            x = x + self._norm(f"{root}.post_attention_layernorm", said)
+            x = x + self._norm(f"{root}.post_feedforward_layernorm", self._fed(root, x))
+            if own is not None:
+                gated = _gelu(self._linear(f"{root}.per_layer_input_gate", x)) * own[:, layer]
+                said = self._linear(f"{root}.per_layer_projection", gated)
+                x = x + self._norm(f"{root}.post_per_layer_input_norm", said)
+            x = x * self._tensors[f"{root}.layer_scalar"]
+        return self._norm("model.norm", x)
+
+    def _own(self, tokens: list[int], x: Floats) -> Floats | None:
+        """float32 [len(tokens), layers, width]: what each layer gets of each token."""
+        width = self._config["hidden_size_per_layer_input"]
+        if not width:
+            return None
+        shape = (len(tokens), self._config["num_hidden_layers"], width)
+        table = self._tensors["model.embed_tokens_per_layer.weight"][tokens].reshape(shape) * np.float32(width**0.5)
+        made = self._linear("model.per_layer_model_projection", x) / np.float32(x.shape[1] ** 0.5)
+        made = self._norm("model.per_layer_projection_norm", made.reshape(shape))
+        return np.asarray((made + table) / np.float32(2**0.5), np.float32)
+
+    def _norm(self, name: str, x: Floats) -> Floats:
+        return _bare_norm(x, self._config["rms_norm_eps"]) * self._tensors[f"{name}.weight"]
+
+    def _fed(self, root: str, x: Floats) -> Floats:
+        found = self._gelu_mlp(f"{root}.mlp", self._norm(f"{root}.pre_feedforward_layernorm", x))
+        if not self._config["enable_moe_block"]:
+            return found
+        found = self._norm(f"{root}.post_feedforward_layernorm_1", found)
+        normed = self._norm(f"{root}.pre_feedforward_layernorm_2", x)
+        scaled = _bare_norm(x, self._config["rms_norm_eps"]) * self._tensors[f"{root}.router.scale"]
+        said = np.zeros_like(x)
+        for row, scores in enumerate(self._linear(f"{root}.router.proj", scaled / np.float32(x.shape[1] ** 0.5))):
+            chosen = np.argsort(-scores)[: self._config["top_k_experts"]]
+            shares = np.exp(scores[chosen] - scores.max())
+            shares = shares / shares.sum() * self._tensors[f"{root}.router.per_expert_scale"][chosen]
+            for expert, share in zip(chosen, shares, strict=True):
+                gate, up = np.split(self._tensors[f"{root}.experts.gate_up_proj"][expert] @ normed[row], 2)
+                said[row] += share * (self._tensors[f"{root}.experts.down_proj"][expert] @ (_gelu(gate) * up))
+        return found + self._norm(f"{root}.post_feedforward_layernorm_2", said)
+
+    def _gelu_mlp(self, name: str, x: Floats) -> Floats:
+        gate, up = (self._linear(f"{name}.{part}_proj", x) for part in ("gate", "up"))
+        return self._linear(f"{name}.down_proj", _gelu(gate) * up)
+
+    def _heads(self, root: str, x: Floats, windowed: bool) -> Floats:
+        name, positions = f"{root}.self_attn", np.arange(len(x))
+        q = self._queries(name, x, windowed, positions)
+        if f"{name}.k_proj.weight" in self._tensors:
+            k = self._linear(f"{name}.k_proj", x).reshape(len(x), -1, q.shape[-1])
+            part = "v_proj" if f"{name}.v_proj.weight" in self._tensors else "k_proj"
+            v = _bare_norm(self._linear(f"{name}.{part}", x).reshape(k.shape), self._config["rms_norm_eps"])
+            self.shared[windowed] = self._turned(self._norm(f"{name}.k_norm", k), windowed, positions), v
+        return self.read(name, q, windowed, positions)
+
+    def _queries(self, name: str, x: Floats, windowed: bool, positions: npt.NDArray[Any]) -> Floats:
+        q = self._linear(f"{name}.q_proj", x).reshape(len(x), self._config["num_attention_heads"], -1)
+        return self._turned(self._norm(f"{name}.q_norm", q), windowed, positions)
+
+    def read(self, name: str, q: Floats, windowed: bool, positions: npt.NDArray[Any]) -> Floats:
+        """What queries at these positions read from the last keys and values of layers of this kind."""
+        k, v = (part.repeat(q.shape[1] // part.shape[1], 1) for part in self.shared[windowed])
+        scores = np.einsum("ihd,jhd->hij", q, k)
+        apart = positions[:, None] - np.arange(len(k))
+        seen = (apart >= 0) & (apart < (self._config["sliding_window"] if windowed else len(k) + len(q)))
+        scores = np.where(seen, scores, np.float32(-np.inf))
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        return self._linear(f"{name}.o_proj", np.einsum("hij,jhd->ihd", weights, v).reshape(len(q), -1))
+
+    def _turned(self, x: Floats, windowed: bool, positions: npt.NDArray[Any]) -> Floats:
+        rope = self._config["rope_parameters"]["sliding_attention" if windowed else "full_attention"]
+        width = x.shape[-1]
+        frequencies = rope["rope_theta"] ** (-np.arange(0, width, 2) / width)
+        frequencies[int(width * rope.get("partial_rotary_factor", 1.0) / 2) :] = 0
+        angles = np.outer(positions, frequencies)[:, None].astype(np.float32)
+        first, second = np.split(x, 2, -1)
+        cos, sin = np.cos(angles), np.sin(angles)
+        return np.concatenate([first * cos - second * sin, second * cos + first * sin], -1)
+
+
+class Gemma4Assistant(Gemma4):
+    """What an assistant drafts after a pass of its target."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._config |= self._config["text_config"]
+
+    def drafted(self, tokens: list[int], positions: list[int], rows: Floats, target: Gemma4) -> Floats:
+        """The logits after tokens, with a row of the target for each, over the target's keys and values."""
+        self.shared = target.shared
+        embedded = target._tensors["model.embed_tokens.weight"][tokens] * np.float32(rows.shape[1] ** 0.5)
+        x = self._linear("pre_projection", np.concatenate([embedded, rows], -1))
+        for layer, kind in enumerate(self._config["layer_types"]):
+            name, windowed = f"model.layers.{layer}", kind == "sliding_attention"
+            normed = self._norm(f"{name}.input_layernorm", x)
+            q = self._queries(f"{name}.self_attn", normed, windowed, np.array(positions))
+            said = self.read(f"{name}.self_attn", q, windowed, np.array(positions))
+            x = x + self._norm(f"{name}.post_attention_layernorm", said)
+            x = x + self._norm(f"{name}.post_feedforward_layernorm", self._fed(name, x))
+            x = x * self._tensors[f"{name}.layer_scalar"]
+        return self._norm("model.norm", x) @ self._tensors["model.embed_tokens.weight"].T
+
+
+def _bare_norm(x: Floats, epsilon: float) -> Floats:
+    return np.asarray(x / np.sqrt((x * x).mean(-1, keepdims=True) + np.float32(epsilon)), np.float32)
+
+
+def _gelu(x: Floats) -> Floats:
+    root = np.float32((2 / np.pi) ** 0.5)
+    return np.asarray(0.5 * x * (1 + np.tanh(root * (x + np.float32(0.044715) * x**3))), np.float32)
+
+
 _KINDS = {
+    "gemma4_text": Gemma4,
+    "gemma4_assistant": Gemma4Assistant,
     "qwen3_5_text": Qwen35,
     "qwen3_5_moe_text": Qwen35,
     "gpt_oss": GptOss,

@@ -32,7 +32,7 @@ KINDS = [kind for kind in family_checkpoints.CONFIGS if kind not in {"llama", "m
 PRE = "tokenizer.ggml.pre"
 PROMPT = [5, 300, 41, *range(100, 170)]
 # llama.cpp looks GELU up in a table of float16.
-LOOKED_UP = {"gemma2", "gemma3", "starcoder2", "gpt2"}
+LOOKED_UP = {"gemma2", "gemma3", "gemma4", "gemma4-e", "gemma4-moe", "starcoder2", "gpt2"}
 
 
 def difference(found: Any, expected: Any) -> float:

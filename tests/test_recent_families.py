@@ -16,7 +16,7 @@ from edgespec.errors import ConversionError
 
 from . import checkpoints, family_checkpoints, recent_checkpoints
 from .llama_heads import Heads
-from .recent_reference import Qwen35, judge
+from .recent_reference import Gemma4, Gemma4Assistant, Qwen35, judge
 from .reference import read_tensors
 from .test_convert import engine, fields
 from .test_families import PROMPT, difference, run
@@ -54,6 +54,49 @@ def test_a_head_drafts_what_it_should(kind: str, tmp_path: Path) -> None:
         assert difference(rows, expected) < 5e-5
         before, expected = (np.concatenate([np.zeros_like(each[:1]), each[:-1]]) for each in (rows, expected))
         assert difference(heads.head(PROMPT, before), right.drafted(PROMPT, expected)) < 5e-5
+
+
+@pytest.mark.parametrize("kind", ["gemma4", "gemma4-e"])
+def test_an_assistant_drafts_what_it_should(kind: str, tmp_path: Path) -> None:
+    source = family_checkpoints.make(tmp_path / "source", kind)
+    small = family_checkpoints.assistant(tmp_path / "small", source)
+    run(source, tmp_path / "model.gguf", "gguf")
+    run(small, tmp_path / "head.gguf", "gguf")
+    told = fields(tmp_path / "head.gguf")
+    assert [told[f"gemma4-assistant.{key}"] for key in ("nextn_predict_layers", "embedding_length_out")] == [3, 64]
+    target, right = judge(source), judge(small)
+    assert isinstance(target, Gemma4)
+    assert isinstance(right, Gemma4Assistant)
+    with Heads(tmp_path / "model.gguf", tmp_path / "head.gguf") as heads:
+        rows, expected = heads.target(PROMPT), target.hidden(PROMPT)
+        assert difference(rows, expected) < 2e-3
+        at = [len(PROMPT)]
+        assert difference(heads.head([7], rows[-1:], at), right.drafted([7], at, expected[-1:], target)) < 2e-3
+
+
+def test_keys_that_no_layer_uses_are_left_out(tmp_path: Path) -> None:
+    """Gemma 4's checkpoints have them for layers that use those of earlier layers."""
+    source = family_checkpoints.make(tmp_path / "source", "gemma4-e")
+    run(source, tmp_path / "a.gguf", "gguf")
+    rewritten(source, **{"model.layers.4.self_attn.k_proj.weight": np.ones((32, 64), np.float32)})
+    run(source, tmp_path / "b.gguf", "gguf")
+    assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()
+    told = fields(tmp_path / "a.gguf")
+    assert told["gemma4.feed_forward_length"] == [96, 96, 96, 192, 192, 192]
+    assert told["gemma4.attention.shared_kv_layers"] == 3
+
+
+def test_sizes_of_layers_that_see_all(tmp_path: Path) -> None:
+    """As the models' own config.json has them, and as transformers 5 writes them."""
+    source = family_checkpoints.make(tmp_path / "source", "gemma4")
+    run(source, tmp_path / "a.gguf", "gguf")
+    changed(source, per_layer_config=None, global_head_dim=32, num_global_key_value_heads=1)
+    run(source, tmp_path / "b.gguf", "gguf")
+    assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()
+    told = fields(tmp_path / "a.gguf")
+    assert told["gemma4.attention.head_count_kv"] == [2, 2, 1, 2, 2, 1]
+    assert [told[f"gemma4.attention.key_length{end}"] for end in ("", "_swa")] == [32, 16]
+    assert tensors(tmp_path / "a.gguf")["rope_freqs.weight"].tolist() == pytest.approx([1.0] * 4 + [1e30] * 12)
 
 
 def test_a_checkpoint_without_its_head(tmp_path: Path) -> None:
@@ -172,6 +215,16 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any]]] = {
         "experts without states|lacks the tensor",
         {"layer_types": ["attention"] * 4, "position_embedding_type": "rope"},
     ),
+    "both ways": ("gemma4", "use_bidirectional_attention is 'all'", {"use_bidirectional_attention": "all"}),
+    "layers of their own": ("gemma4", "per_layer_config is not one", {"per_layer_config": {"2": {"head_dim": 32}}}),
+    "other words of layers": ("gemma4", "more than head_dim", {"per_layer_config": {"2": {"a": 1}, "5": {"a": 1}}}),
+    "layers that are none": ("gemma4", "per_layer_config is not one", {"per_layer_config": [1]}),
+    "sizes that are none": ("gemma4", "global_head_dim is", {"per_layer_config": None, "global_head_dim": "x"}),
+    "all shared": ("gemma4-e", "num_kv_shared_layers is 6", {"num_kv_shared_layers": 6}),
+    "shared with none": ("gemma4-e", "the 1 layers with keys lack a kind", {"num_kv_shared_layers": 5}),
+    "rows of layers": ("gemma4-e", "vocab_size_per_layer_input is 7", {"vocab_size_per_layer_input": 7}),
+    "another width of layers": ("gemma4-e", "per_layer_input_gate.weight is", {"hidden_size_per_layer_input": 8}),
+    "too many chosen": ("gemma4-moe", "num_experts_per_tok is 9|top_k_experts is 9", {"top_k_experts": 9}),
     "another cap": ("gpt-oss", "swiglu_limit is 5.0", {"swiglu_limit": 5.0}),
     "no biases": ("gpt-oss", "attention_bias is False", {"attention_bias": False}),
     "experts": ("gpt-oss", "router.weight is|lacks the tensor", {"num_local_experts": 5}),
