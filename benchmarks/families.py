@@ -97,7 +97,7 @@ def _row(folder: Path, kind: str, python: str, llama_cpp: str | None) -> list[st
     judge = _judge(source, kind, python)
     cells = _gguf(judge, folder / "m.gguf")
     theirs = _converter(judge, folder, python, llama_cpp) if llama_cpp else "not asked"
-    onnx = ["-"] * 4 if kind in family_checkpoints.SPARSE else _onnx(judge, folder / "m")
+    onnx = ["-"] * 4 if kind in family_checkpoints.GGUF_ONLY else _onnx(judge, folder / "m")
     return [cells[0], theirs, *cells[1:], *onnx]
 
 

@@ -4,6 +4,9 @@
     checkpoint.py        config, tokenizer files and safetensors of a checkpoint
     stored_tensor.py     one tensor of a safetensors file, read in blocks of rows
     experts.py           mixtures of experts: the three layouts of their tensors
+    roles.py             the tensors of a graph by role, and their shapes
+    recurrence.py        the sizes of layers that keep a state; gemma4.py: what only Gemma 4 has
+    mxfp4.py             gpt-oss's 4-bit floats, copied into ggml's blocks
     families.py          the differences of each model family from Llama
     config.py            config.json, every value checked
     unsupported.py       hints for architectures that only llama.cpp runs

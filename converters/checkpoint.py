@@ -52,12 +52,15 @@ class Checkpoint:
                     "give the folder of that"
                 )
             raise ConversionError(f"{folder} has no config.json; give a Hugging Face checkpoint folder")
-        if method := config.get("quantization_config"):
-            kind = method.get("quant_method") if isinstance(method, dict) else None
+        method = config.get("quantization_config")
+        kind = method.get("quant_method") if isinstance(method, dict) else None
+        if method and kind != "mxfp4":
             raise ConversionError(
                 f"{folder} is already quantized ({kind or 'quantization_config'}); "
                 "give the F32, F16 or BF16 checkpoint that it was made from"
             )
+        if isinstance(text := config.get("text_config"), dict):  # a model that takes pictures, say
+            config = {**text, **{key: value for key, value in config.items() if value is not None}}
         generation = read_json(folder / "generation_config.json") or {}
         return cls(folder, config, generation, experts.split_experts(_tensors(folder)))
 

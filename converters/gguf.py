@@ -24,6 +24,7 @@ from edgespec.converters import (
     card,
     decoder,
     gguf_graph,
+    mxfp4,
     native,
     quantize,
     tokenizer_check,
@@ -31,6 +32,7 @@ from edgespec.converters import (
 )
 from edgespec.converters.atomic_file import atomic_file, check_file, scratch
 from edgespec.converters.checkpoint import Checkpoint
+from edgespec.converters.mxfp4 import Mxfp4Tensor
 from edgespec.converters.thread_pool import OrderedThreadPool
 from edgespec.converters.vocabulary import GgufVocabulary
 from edgespec.errors import ConversionError
@@ -70,7 +72,7 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
         file.write(plan.header)
         file.truncate(plan.size())
         file.flush()
-        native.check_loads(Path(file.name))
+        native.check_loads(Path(file.name), runs=graph.gemma4 is None or not graph.gemma4.backbone)
         yield from plan.write(file, total)
 
 
@@ -92,6 +94,16 @@ class _Tensor:
         return -self.nbytes % _ALIGNMENT
 
 
+def _is_mxfp4(checkpoint: Checkpoint, source: decoder.Weight | npt.NDArray[np.float32]) -> bool:
+    """Whether the checkpoint has all parts of a weight as MXFP4."""
+    if not isinstance(source, decoder.Weight):
+        return False
+    found = {isinstance(checkpoint.tensors[name], Mxfp4Tensor) for name in source.sources()}
+    if len(found) > 1:
+        raise ConversionError(f"{checkpoint.folder}: {source.source} is MXFP4 in part; fetch the checkpoint again")
+    return found == {True}
+
+
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """The layout of the file: the header's bytes and the tensors in their order."""
@@ -105,15 +117,17 @@ class _Plan:
     def make(cls, checkpoint: Checkpoint, graph: decoder.Decoder, words: GgufVocabulary, quantization: str) -> _Plan:
         file_type = quantize.file_type(quantization)
         sources: dict[str, decoder.Weight | npt.NDArray[np.float32]] = dict(gguf_graph.tables(graph))
-        sources |= {gguf_graph.name(weight): weight for weight in graph.weights()}
+        weights = [gguf_graph.arranged(weight, graph) for weight in graph.weights()]
+        sources |= {gguf_graph.name(weight, graph.family.gguf): weight for weight in weights}
         shapes = {name: source.shape for name, source in sources.items()}
         kinds = quantize.tensor_types(lambda path, few: _skeleton(path, graph, few), shapes, file_type)
+        kinds |= {name: mxfp4.GGML_TYPE for name, source in sources.items() if _is_mxfp4(checkpoint, source)}
         tensors = [_Tensor(name, source.shape, kinds[name], source) for name, source in sources.items()]
 
-        writer = gguf.GGUFWriter(None, graph.family.gguf)
+        writer = gguf.GGUFWriter(None, gguf_graph.architecture(graph))
         _add_origin(writer, checkpoint, _size_label(graph))
         gguf_graph.describe(writer, graph)
-        writer.add_file_type(file_type)
+        writer.add_file_type(mxfp4.FILE_TYPE if mxfp4.GGML_TYPE in kinds.values() else file_type)
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
         _add_vocabulary(writer, words)
         _add_chat(writer, checkpoint)
@@ -142,10 +156,14 @@ class _Plan:
         if not isinstance(weight, decoder.Weight):
             yield 0, weight.view(np.uint8)
             return
+        stored = weight.stored(self.checkpoint)
+        if tensor.kind == mxfp4.GGML_TYPE:  # copied, whatever the rest is quantized to
+            yield from (part for each in stored if isinstance(each, Mxfp4Tensor) for part in each.packed())
+            return
         # llama.cpp rotates neighbouring rows of some families: the two halves of a checkpoint's heads are interleaved.
         turned = weight.rotary and self.graph.family.interleaved
         order = self.graph.permutation() if turned else None
-        yield from quantize.packed(weight.stored(self.checkpoint), tensor.kind, order, pool)
+        yield from quantize.packed(stored, tensor.kind, order, pool)
 
 
 def _header(writer: gguf.GGUFWriter, tensors: list[_Tensor]) -> bytes:
@@ -164,7 +182,7 @@ def _header(writer: gguf.GGUFWriter, tensors: list[_Tensor]) -> bytes:
 
 
 def _skeleton(path: Path, graph: decoder.Decoder, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    writer = gguf.GGUFWriter(path, graph.family.gguf)
+    writer = gguf.GGUFWriter(path, gguf_graph.architecture(graph))
     gguf_graph.describe(writer, graph)
     for name, shape in shapes.items():
         writer.add_tensor(name, np.zeros(shape, np.float32))

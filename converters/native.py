@@ -98,8 +98,8 @@ class LlamaTokenizer:
         return bool(self._lib.llama_vocab_is_eog(self._vocab, token))
 
 
-def check_loads(path: Path) -> None:
-    """ConversionError unless llama.cpp loads the model at `path` and creates a context for it.
+def check_loads(path: Path, runs: bool) -> None:
+    """ConversionError unless llama.cpp loads the model at `path` and, if it `runs` by itself, creates a context for it.
 
     Only the header is read. The tensors need their space in the file, but are neither read nor allocated.
     """
@@ -110,13 +110,13 @@ def check_loads(path: Path) -> None:
     context: Any = None
     with captured_errors() as errors:
         model = lib.llama_model_load_from_file(str(path).encode(), params)
-        if model:
+        if model and runs:
             context = lib.llama_init_from_model(model, lib.llama_context_default_params())
     if context:
         lib.llama_free(context)
     if model:
         lib.llama_model_free(model)
-    if not context:
+    if not (context if runs else model):
         raise ConversionError(f"llama.cpp does not run a model of these shapes: {_sentence(errors)}; try onnx")
 
 

@@ -116,6 +116,14 @@ def _is_ours(path: Path) -> bool:
 
 
 def _check_graph(checkpoint: Checkpoint, graph: decoder.Decoder) -> None:
+    if graph.recurrence is not None:
+        raise ConversionError(
+            f"{checkpoint.folder}: layers that keep a state are not converted to onnx; convert to gguf"
+        )
+    if graph.gemma4 is not None:
+        raise ConversionError(
+            f"{checkpoint.folder}: layers with heads of different widths are not converted to onnx; convert to gguf"
+        )
     if graph.experts is not None:
         raise ConversionError(f"{checkpoint.folder}: mixtures of experts are not converted to onnx; convert to gguf")
     if graph.head_dim % 16 or graph.rope.width % 16:

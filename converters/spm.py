@@ -41,6 +41,11 @@ _METASPACE = (  # one setting of llama.cpp's stands for all these cases
         "did; the Metaspace step of tokenizer.json may not"
     ),
 )
+#: Special tokens of Gemma 4 that stand around its reasoning and its calls of tools.
+_SHOWN = frozenset(
+    {"<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>", '<|"|>'}
+)
+_UNREAD = -1000.0  # the score of a token where merges decide
 _NEVER = -1e9  # the score of what no merge makes
 _KINDS = {
     1: "Unigram",
@@ -84,16 +89,35 @@ def read(checkpoint: Checkpoint, description: Json | None, size: int) -> Tokeniz
         add_bos=special.adds("bos", begins(ids.get("bos"), 0)),
         add_eos=special.adds("eos", finishes(ids.get("eos"), -1)),
     )
+    candidates = [
+        replace(first, scores=scores, add_space_prefix=prefix) for scores in score_lists for prefix in (True, False)
+    ]
+    if description is not None and str(checkpoint.config.get("model_type")).startswith("gemma4"):
+        candidates.insert(0, _gemma4(first, description))
     return TokenizerSpec(
         what="SentencePiece-style BPE",
-        candidates=[
-            replace(first, scores=scores, add_space_prefix=prefix) for scores in score_lists for prefix in (True, False)
-        ],
+        candidates=candidates,
         reference=reference,
         ends=special.ends(),
         pieces=[text.replace(_SPACE, " ") for text, kind in zip(tokens, types, strict=True) if kind == NORMAL],
         specials=[] if metaspace else _specials(checkpoint, description, size),
         notes=_METASPACE if metaspace else (),
+    )
+
+
+def _gemma4(words: GgufVocabulary, description: Json) -> GgufVocabulary:
+    """As llama.cpp knows Gemma 4's tokenizer: merges in order; and some special tokens are shown in a text."""
+    merges = [merge if isinstance(merge, list) else str(merge).split(" ") for merge in description["model"]["merges"]]
+    types = [USER_DEFINED if text in _SHOWN else kind for text, kind in zip(words.tokens, words.types, strict=True)]
+    return replace(
+        words,
+        model="gemma4",
+        pre="gemma4",
+        types=types,
+        scores=[_UNREAD] * len(types),
+        merges=[" ".join(halves) for halves in merges],
+        add_bos=True,
+        add_space_prefix=False,
     )
 
 
@@ -236,4 +260,5 @@ def _specials(checkpoint: Checkpoint, description: Json | None, size: int) -> li
         return []
     entries = added_tokens(checkpoint, description, size)
     unknown = description["model"].get("unk_token")
-    return special_texts({**entry, "content": _text(entry)} for entry in entries if entry["content"] != unknown)
+    hidden = {unknown, *(_SHOWN if str(checkpoint.config.get("model_type")).startswith("gemma4") else ())}
+    return special_texts({**entry, "content": _text(entry)} for entry in entries if entry["content"] not in hidden)

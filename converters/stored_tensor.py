@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ class StoredTensor:
         offset, nbytes: the place of its data in the file.
         columns: whether it is stored in column-major order.
         plus: a constant to add to each number.
+        decay: whether -exp of each number is meant.
+        width: the length of a stored row, where `kept` picks from it.
+        kept: the numbers of a stored row that belong to the tensor, in this order; empty for all.
     """
 
     name: str
@@ -38,14 +42,29 @@ class StoredTensor:
     nbytes: int
     columns: bool = False
     plus: float = 0.0
+    decay: bool = False
+    width: int = 0
+    kept: tuple[range, ...] = ()
 
     def transposed(self) -> StoredTensor:
         """The transposed matrix, of the same data."""
         return replace(self, shape=self.shape[::-1], columns=not self.columns)
 
+    def rows(self, part: range) -> StoredTensor:
+        """Successive rows of a tensor that is stored by rows."""
+        size = self.nbytes // self.shape[0]
+        shape = (len(part), *self.shape[1:])
+        return replace(self, shape=shape, offset=self.offset + part.start * size, nbytes=len(part) * size)
+
+    def picked(self, kept: tuple[range, ...]) -> StoredTensor:
+        """These columns of a matrix that is stored by rows, in this order."""
+        return replace(self, shape=(self.shape[0], sum(map(len, kept))), width=self.shape[1], kept=kept)
+
     def float32(self, block: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """A block of `blocks` as numbers."""
         values = float32(block)
+        if self.decay:
+            return -np.exp(values)
         return values + np.float32(self.plus) if self.plus else values
 
     def blocks(self, multiple: int = 1, weights: int = 1 << 20) -> Iterator[npt.NDArray[Any]]:
@@ -60,8 +79,9 @@ class StoredTensor:
             for start in range(0, len(whole), group):
                 yield np.ascontiguousarray(whole[start : start + group])
             return
-        columns = prod(self.shape[1:])
+        columns = self.width or prod(self.shape[1:])
         rows = self.shape[0] if self.shape else 1
+        kept = np.fromiter(chain.from_iterable(self.kept), np.intp)
         group = multiple * max(1, weights // max(1, columns * multiple))
         try:
             with self.path.open("rb") as file:
@@ -70,7 +90,7 @@ class StoredTensor:
                     block = np.empty((min(group, rows - start), columns), DTYPES[self.dtype])
                     if file.readinto(block.view(np.uint8).data) != block.nbytes:
                         raise ConversionError(f"{self.path} ends inside {self.name}; fetch the file again")
-                    yield block
+                    yield block[:, kept] if len(kept) else block
         except OSError as error:
             raise ConversionError(f"{self.path} cannot be read: {error.strerror or error}") from error
 

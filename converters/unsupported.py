@@ -12,8 +12,8 @@ import re
 _RUN = """
 afmoe apertus arcee arctic audioflamingo3 baichuan bailingmoe bailingmoev2 bitnet bloom chameleon chatglm codeshell
 cogvlm cohere cohere2 cohere2moe dbrx decilm deepseek deepseekocr deepseekv2 deepseekv3 deepseekv32 dots1 dots3note
-dots3notetext dotsocr ernie45 ernie45moe exaone exaone4 exaone45 exaonemoe falcon gemma gemma3 gemma3n gemma4
-gemma4unified glm glm4 glm4moe glm4moelite glm4v glm4vmoe glmmoedsa glmocr gptbigcode gptneox gptoss gptrefact
+dots3notetext dotsocr ernie45 ernie45moe exaone exaone4 exaone45 exaonemoe falcon gemma gemma3 gemma3n
+glm glm4 glm4moe glm4moelite glm4v glm4vmoe glmmoedsa glmocr gptbigcode gptneox gptrefact
 granitemoe granitemoeshared granitemoeswa granitespeech granitespeechplus graniteswa graniteswitch grok grok1 grovemoe
 hrmtext hunyuandensev1 hunyuanmoev1 hunyuanvl hyv3 hyv4 internlm2 internlm3 iquestcoder jais jais2 janus kimik25
 kimivl kormo laguna llama llama4 llava llavastablelmepoch maincoder maple mellum mimov2 mimov2flash minicpm minicpm3
@@ -23,8 +23,8 @@ qwen3asr qwen3omnimoe qwen3vl qwen3vlmoe rugpt3xl rw sarashina2vision sarvammoe 
 stablelm stablelmepoch step3p5 step3p7 stepvl talkie ultravox unlimitedocr vllama3 voxtral xverse youtu youtuvl
 """
 _RECURRENT = """
-bailingmoev3 bailingmoev3vl bamba deepseekv4 falconh1 falconmamba glm5next granitemoehybrid jamba kimik3 kimilinear
-lfm2 lfm2moe mamba mamba2 minicpmv46 minimaxm1 minimaxtext01 nemotronh nemotronhpuzzle plamo2 qwen35 qwen35moe
+bailingmoev3 bailingmoev3vl bamba deepseekv4 falconh1 falconmamba glm5next jamba kimik3 kimilinear
+mamba mamba2 minicpmv46 minimaxm1 minimaxtext01 nemotronh nemotronhpuzzle plamo2
 qwen3next qwen4exp rwkv6 rwkv6qwen2 rwkv7 rwkvhybrid
 """
 

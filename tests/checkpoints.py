@@ -61,7 +61,9 @@ _BY_CASE = (
 )
 _O200K = _BY_CASE % (*["(?i:'s|'t|'re|'ve|'m|'ll|'d)?"] * 2, r"\p{N}{1,3}")
 _TEKKEN = _BY_CASE % ("", "", r"\p{N}")
-BYTE_LEVEL = ("gpt-2", "llama-3", "qwen2", "qwen3", "smollm", "cl100k", "o200k", "tekken")
+# Qwen3.5's: combining marks belong to words.
+_QWEN35 = _QWEN2.replace(r"\p{L}+", r"[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")
+BYTE_LEVEL = ("gpt-2", "llama-3", "qwen2", "qwen3", "qwen35", "smollm", "cl100k", "o200k", "tekken")
 GEMMA_SIZE = 602
 SENTENCEPIECE = ("spm-model", "spm-json", "spm-both")
 
@@ -108,11 +110,12 @@ def byte_level(kind: str, size: int = 700, corpus: tuple[str, ...] = CORPUS) -> 
         "llama-3": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_LLAMA3), "isolated"), bare]),
         "qwen2": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_QWEN2), "isolated"), bare]),
         "qwen3": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_QWEN2), "isolated"), bare]),
+        "qwen35": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_QWEN35), "isolated"), bare]),
         "cl100k": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_LLAMA3), "removed", invert=True), bare]),
         "o200k": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_O200K), "removed", invert=True), bare]),
         "tekken": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_TEKKEN), "isolated"), bare]),
     }[kind]
-    if kind in {"qwen2", "qwen3"}:
+    if kind in {"qwen2", "qwen3", "qwen35"}:
         tokenizer.normalizer = normalizers.NFC()
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
@@ -240,6 +243,29 @@ def gemma_json(size: int = 600) -> str:
 
 
 @cache
+def gemma4_json(size: int = 600) -> str:
+    """Gemma 4's: merges in order, no SentencePiece model beside, and special tokens that a chat has to show."""
+    description = json.loads(gemma_json(size))
+    vocab = description["model"]["vocab"]
+    del vocab["\n\n"]  # which no merge makes
+    own = [entry for entry in description["added_tokens"] if entry["special"] and entry["content"] in vocab]
+    description["added_tokens"] = own
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    for text in ("<pad>", "<mask>", "<|channel>", "<channel|>"):
+        vocab[text] = _free(vocab, size)
+        description["added_tokens"].append({"id": vocab[text], "content": text, "special": True, **flags})
+    description["decoder"] = {
+        "type": "Sequence",
+        "decoders": [
+            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+            {"type": "ByteFallback"},
+            {"type": "Fuse"},
+        ],
+    }
+    return json.dumps(description)
+
+
+@cache
 def gemma_model() -> bytes:
     """The same as a SentencePiece model."""
     model = ModelProto.FromString(sentencepiece_model())
@@ -273,10 +299,12 @@ def write_tokenizer(folder: Path, kind: str) -> int:
         settings: Json = {"bos_token": SPECIALS[0], "eos_token": SPECIALS[2], "chat_template": CHATML}
         settings["tokenizer_class"] = {"o200k": "GPT2Tokenizer"}.get(kind, "PreTrainedTokenizerFast")
     else:
-        text = {"gemma": gemma_json, "phi-3": phi3_json}.get(kind, sentencepiece_json)()
+        text = {"gemma": gemma_json, "gemma4": gemma4_json, "phi-3": phi3_json}.get(kind, sentencepiece_json)()
         settings = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": {"content": "<unk>"}}
         settings["tokenizer_class"] = "LlamaTokenizer"
-    if kind in {"gemma", "phi-3", "spm-both"}:
+    if kind == "gemma4":
+        settings |= {"tokenizer_class": "GemmaTokenizer", "unk_token": "<unk>"}
+    if kind in {"gemma", "gemma4", "phi-3", "spm-both"}:
         settings["chat_template"] = CHATML
     if kind == "gemma":
         (folder / "tokenizer.model").write_bytes(gemma_model())

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import checkpoints
+from . import checkpoints, recent_checkpoints
 
 Json = dict[str, Any]
 Floats = npt.NDArray[np.float32]
@@ -124,9 +124,12 @@ CONFIGS: dict[str, Json] = {
         "n_ctx": 256,
         "tie_word_embeddings": True,
     },
+    **recent_checkpoints.CONFIGS,
 }
 #: Mixtures of experts: GGUF only.
-SPARSE = ("mixtral", "qwen3moe")
+SPARSE = ("mixtral", "qwen3moe", "qwen35moe")
+#: All that ONNX is not written for.
+GGUF_ONLY = (*SPARSE, *recent_checkpoints.CONFIGS)
 #: Its tokenizer's kind, tiny. Granite 3's and StarCoder2's cut as SmolLM's does.
 TOKENIZERS = {
     "llama": "llama-3",
@@ -144,6 +147,7 @@ TOKENIZERS = {
     "gemma3": "gemma",
     "starcoder2": "smollm",
     "gpt2": "gpt-2",
+    **recent_checkpoints.TOKENIZERS,
 }
 
 
@@ -163,20 +167,43 @@ def make(folder: Path, kind: str, seed: int = 0, fused: bool = False, **changes:
     vocabulary = checkpoints.write_tokenizer(folder, TOKENIZERS[kind])
     described = config(kind, vocabulary) | changes
     (folder / "config.json").write_text(json.dumps(described), encoding="utf-8")
-    draw = np.random.default_rng(seed)
-    tensors = {}
-    for name, shape in _shapes(described):
-        values = draw.standard_normal(shape)
-        if len(shape) == 1:
-            bare = described["model_type"].startswith("gemma") and "norm" in name
-            values = 0.3 * values + (0 if bare or name.endswith(".bias") else 1)
-        elif "embed_tokens" not in name and "wte" not in name and "wpe" not in name:
-            values *= 2 / (shape[0] if "Conv1D" in name or kind == "gpt2" else shape[1]) ** 0.5
-        tensors[name] = values.astype(np.float32)
+    tensors = _drawn(_shapes(described), described, seed)
     if fused:
         tensors = _fused(tensors)
     checkpoints.write_safetensors(folder / "model.safetensors", tensors)
     return folder
+
+
+def _drawn(shapes: Shapes, described: Json, seed: int) -> dict[str, Floats]:
+    draw = np.random.default_rng(seed)
+    tensors = {}
+    for name, shape in shapes:
+        values = draw.standard_normal(shape)
+        special = recent_checkpoints.scaled(name, values)
+        if special is not None:
+            values = special
+        elif len(shape) == 1 or name.endswith("_bias"):
+            bare = "norm" in name and _bare_norm(name, described)
+            values = 0.3 * values + (0 if bare or name.endswith("bias") else 1)
+        elif "embed_tokens" not in name and "wte" not in name and "wpe" not in name:
+            values *= 2 / (shape[0] if "Conv1D" in name or described["model_type"] == "gpt2" else shape[1]) ** 0.5
+        tensors[name] = values.astype(np.float32)
+    return tensors
+
+
+def assistant(folder: Path, target: Path, seed: int = 1) -> Path:
+    """An assistant of a Gemma 4, with its tokenizer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    checkpoints.write_tokenizer(folder, "gemma4")
+    described, shapes = recent_checkpoints.gemma4_assistant(json.loads((target / "config.json").read_text()))
+    (folder / "config.json").write_text(json.dumps(described), encoding="utf-8")
+    checkpoints.write_safetensors(folder / "model.safetensors", _drawn(shapes, described["text_config"], seed))
+    return folder
+
+
+def _bare_norm(name: str, config: Json) -> bool:
+    gemma = config["model_type"].startswith("gemma") and not config["model_type"].startswith("gemma4")
+    return gemma or recent_checkpoints.bare_norm(name, config)
 
 
 def _fused(tensors: Mapping[str, Floats]) -> dict[str, Floats]:
@@ -199,6 +226,9 @@ def _fused(tensors: Mapping[str, Floats]) -> dict[str, Floats]:
 
 
 def _shapes(config: Mapping[str, Any]) -> Shapes:
+    if config["model_type"] in {entry.get("model_type") for entry in recent_checkpoints.CONFIGS.values()}:
+        yield from recent_checkpoints.shapes(config)
+        return
     if config["model_type"] == "gpt2":
         yield from _gpt2(config)
         return

@@ -36,6 +36,7 @@ MODELS: dict[str, dict[str, Any]] = {
 SPARSE: dict[str, tuple[str, dict[str, Any]]] = {
     "8 experts": ("mixtral", {"intermediate_size": 256, "num_local_experts": 8}),
     "6 narrow experts": ("qwen3moe", {"num_hidden_layers": 3}),
+    "states, and a head": ("qwen35", {"num_hidden_layers": 4}),
 }
 
 

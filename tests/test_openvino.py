@@ -33,7 +33,7 @@ from .onnxrun import Onnx
 from .reference import Reference
 from .test_llama_exact import plainly, speculatively
 
-FAMILIES = [kind for kind in family_checkpoints.CONFIGS if kind not in {*family_checkpoints.SPARSE, "gemma2"}]
+FAMILIES = [kind for kind in family_checkpoints.CONFIGS if kind not in {*family_checkpoints.GGUF_ONLY, "gemma2"}]
 PROMPT = [5, 300, 41, *range(100, 120)]
 
 
