@@ -133,6 +133,8 @@ class _Layers:
             self.inputs.append(next((name for name in names if name in _INPUTS), names[0] or layer.get("name", "")))
         elif kind == "Const" and "offset" in data.keys():  # noqa: SIM118 - an element, not a dict
             self._constant(data)
+        elif kind in ("ReadValue", "Assign") and (data is None or not data.get("variable_id")):
+            raise ValueError("a state has no variable_id")  # OpenVINO's reader ends the process
         elif kind == "ReadValue":
             self.states.append(prod(size for size in _dimensions(outputs[0]) if size > 0))
         for port in outputs:
