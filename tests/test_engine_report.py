@@ -10,6 +10,7 @@ import pytest
 
 from edgespec import extras
 from edgespec.backends import EngineChoice
+from edgespec.bench.report.charts.price_curves import Panel, drawing, style
 from edgespec.errors import MissingPackage, OptionError
 from edgespec.prices.draft_length import best
 from edgespec.terminal import engine_report
@@ -157,3 +158,12 @@ def test_the_best_length_is_marked_in_the_drawing() -> None:
 def test_the_table_leaves_out_widths_that_were_not_measured() -> None:
     narrow = EngineChoice("onnx", {"onnx": 1.0, "openvino": 0.9}, {"onnx": [1.0, 1.1], "openvino": [1.2, 1.2]})
     assert "8 tokens" not in engine_report.text(narrow, None)
+
+
+def test_lines_stay_apart_where_there_are_more_than_colours() -> None:
+    """Eight formats of three engines are in one drawing of the docs."""
+    styles = [style(i) for i in range(12)]
+    assert len({(each.colour, each.marker, str(each.dash)) for each in styles}) == 12
+    names = [f"format {i}" for i in range(8)]
+    drawn = drawing([Panel("title", "tokens", "ms", {name: {1: 1.0, 2: 2.0} for name in names})], 1)
+    assert all(name in drawn for name in names)

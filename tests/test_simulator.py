@@ -131,18 +131,15 @@ def test_what_is_accepted_of_a_tree_is_the_path_that_the_text_follows() -> None:
 
 def test_the_measured_curves_are_whole_and_plausible() -> None:
     lines = load()
-    assert {(each.model, each.engine) for each in lines} == {
-        (model, engine) for model in ("417M", "1.07B") for engine in ("llama", "onnx", "openvino")
-    }
+    assert len({(each.model, each.engine, each.weights) for each in lines}) == len(lines)
     for each in lines:
+        assert each.version
+        assert each.date
         for context in filter(each.has, CONTEXTS):
             curve = each.curve(context)
             assert curve.prices[0] == 1
-            assert not restless([1.0, *(None for _ in range(30)), curve.seconds[31]])
-            assert curve.seconds == sorted(curve.seconds) or max(curve.seconds) < 2.5
-            assert each.version
-            assert each.date
-    assert [curve.seconds[7] < 1.6 for curve in flat()] == [True, True]
+            assert not restless(curve.seconds)
+    assert [curve.seconds[7] < 1.6 for curve in flat()] == [True, True], "int8 and int4 in OpenVINO"
 
 
 def line(**changed: object) -> Measured:
@@ -162,6 +159,9 @@ def test_a_second_run_is_kept_beside_the_first() -> None:
     assert lines[0].milliseconds(256, 4) == 14
     assert [each.differs(256) for each in lines] == ["100.0%", ""]
     assert not lines[0].has(4096)
+    narrow = {"256": {"1": 10.0, "8": 30.0}}
+    assert line(runs=[narrow]).cells(256)[:7] == ["10.0", "", "", "", "", "3.00", ""]
+    assert line(runs=[narrow]).curve(256).widths == (1, 8)
     assert len(kept_with(lines, line(version="openvino 2"))) == 3, "another version is another line"
 
 

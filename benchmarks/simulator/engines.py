@@ -131,11 +131,7 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def prices(lines: Sequence[Measured], context: int) -> str:
     """The price curves after `context` tokens."""
-    rows = []
-    for each in (line for line in lines if line.has(context)):
-        plain = each.milliseconds(context, 1)
-        ratios = [f"{each.milliseconds(context, n) / plain:.2f}" for n in WIDTHS[1:]]
-        rows.append([each.model, each.name, f"{plain:.1f}", *ratios, each.differs(context)])
+    rows = [[each.model, each.name, *each.cells(context)] for each in lines if each.has(context)]
     return markdown(["model", f"after {context} tokens", "1, ms", *map(str, WIDTHS[1:]), "runs differ by"], rows)
 
 
@@ -148,7 +144,7 @@ def picture(lines: Sequence[Measured]) -> str:
             if not own:
                 continue
             title, across = f"{model}, after {context} tokens", "tokens of the pass"
-            times = {each.name: {n: each.milliseconds(context, n) for n in WIDTHS} for each in own}
+            times = {each.name: {n: each.milliseconds(context, n) for n in each.widths(context)} for each in own}
             ratios = {name: {n: t / points[1] for n, t in points.items()} for name, points in times.items()}
             panels += [Panel(title, across, "ms", times), Panel(title, across, "plain steps", ratios)]
     return drawing(panels)
@@ -161,11 +157,13 @@ Made by `python -m benchmarks.simulator.engines --out docs/engines.md` of `bench
 
 ## Measured
 
-{machine}; {threads} threads; {dates}; {versions}. The demo target enlarged to 417M and 1.07B parameters
-(`benchmarks/enlarge.py`); the former is for 2048 tokens at most. Each model ran in a process of its own with the
-machine to itself: medians of 9 sweeps over all widths (5 after 4096 tokens). Where one was measured twice, the lesser
-time counts, and the last column is the greatest difference. Milliseconds of a pass over one token, then passes over
-more tokens in plain steps:
+{machine}; {threads} threads; {dates}.
+{versions}.
+The demo target enlarged to 417M and 1.07B parameters (`benchmarks/enlarge.py`); the former is for 2048 tokens at most.
+Each model ran in a process of its own with the machine to itself: medians of 9 sweeps over all widths (5 after 4096
+tokens). Where one was measured twice, the lesser time counts, and the last column is the greatest difference. Lines
+without some widths are of an earlier series of that day, made in the same way and entered by hand. Milliseconds of a
+pass over one token, then passes over more tokens in plain steps:
 
 {tables}
 
@@ -176,8 +174,8 @@ more tokens in plain steps:
 The controller replayed on the greedy traces of [simulator.md](simulator.md) at these curves, without noise; a step of
 the draft model costs {step:g} of a plain one, deciding nothing. *t(8)* is the price of 8 tokens in plain steps.
 *Total* is tokens over time of all traces. The *best fixed* choice is picked with hindsight on the total. *Well
-calibrated* has seen the very trace; *loses* is the time lost for not having seen it, in total and ({traces}). *Always
-wrong* is a drafter that costs what the draft model costs, in total and on the worst trace.
+calibrated* has seen the very trace; *loses* is the time lost for not having seen it, in total and by trace ({traces}).
+*Always wrong* is a drafter that costs what the draft model costs, in total and on the worst trace.
 
 {simulated}
 """

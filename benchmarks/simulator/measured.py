@@ -64,6 +64,12 @@ class Measured:
         """Whether it was measured after `context` tokens."""
         return str(context) in self.runs[0]
 
+    def widths(self, context: int) -> tuple[int, ...]:
+        """The widths of the passes that every run measured after `context` tokens."""
+        return tuple(
+            n for n in map(int, self.runs[0][str(context)]) if all(str(n) in r[str(context)] for r in self.runs)
+        )
+
     def milliseconds(self, context: int, width: int) -> float:
         """The least of the runs: nothing makes a pass faster than it is."""
         return min(run[str(context)][str(width)] for run in self.runs)
@@ -72,14 +78,20 @@ class Measured:
         """The greatest difference between runs, as a share of the least; empty for one run."""
         if len(self.runs) < 2:
             return ""
-        most = {n: max(run[str(context)][str(n)] for run in self.runs) for n in WIDTHS}
-        return f"{max(most[n] / self.milliseconds(context, n) - 1 for n in WIDTHS):.1%}"
+        most = {n: max(run[str(context)][str(n)] for run in self.runs) for n in self.widths(context)}
+        return f"{max(most[n] / self.milliseconds(context, n) - 1 for n in most):.1%}"
+
+    def cells(self, context: int) -> list[str]:
+        """Milliseconds of a plain step, then passes over `WIDTHS` in plain steps; empty where not measured."""
+        plain, known = self.milliseconds(context, 1), self.widths(context)
+        ratios = (f"{self.milliseconds(context, n) / plain:.2f}" if n in known else "" for n in WIDTHS[1:])
+        return [f"{plain:.1f}", *ratios, self.differs(context)]
 
     def curve(self, context: int) -> Curve:
         """The prices for the simulator, in plain steps."""
-        plain = self.milliseconds(context, 1)
-        prices = tuple(self.milliseconds(context, n) / plain for n in WIDTHS)
-        return Curve(f"{self.model} {self.name}, {context}", WIDTHS, prices)
+        plain, widths = self.milliseconds(context, 1), self.widths(context)
+        prices = tuple(self.milliseconds(context, n) / plain for n in widths)
+        return Curve(f"{self.model} {self.name}, {context}", widths, prices)
 
 
 def load(path: Path = KEPT) -> list[Measured]:
@@ -139,11 +151,7 @@ def _version(engine: str) -> str:
 
 def shown(lines: Sequence[Measured], context: int) -> str:
     """The curves after `context` tokens: milliseconds of a plain step, then passes in plain steps."""
-    rows = []
-    for each in (line for line in lines if line.has(context)):
-        plain = each.milliseconds(context, 1)
-        ratios = [f"{each.milliseconds(context, n) / plain:.2f}" for n in WIDTHS[1:]]
-        rows.append([f"{each.model} {each.name}", f"{plain:.1f}", *ratios, each.differs(context)])
+    rows = [[f"{each.model} {each.name}", *each.cells(context)] for each in lines if each.has(context)]
     return table([f"after {context} tokens", "1, ms", *map(str, WIDTHS[1:]), "runs differ by"], rows)
 
 

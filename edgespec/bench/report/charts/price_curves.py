@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .chart import look
+from .chart import MOST, LineStyle, look
 from .svg_figure import svg_file
 
 if TYPE_CHECKING:
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 _PANEL = (340, 300)  # pixels
 _LINE = 18  # pixels of a line of the legend
+
+
+_MORE = "X*<>hp"  # markers of further lines
 
 
 class Panel(NamedTuple):
@@ -43,22 +46,30 @@ def drawing(panels: Sequence[Panel], columns: int = 2) -> str:
     return svg_file(width, height, draw)
 
 
+def style(i: int) -> LineStyle:
+    """The style of line `i`: where colours repeat, markers and dashes differ."""
+    if i < MOST:
+        return look(i)
+    again = look(i % MOST)
+    return again._replace(marker=_MORE[(i - MOST) % len(_MORE)], dash=look((i + 1) % MOST).dash)
+
+
 def _draw(axes: Axes, panel: Panel, names: Sequence[str]) -> Mapping[str, Any]:
     handles = {}
     for name, points in panel.lines.items():
-        style = look(names.index(name))
+        line = style(names.index(name))
         widths = list(points)
         (handles[name],) = axes.plot(
             widths,
             list(points.values()),
-            color=style.colour,
-            marker=style.marker,
+            color=line.colour,
+            marker=line.marker,
             markersize=4,
-            linestyle=style.dash,
+            linestyle=line.dash,
         )
         if name in panel.best:
             at = panel.best[name]
-            axes.plot(at, points[at], "o", markersize=12, markerfacecolor="none", markeredgecolor=style.colour)
+            axes.plot(at, points[at], "o", markersize=12, markerfacecolor="none", markeredgecolor=line.colour)
     axes.set_title(panel.title)
     axes.set_xlabel(panel.across)
     axes.set_ylabel(panel.up)
