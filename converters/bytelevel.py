@@ -42,9 +42,9 @@ _LIKELY = {
     (4, False, False, False): ("gpt-2",),
     (1, False, False, False): ("smollm",),
     (3, True, True, False): ("smaug-bpe", "llama-bpe"),
-    (1, True, True, False): ("qwen2",),
+    (1, True, True, False): ("qwen2", "qwen35"),  # the second knows combining marks
     (1, True, True, True): ("tekken",),
-    (3, True, False, True): ("gpt-4o", "granite-embed-multi-97m"),  # the second knows combining marks
+    (3, True, False, True): ("gpt-4o", "granite-embed-multi-97m"),  # here, too
 }
 _NORMALIZERS = {"NFC"}  # what can be done to the text beforehand
 _NFC = ("the original tokenizer brings text into Unicode's form NFC, which llama.cpp does not: do so beforehand",)

@@ -111,6 +111,7 @@ PRE = {
     "llama-3": "llama-bpe",
     "qwen2": "qwen2",
     "qwen3": "qwen2",
+    "qwen35": "qwen35",
     "smollm": "smollm",
     "cl100k": "smaug-bpe",
     "o200k": "granite-embed-multi-97m",
@@ -120,6 +121,7 @@ PRE = {
 NOTES = {
     "qwen2": ["NFC"],
     "qwen3": ["NFC"],
+    "qwen35": ["NFC"],
     "o200k": ["such as FÜR"],
     "tekken": ["as Hindi and Thai", "such as FÜR"],
 }
@@ -140,7 +142,7 @@ def test_byte_level(kind: str, tmp_path: Path) -> None:
         for text in texts():
             if beyond(kind, text):
                 continue
-            if kind in {"qwen2", "qwen3"}:
+            if kind in {"qwen2", "qwen3", "qwen35"}:
                 text = unicodedata.normalize("NFC", text)  # noqa: PLW2901
             assert ours.encode(text) == judge.encode(text, add_special_tokens=False).ids, text
     assert fields(tmp_path / "model.gguf")["tokenizer.ggml.pre"] == PRE[kind]

@@ -107,7 +107,7 @@ def test_an_engine_that_does_not_load_the_model_is_left_out(
 ) -> None:
     from edgespec.backends import openvino_graph  # noqa: PLC0415
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **_options: object) -> None:
         raise ModelFileError("no")
 
     monkeypatch.setattr(openvino_graph, "read_paged", refuse)
