@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -284,6 +285,8 @@ def test_a_repository_of_the_hub(written: Callable[[int], Path], tmp_path: Path)
         (XML, b"<html></html>", "its root is 'html' and not net"),
         (XML, b"<net></net>", "is no decoder of text"),
         (XML, b'<net><layer type="Const"><data offset="-1" size="2" shape="" /></layer></net>', "is no whole number"),
+        (XML, b'<net><layer type="Const" /></net>', "a constant has no shape"),
+        (XML, b'<net><layer type="Const"><data offset="0" size="2" /></layer></net>', "a constant has no shape"),
         ("tokenizer.json", None, "has no tokenizer.json"),
         ("config.json", None, "is missing, or not a JSON object"),
         ("config.json", b"[]", "is missing, or not a JSON object"),
@@ -315,6 +318,17 @@ def test_a_graph_that_openvino_cannot_read(copied: Path) -> None:
     refused(copied, f"OpenVINO cannot read {copied / XML} (")
     with pytest.raises(ModelFileError, match=r"\(Opset opset1 doesn't contain the operation with type: Unknown\)"):
         opened(copied)
+
+
+@pytest.mark.parametrize("kind", ["ReadValue", "Assign"])
+@pytest.mark.parametrize("data", ["<data />", ""])
+def test_a_state_without_a_name(kind: str, data: str, copied: Path) -> None:
+    """OpenVINO's reader ends the process."""
+    graph = (copied / XML).read_text("utf-8")
+    spoilt = re.sub(rf'(type="{kind}"[^>]*>\s*)<data [^>]*/>', rf"\g<1>{data}", graph, count=1)
+    assert spoilt != graph
+    (copied / XML).write_text(spoilt, encoding="utf-8")
+    refused(copied, "a state has no variable_id")
 
 
 def test_other_graphs(checkpoint: Path, tmp_path: Path) -> None:

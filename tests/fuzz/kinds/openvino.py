@@ -185,6 +185,7 @@ CORPUS: Mapping[str, Callable[[Place], object]] = {
     "a constant beyond the weights": _spoilt(_replaced('offset="4"', 'offset="999999"')),
     "a constant larger than its bytes": _spoilt(_replaced('shape="64, 64"', 'shape="6400, 64"'), "plain"),
     "a state of another width": _spoilt(_replaced('variable_shape="?,2,?,16"', 'variable_shape="?,2,?,8"')),
+    "a state without a name": _spoilt(_replaced('variable_id="', 'x="')),
     "positions without end": _spoilt(
         lambda folder: folders.put(folder / "config.json", "max_position_embeddings", value=2**31 - 1)
     ),
