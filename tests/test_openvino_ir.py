@@ -285,6 +285,8 @@ def test_a_repository_of_the_hub(written: Callable[[int], Path], tmp_path: Path)
         (XML, b"<html></html>", "its root is 'html' and not net"),
         (XML, b"<net></net>", "is no decoder of text"),
         (XML, b'<net><layer type="Const"><data offset="-1" size="2" shape="" /></layer></net>', "is no whole number"),
+        (XML, b'<net><layer type="Const" /></net>', "a constant has no shape"),
+        (XML, b'<net><layer type="Const"><data offset="0" size="2" /></layer></net>', "a constant has no shape"),
         ("tokenizer.json", None, "has no tokenizer.json"),
         ("config.json", None, "is missing, or not a JSON object"),
         ("config.json", b"[]", "is missing, or not a JSON object"),

@@ -131,7 +131,7 @@ class _Layers:
         if kind == "Parameter":
             names = outputs[0].get("names", "").split(",")
             self.inputs.append(next((name for name in names if name in _INPUTS), names[0] or layer.get("name", "")))
-        elif kind == "Const" and "offset" in data.keys():  # noqa: SIM118 - an element, not a dict
+        elif kind == "Const":
             self._constant(data)
         elif kind in ("ReadValue", "Assign") and (data is None or not data.get("variable_id")):
             raise ValueError("a state has no variable_id")  # OpenVINO's reader ends the process
@@ -142,6 +142,10 @@ class _Layers:
                 self.vocabulary = max(0, _dimensions(port)[-1])
 
     def _constant(self, data: Any) -> None:
+        if data is not None and data.get("offset") is None:  # its value is in the graph
+            return
+        if data is None or data.get("shape") is None:
+            raise ValueError("a constant has no shape")
         self.end = max(self.end, _whole(data.get("offset")) + _whole(data.get("size")))
         shape = tuple(_whole(size) for size in data.get("shape").split(",") if size.strip())
         if len(shape) > 1 and shape[-1] > 1:
