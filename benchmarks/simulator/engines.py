@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import click
 
+from edgespec.backends import TITLES
 from edgespec.bench.report.charts.price_curves import Panel, drawing
 from edgespec.controller.adaptive import Adaptive
 from edgespec.controller.calibration import Calibration
@@ -25,7 +26,7 @@ from edgespec.types import Guess, Round
 from edgespec.verify import RoundContext
 
 from .__main__ import TRACES, fixed
-from .measured import CONTEXTS, WIDTHS, Measured, load
+from .measured import CONTEXTS, PACKAGES, WIDTHS, Measured, load
 from .trace import Trace
 from .world import Curve, Outcome, World
 
@@ -158,7 +159,7 @@ Made by `python -m benchmarks.simulator.engines --out docs/engines.md` of `bench
 ## Measured
 
 {machine}; {threads} threads; {dates}.
-{versions}.
+{versions}.{missing}
 The demo target enlarged to 417M and 1.07B parameters (`benchmarks/enlarge.py`); the former is for 2048 tokens at most.
 Each model ran in a process of its own with the machine to itself: medians of 9 sweeps over all widths (5 after 4096
 tokens). Where one was measured twice, the lesser time counts, and the last column is the greatest difference. Lines
@@ -193,6 +194,7 @@ def main(out: Path, jobs: int) -> None:
         rows = pool.map(_replay, [(trace, curve) for curve in curves for trace in TRACES], chunksize=4)
     head = ["curve", "t(8)", *TRACES, "total", "best fixed", "well calibrated", "loses", "always wrong"]
     found = [summary(curve, [row for row in rows if row.curve == curve.name], outcomes) for curve in curves]
+    missing = [TITLES[engine] for engine in PACKAGES if engine not in {line.engine for line in lines}]
     drawn = out.with_suffix(".svg")
     out.write_text(
         _HEAD.format(
@@ -200,6 +202,7 @@ def main(out: Path, jobs: int) -> None:
             threads=lines[0].threads,
             dates=", ".join(sorted({line.date for line in lines})),
             versions=", ".join(dict.fromkeys(line.version for line in lines)),
+            missing=f" Not measured here yet: {', '.join(missing)}." if missing else "",
             tables="\n\n".join(prices(lines, context) for context in CONTEXTS),
             picture=drawn.name,
             step=curves[0].step,

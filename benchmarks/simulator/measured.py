@@ -23,7 +23,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from edgespec.backends import Device, Interrupt, OtherPrograms, Session, open_model
+from edgespec.backends import TITLES, Device, Interrupt, OtherPrograms, Session, open_model
 
 from ..dialogues import FILE
 from ..report import table
@@ -37,7 +37,6 @@ PACKAGES = {
     "onnx": ("onnxruntime", "onnxruntime-gpu"),
     "openvino": ("openvino",),
 }
-_TITLES = {"llama": "llama.cpp", "onnx": "ONNX Runtime", "openvino": "OpenVINO"}
 
 #: Milliseconds by tokens in the cache and width of the pass.
 Passes = Mapping[str, Mapping[str, float]]
@@ -58,7 +57,7 @@ class Measured:
 
     @property
     def name(self) -> str:
-        return f"{_TITLES[self.engine]} {self.weights}"
+        return f"{TITLES[self.engine]} {self.weights}"
 
     def has(self, context: int) -> bool:
         """Whether it was measured after `context` tokens."""
