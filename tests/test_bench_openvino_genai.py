@@ -77,6 +77,23 @@ def test_openvino_genai_answers_in_rounds(
     }
 
 
+@pytest.mark.parametrize("name", ["openvino-genai", "openvino-genai:draft-5", "openvino-genai:lookup"])
+def test_openvino_genai_in_float32(name: str, openvino: Setup) -> None:
+    """The type of computation of the target and of the draft; all else as without it."""
+    opened, asked = [], []
+    for each in (name, f"{name}-f32"):
+        with closing(peer(each, openvino)) as contender:
+            assert contender.title == f"{PEERS[each]} (2026-stand-in)"
+            said(contender.answer(AnswerRequest([5, 6, 7], Sampling(), 9)))
+        opened.append(written(openvino, "opened"))
+        asked.append(written(openvino, "asked"))
+    float32 = {"INFERENCE_PRECISION_HINT": "f32"}
+    if "draft_model" in opened[0]:
+        opened[0]["draft_model"].update(float32)
+    assert opened[1] == {**opened[0], **float32}
+    assert asked[0] == asked[1]
+
+
 def test_openvino_genai_is_asked_for_the_same_sampling(openvino: Setup) -> None:
     """At most as many tokens as fit; and only without the cache that it cannot sample with."""
     warm = Sampling(0.8, 40, 0.9, 0.05, seed=(1 << 32) + 7)

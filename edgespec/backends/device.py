@@ -19,7 +19,7 @@ class Device:
 
     Args:
         context: tokens of prompt and answer together; 0 takes the model's own limit, at most 4096.
-        threads: CPU threads; 0 takes one per physical core.
+        threads: CPU threads; 0 takes one per physical core. ONNX models of at most 4 MB take one.
         gpu_layers: layers on the GPU; -1 for as many as the engine can, 0 for none. ONNX Runtime takes all or none.
         exact: pad every decode to this number of tokens, so that the logits of a token are bit-identical whatever else
             is decoded in the pass, and greedy output does not depend on drafts. 0 for no padding; else 2, or a multiple

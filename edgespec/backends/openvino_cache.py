@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ..errors import EngineError
 from .openvino_device import ComputeDevice
-from .openvino_package import bindings
+from .openvino_package import bindings, reason
 
 _TYPES = ("f16", "bf16", "f32")  # without scales among the numbers
 
@@ -94,5 +94,6 @@ def _remote(memory: Any, kind: Any, shape: Sequence[int], device: ComputeDevice)
         return memory.create_tensor(kind, bindings().Shape(list(shape)), {})
     except Exception as error:  # RuntimeError of pybind, of any cause
         raise EngineError(
-            f"{device.name} has no room for a cache of {shape[0]} blocks; take a shorter context, or provider cpu"
+            f"OpenVINO cannot allocate a cache of {shape[0]} blocks on {device.name} ({reason(error)}); take a shorter "
+            "context, or provider cpu"
         ) from error

@@ -12,6 +12,7 @@ and only where they are control tokens, which have no text.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -135,7 +136,7 @@ class _Compiler:
         return mark
 
 
-class _Splitting:
+class _Splitting(ABC):
     """What the two layouts share: text that is held back, states, and the reasoning up to its end.
 
     Args:
@@ -166,20 +167,21 @@ class _Splitting:
             self._emit(out, None)
         return out
 
+    @abstractmethod
     def _begin(self, out: list[Span]) -> _State | None:
-        raise NotImplementedError
+        """The first state: what precedes the reasoning, or a text of the answer."""
 
+    @abstractmethod
     def _close(self) -> _State:
         """The state after the end of the reasoning."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _end(self) -> _State:
         """The state after the end of text of the answer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _shows_rest(self) -> bool:
         """Whether text that is held back at the end, outside of the reasoning, belongs to the answer."""
-        raise NotImplementedError
 
     def _open(self) -> _State:
         self.inside = True
