@@ -209,7 +209,10 @@ def play(rng: Random, place: Place) -> None:
 
 
 def _edited(folder: Path, change: Callable[[ElementTree.Element], str]) -> str:
-    tree = ElementTree.parse(folder / _GRAPH)  # noqa: S314 - written here
+    try:
+        tree = ElementTree.parse(folder / _GRAPH)  # noqa: S314 - written here
+    except ElementTree.ParseError:
+        return "the graph is spoilt already"
     said = change(tree.getroot())
     tree.write(folder / _GRAPH, encoding="utf-8", xml_declaration=True)
     return said
