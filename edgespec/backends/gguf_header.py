@@ -23,6 +23,11 @@ _TOKENS = "tokenizer.ggml.tokens"
 _SHORT = 4096  # the longest array of numbers that is kept: those with a number per layer are short
 _LONGEST = 1 << 26  # the most bytes of a string or an array of numbers in a valid file
 _LAYERS = 1 << 16
+_NUMBER = 4  # bytes of a number of a recurrent state
+_ATTENTION_EVERY = 4  # layers of Qwen models, by default
+_INTERVALS = ("qwen35", "qwen35moe", "qwen3next")
+_ALL_RECURRENT = ("mamba", "mamba2", "falcon-h1")
+_BOTH = ("falcon-h1",)  # with attention in the same layers
 
 
 class Readable(Protocol):
@@ -97,9 +102,43 @@ class Header:
         """The number of layers."""
         return min(self.number("block_count"), _LAYERS)
 
+    @property
+    def architecture(self) -> str:
+        """The name of the architecture."""
+        return self._text("general.architecture") or ""
+
+    def states(self) -> tuple[int, ...]:
+        """Bytes of the recurrent state of each layer, 0 for layers without one."""
+        inner, width = self.number("ssm.inner_size"), self.number("ssm.state_size")
+        channels = inner + 2 * self.number("ssm.group_count") * width
+        state = max(0, self.number("ssm.conv_kernel") - 1) * channels + width * inner
+        if length := self.number("shortconv.l_cache"):
+            state = (length - 1) * self.number("embedding_length")
+        return tuple(_NUMBER * state * recurs for recurs in self._recurrent())
+
+    def _recurrent(self) -> Iterator[bool]:
+        """Whether each layer has a recurrent state, as llama.cpp decides."""
+        listed = self.fields.get(self.key("attention.recurrent_layers"))
+        groups, inner = self.by_layer("attention.head_count_kv"), self.by_layer("feed_forward_length")
+        every = self.number("full_attention_interval") or _ATTENTION_EVERY
+        own = self.layers - self.number("nextn_predict_layers")
+        for layer in range(self.layers):
+            if isinstance(listed, tuple) and layer < len(listed):
+                yield bool(listed[layer])
+            elif self.architecture in _ALL_RECURRENT:
+                yield True
+            elif self.architecture in _INTERVALS:
+                yield layer < own and (layer + 1) % every != 0
+            else:
+                none = groups is not None and layer < len(groups) and not groups[layer]
+                mlp = "nemotron" in self.architecture and inner is not None and layer < len(inner) and inner[layer]
+                yield none and not mlp
+
     def cache(self) -> tuple[int, ...] | None:
         """Bytes per token in the KV cache of each layer, with two bytes per number and without sliding windows, which
         cannot be rolled back. None if the file does not have the values."""
+        if self.architecture in _ALL_RECURRENT and self.architecture not in _BOTH:
+            return (0,) * self.layers
         layers, heads, width = self.layers, self.by_layer("attention.head_count"), self.number("embedding_length")
         groups = self.by_layer("attention.head_count_kv") or heads
         if not layers or groups is None or len(groups) != layers:
@@ -109,7 +148,9 @@ class Header:
             if not width or heads is None or not max(heads):
                 return None
             key, value = key or width // max(heads), value or width // max(heads)
-        return tuple(2 * each * (key + value) for each in groups)
+        plain = self.architecture in _BOTH
+        recurrent = [state > 0 and not plain for state in self.states()]
+        return tuple(0 if recurs else 2 * each * (key + value) for each, recurs in zip(groups, recurrent, strict=True))
 
     def tensor_sizes(self, size: int) -> dict[str, int]:
         """Bytes of each tensor of a file of `size` bytes."""

@@ -21,6 +21,8 @@ class LlamaCache:
         leaves: number of sequences, with that of the text; 0 for a cache without trees.
     """
 
+    aborts = True
+
     def __init__(self, low: Any, context: Any, leaves: int) -> None:
         self._low = low
         self._memory = low.llama_get_memory(context)
@@ -36,12 +38,31 @@ class LlamaCache:
                 self._low.llama_memory_seq_cp(self._memory, 0, sequence, given, -1)
                 self._given[sequence] = length
 
-    def cut(self, length: int) -> bool:
-        """Remove all cells from position `length` on from all sequences; False if the cache cannot."""
+    def mark(self) -> None:
+        """Cells can be removed from any position on: there is nothing to prepare."""
+
+    def cut(self, length: int) -> int:
+        """Remove all cells from position `length` on from all sequences; returns how many tokens are left, 0 if the
+        cache cannot."""
         if not self._low.llama_memory_seq_rm(self._memory, self._any, length, -1):
-            return False
+            self._low.llama_memory_clear(self._memory, False)
+            length = 0
         self._given = [min(given, length) for given in self._given]
-        return True
+        return length
+
+    def begin(self, length: int) -> int:
+        """Before a pass after `length` tokens; returns how many of them there are."""
+        return length
+
+    def passed(self, length: int, width: int) -> None:
+        """A pass of `width` tokens ended at `length` tokens."""
+
+    def failed(self, length: int) -> int:
+        """A pass after `length` tokens failed or was aborted; returns how many of them are left."""
+        return self.cut(length)
+
+    def save(self, length: int) -> None:
+        """There is no state to save."""
 
     def keep(self, branches: Branches, path: Sequence[int], start: int) -> None:
         """Keep `path` of the tree that was just decoded after `start` tokens; remove its other nodes."""

@@ -94,5 +94,6 @@ class OrtSession(SequenceCache):
     def _keep(self, branches: Branches, path: Sequence[int]) -> None:  # noqa: ARG002 - the path suffices
         self._passes.cache.move([self._first + node for node in path], len(self._held))
 
-    def _cut(self, length: int) -> None:
+    def _cut(self, length: int) -> int:
         """Rows beyond the length are overwritten by later passes."""
+        return length
