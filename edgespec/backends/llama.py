@@ -222,9 +222,9 @@ class LlamaModel:
         params.n_threads = params.n_threads_batch = self._threads
         params.swa_full = True  # a sliding window that discards cells cannot be rolled back
         params.no_perf = True
-        handle, errors, leaves, snapshots = None, list[str](), 0, 0
-        for leaves, snapshots in self._ways():
-            handle, errors = self._init(params, leaves, snapshots)
+        handle, errors, sequences, snapshots = None, list[str](), 1, 0
+        for sequences, snapshots in self._ways():
+            handle, errors = self._init(params, sequences, snapshots)
             if handle:
                 break
         if not handle:
@@ -237,29 +237,30 @@ class LlamaModel:
         length = min(context, int(self._low.llama_n_ctx(handle)) - max(0, self._exact - 1))
         chunk = int(self._low.llama_n_batch(handle))
         copies = self._copies and replace(self._copies, snapshots=snapshots)
+        leaves = sequences if sequences > 1 and copies is None else 0
         return Opened(self._low, handle, length, chunk, leaves, self._exact, copies, _poller())
 
     def _ways(self) -> Iterator[tuple[int, int]]:
-        """Leaves of trees and snapshots with which to open a context, the best ones first."""
+        """Sequences and snapshots with which to open a context, the best ones first."""
         copies = self._copies
         if copies is None:
             if self._takes_trees:
                 yield _LEAVES, 0
-            yield 0, 0
+            yield 1, 0
             return
-        # A pass that llama.cpp must split because it is wider than n_ubatch leaves the snapshots together in one part,
-        # or else ends the process: this part must be wider than they are.
+        # llama.cpp keeps the last tokens of a pass that it has to split, one more than there are snapshots, in one
+        # part. It ends the process if they are as many as a part has, so there are fewer than that.
         snapshots = min(copies.snapshots, _STEP - 2)
         while snapshots:
-            yield 0, snapshots
+            yield 1, snapshots
             snapshots //= 2
         yield _WITH_SPARE, 0
 
-    def _init(self, params: Any, leaves: int, snapshots: int) -> tuple[Any, list[str]]:
+    def _init(self, params: Any, sequences: int, snapshots: int) -> tuple[Any, list[str]]:
         """A llama_context, or None, and the errors that llama.cpp logged. All sequences share one KV cache."""
-        params.n_seq_max = max(1, leaves)
+        params.n_seq_max = sequences
         params.n_rs_seq = snapshots
-        params.kv_unified = leaves > 0
+        params.kv_unified = sequences > 1
         with captured_errors() as errors:
             handle = self._low.llama_init_from_model(self._model, params)
         # llama.cpp takes a request for snapshots that it cannot make as one for none, without a message.

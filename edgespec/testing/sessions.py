@@ -55,7 +55,7 @@ def a_prefill_may_be_long(case: EngineCase) -> None:
 
 
 def it_goes_back_as_far_as_it_says(case: EngineCase) -> None:
-    """Within `reach`, a rollback owes nothing, or with `replays` what stays of the pass; beyond, it is right as well."""
+    """Within `reach`, a rollback owes nothing, or with `replays` what stays of the pass; it is right beyond, too."""
     text, words = case.text(), case.text(12)
     with case.session() as session:
         reach = len(words) - 1 if session.reach is None else min(session.reach, len(words) - 1)
