@@ -159,7 +159,7 @@ def test_snapshots_that_are_not_granted_are_replaced(files: dict[str, Path], mon
 
 
 def test_more_snapshots_than_a_pass_is_wide(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """llama.cpp would end the process."""
+    """llama.cpp opens no such context, and would end the process if it had to split a pass."""
     monkeypatch.setattr(llama_recurrent, "_OF_SMALL", 100_000)
     with closing(opened(files["lfm2"])) as model, closing(model.session(256)) as session:
         assert session.reach is not None
@@ -224,6 +224,18 @@ def test_a_draft_model_keeps_the_state_at_which_it_began(files: dict[str, Path])
             session.decode([token])
         session.rollback(len(TEXT) + 1)
         assert session.owed == 1
+        agrees(session, model)
+
+
+def test_a_state_kept_of_another_text_is_not_used(files: dict[str, Path]) -> None:
+    """It is as long as a part of the text, but the text went another way before."""
+    with closing(opened(files["granitehybrid"])) as model, closing(model.session(256)) as session:
+        session.prefill(TEXT[:40])
+        session.prefill(TEXT[40:44])  # too short to be saved
+        session.decode([7])
+        session.rollback(40)
+        session.decode(WORDS)
+        session.rollback(46)
         agrees(session, model)
 
 

@@ -218,6 +218,7 @@ class LlamaModel:
     def _open_context(self, context: int) -> Opened:
         params = self._low.llama_context_default_params()
         params.n_ctx = -(-context // _STEP) * _STEP
+        # Equal, so that no pass is split: llama.cpp would end the process if a part were no wider than the snapshots.
         params.n_batch = params.n_ubatch = _CHUNK
         params.n_threads = params.n_threads_batch = self._threads
         params.swa_full = True  # a sliding window that discards cells cannot be rolled back
@@ -248,9 +249,7 @@ class LlamaModel:
                 yield _LEAVES, 0
             yield 1, 0
             return
-        # llama.cpp keeps the last tokens of a pass that it has to split, one more than there are snapshots, in one
-        # part. It ends the process if they are as many as a part has, so there are fewer than that.
-        snapshots = min(copies.snapshots, _STEP - 2)
+        snapshots = copies.snapshots
         while snapshots:
             yield 1, snapshots
             snapshots //= 2
