@@ -54,6 +54,7 @@ class Plan:
         in_ram: bytes of all these in the CPU's memory.
         free: the memory that was free.
         shortened: whether the context is shorter than the default.
+        states: bytes of both models' recurrent states, with the copies that rollbacks need.
     """
 
     context: int
@@ -67,16 +68,22 @@ class Plan:
     in_ram: int
     free: MachineMemory
     shortened: bool
+    states: int = 0
+
+    @property
+    def beside(self) -> int:
+        """Bytes of caches, recurrent states and buffers."""
+        return (self.cache or 0) + self.states + self.buffers
 
     @property
     def largest(self) -> int:
         """Bytes of weights that would fit with this context."""
-        return max(0, room(self.free) - (self.cache or 0) - self.buffers)
+        return max(0, room(self.free) - self.beside)
 
     @property
     def needed(self) -> int:
-        """Bytes of weights, caches and buffers."""
-        return self.weights + (self.cache or 0) + self.buffers
+        """Bytes of weights, caches, recurrent states and buffers."""
+        return self.weights + self.beside
 
     @property
     def lacking(self) -> int:
@@ -86,7 +93,7 @@ class Plan:
     @property
     def mapped(self) -> int:
         """Bytes of weights in the CPU's memory; those that do not fit are read from the disk in every pass."""
-        return max(0, self.in_ram - (self.cache or 0) - self.buffers)
+        return max(0, self.in_ram - self.beside)
 
     @property
     def fits(self) -> bool:
@@ -111,7 +118,8 @@ def choose(target: Sizes, draft: Sizes | None, free: MachineMemory, asked: Reque
     Raises:
         OptionError: a requested context, or requested GPU layers, do not fit.
     """
-    plans = (_placed(target, draft, free, asked, context) for context in _contexts(target, asked))
+    used = _with_copies(target, draft)
+    plans = (_placed(*used, free, asked, context) for context in _contexts(target, asked))
     running: Plan | None = None
     for found in plans:
         if found.fits:
@@ -125,9 +133,14 @@ def choose(target: Sizes, draft: Sizes | None, free: MachineMemory, asked: Reque
 
 def longest(target: Sizes, draft: Sizes | None, free: MachineMemory) -> int:
     """The most tokens of context with which everything fits: a multiple of 256, up to the target's training context."""
+    used = _with_copies(target, draft)
     contexts = range(_STEP, max(target.trained, DEFAULT_CONTEXT) + 1, _STEP)
-    fitting = bisect_left(contexts, True, key=lambda n: not _placed(target, draft, free, Requested(n), n).fits)
+    fitting = bisect_left(contexts, True, key=lambda n: not _placed(*used, free, Requested(n), n).fits)
     return contexts[fitting - 1] if fitting else 0
+
+
+def _with_copies(target: Sizes, draft: Sizes | None) -> tuple[Sizes, Sizes | None]:
+    return target.with_copies(drafts=False), draft.with_copies(drafts=True) if draft is not None else None
 
 
 def room(free: MachineMemory) -> int:
@@ -155,13 +168,12 @@ def _default(target: Sizes) -> int:
 
 
 def _too_long(target: Sizes, draft: Sizes | None, found: Plan, asked: Requested) -> str:
-    beside = (found.cache or 0) + found.buffers
     most = longest(target, draft, found.free)
     out = "close other programs, or take a smaller model"
     if asked.context:
         out = f"--ctx {most} fits" if most else "give a smaller --ctx"
     return (
-        f"a context of {found.context} tokens takes {amount(beside)} besides the weights, and only "
+        f"a context of {found.context} tokens takes {amount(found.beside)} besides the weights, and only "
         f"{amount(found.free.free)} of memory are free; {out}"
     )
 
@@ -180,11 +192,12 @@ def _part(model: Sizes, count: int, context: int, gpus: int) -> _Part:
         return _Part(0, 0, 0)
     there = model.layers[len(model.layers) - count :]
     moved = sum(layer.weights for layer in there if not layer.copied)
-    caches = context * sum(layer.cache for layer in there)
+    caches = sum(context * layer.cache + layer.state for layer in there)
     computing = model.computing(context)
     on_gpu = sum(layer.weights for layer in there) + caches + computing * gpus if there else 0
     wholly = bool(there) and count == len(model.layers)
-    here = model.weights - moved + context * (model.cache or 0) - caches + (0 if wholly else computing)
+    kept = context * (model.cache or 0) + model.states - caches
+    here = model.weights - moved + kept + (0 if wholly else computing)
     return _Part(count, on_gpu, here)
 
 
@@ -249,6 +262,7 @@ def _placed(target: Sizes, draft: Sizes | None, free: MachineMemory, asked: Requ
         part.in_ram + drafting.in_ram + (on_gpu if free.shared else 0),
         free,
         context < _default(target),
+        sum(each.states for each in models),
     )
 
 

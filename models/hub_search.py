@@ -151,9 +151,9 @@ def _head(hub: Hub, repo: str, file: str) -> Header | None:
 
 
 def _other_bytes(head: Header | None, size: int, context: int) -> int:
-    """Bytes of cache, buffers and a draft model."""
+    """Bytes of cache, recurrent states, buffers and a draft model."""
     if head is None:
         return size // MIN_SIZE_RATIO
-    found = of_header(head, size)
+    found = of_header(head, size).with_copies(drafts=False)
     tokens = context or min(found.trained or fit.DEFAULT_CONTEXT, fit.DEFAULT_CONTEXT)
-    return size // MIN_SIZE_RATIO + (found.cache or 0) * tokens + found.computing(tokens)
+    return size // MIN_SIZE_RATIO + (found.cache or 0) * tokens + found.states + found.computing(tokens)

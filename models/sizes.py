@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgespec.backends.gguf_header import Header, header
+from edgespec.backends.llama_recurrent import Copies
 
 from .graph_file import described, is_graph, weights_of
 
@@ -16,11 +17,13 @@ _LOGIT_ROWS = 64  # rows of logits that are kept besides
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Bytes of a layer's weights, and of one token in its cache. `copied` where the CPU keeps the weights as well."""
+    """Bytes of a layer's weights, and of one token in its cache. `copied` where the CPU keeps the weights as well.
+    `state` is the bytes of its recurrent state, of all copies of it after `Sizes.with_copies`."""
 
     weights: int
     cache: int = 0
     copied: bool = False
+    state: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ class Sizes:
         cache: bytes of one token in the caches of all layers; None where not known.
         buffers: bytes of compute buffers at an empty context; each token of context adds `_ROWS` 2-byte numbers.
         trained: tokens of context that it was trained for; 0 where not known.
+        architecture: of a GGUF model.
+        saved: bytes of recurrent states that are saved in the CPU's memory.
     """
 
     weights: int
@@ -41,6 +46,23 @@ class Sizes:
     cache: int | None = None
     buffers: int = 0
     trained: int = 0
+    architecture: str = ""
+    saved: int = 0
+
+    @property
+    def states(self) -> int:
+        """Bytes of recurrent states in the context, and saved."""
+        return sum(layer.state for layer in self.layers) + self.saved
+
+    def with_copies(self, *, drafts: bool) -> Sizes:
+        """With the copies of a recurrent state that a session has, of a target or (`drafts`) of a draft model."""
+        size = sum(layer.state for layer in self.layers)
+        if not size:
+            return self
+        copies = Copies.of(self.architecture, size, drafts=drafts)
+        times = copies.in_context // size
+        layers = tuple(replace(layer, state=times * layer.state) for layer in self.layers)
+        return replace(self, layers=layers, saved=copies.on_host)
 
     def computing(self, context: int) -> int:
         """Bytes of compute buffers with this many tokens of context."""
@@ -86,14 +108,15 @@ def of_header(head: Header, size: int) -> Sizes:
     widths = (vocabulary + 2 * inner + 4 * head.number("embedding_length")) * _ROWS + vocabulary * _LOGIT_ROWS
     layers = tuple(_layers(head, size, caches or (0,) * head.layers)) if head.layers else ()
     cache = sum(caches) if caches else None
-    return Sizes(size, layers, cache, 4 * widths, head.number("context_length"))
+    return Sizes(size, layers, cache, 4 * widths, head.number("context_length"), head.architecture if layers else "")
 
 
 def _layers(head: Header, size: int, caches: Sequence[int]) -> Iterator[Layer]:
     """The layers of a GGUF, and its output."""
     if head.parts > 1:  # this header lists only the tensors of its own part
         each = size // (len(caches) + 1)
-        yield from (Layer(each, cache) for cache in (*caches, 0))
+        kept = zip((*caches, 0), (*head.states(), 0), strict=True)
+        yield from (Layer(each, cache, state=state) for cache, state in kept)
         return
     weights, output = [0] * len(caches), 0
     tensors = head.tensor_sizes(size)
@@ -104,7 +127,8 @@ def _layers(head: Header, size: int, caches: Sequence[int]) -> Iterator[Layer]:
             weights[int(number)] += bytes_
         elif kind in ("output", "output_norm"):
             output += bytes_
-    yield from map(Layer, weights, caches)
+    for each, cache, state in zip(weights, caches, head.states(), strict=True):
+        yield Layer(each, cache, state=state)
     # Embeddings that serve as the output matrix, too, are copied to the GPU.
     tied = "output.weight" not in tensors
     yield Layer(output + tensors.get("token_embd.weight", 0) * tied, copied=tied)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import logging
+import re
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -18,6 +20,9 @@ from edgespec.backends.llama import LlamaModel
 from edgespec.backends.llama_recurrent import Copies
 from edgespec.engine import Finished, Started, Text
 from edgespec.errors import EngineError, Interrupted, ModelFileError, OptionError
+from edgespec.models.fit import Requested, choose, longest
+from edgespec.models.memory import Gpu, MachineMemory
+from edgespec.models.sizes import Layer, Sizes, sizes
 from edgespec.testing import check_model
 from edgespec.tools.check import check
 from edgespec.types import Floats
@@ -441,3 +446,46 @@ def test_the_header_says_how_large_a_state_is(files: dict[str, Path], architectu
 def test_copies_of_a_state(architecture: str, size: int, drafts: bool, copies: Copies) -> None:
     assert Copies.of(architecture, size, drafts=drafts) == copies
     assert copies.in_context == size * (1 + max(1, copies.snapshots))
+
+
+@pytest.mark.parametrize("drafts", [False, True], ids=["target", "draft"])
+@pytest.mark.parametrize("architecture", hybrids.ARCHITECTURES)
+def test_the_plan_counts_what_llamacpp_allocates(
+    files: dict[str, Path], architecture: str, drafts: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The states of all copies, and no cache for layers without attention."""
+    caplog.set_level(logging.DEBUG, "edgespec.llama")
+    with closing(opened(files[architecture], drafts=drafts)) as model:
+        model.session(2048).close()
+
+    def logged(what: str) -> float:
+        return sum(map(float, re.findall(rf"{what} buffer size = +([\d.]+) MiB", caplog.text))) * 2**20
+
+    found = sizes(files[architecture]).with_copies(drafts=drafts)
+    assert found.states - found.saved == pytest.approx(logged("RS"), abs=1e4)
+    assert found.saved == 2 * sum(header(files[architecture]).states())
+    assert found.cache is not None
+    assert 2048 * found.cache == pytest.approx(logged("KV"), abs=1e4)
+
+
+def test_a_plan_with_states_on_a_gpu_and_saved_ones_beside() -> None:
+    """Of 48 layers with 3.27 MB of state each: three snapshots and the present one, and one saved."""
+    gb, state, kept = 10**9, 3_270_000, 10_000
+    layers = (
+        *(Layer(gb // 4, 0 if n % 4 < 3 else kept, state=state if n % 4 < 3 else 0) for n in range(64)),
+        Layer(gb),
+    )
+    target = Sizes(17 * gb, layers, 16 * kept, gb // 10, 32768, "qwen35")
+    free = MachineMemory(64 * gb, (Gpu(24 * gb),))
+    plan = choose(target, None, free, Requested(context=4096))
+    assert plan.states == (4 + 1) * 48 * state
+    assert plan.gpu_layers == -1
+    assert plan.on_gpu == 17 * gb + 4096 * 16 * kept + 4 * 48 * state + target.computing(4096)
+    assert plan.in_ram == 48 * state, "the saved one"
+    assert plan.needed == plan.on_gpu + plan.in_ram
+    assert choose(target, None, MachineMemory(64 * gb, (Gpu(18 * gb),)), Requested(context=4096)).gpu_layers < 64
+    without = Sizes(17 * gb, tuple(Layer(each.weights, each.cache) for each in layers), 16 * kept, gb // 10, 32768)
+    small = MachineMemory(20 * gb)
+    assert longest(target, None, small) < longest(without, None, small)
+    both = choose(target, target, MachineMemory(64 * gb), Requested(context=4096))
+    assert both.states == (4 + 1) * 48 * state + (2 + 1) * 48 * state

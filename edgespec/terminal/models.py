@@ -99,7 +99,8 @@ def planned(target: ModelSummary, draft: ModelSummary | None, asked: fit.Request
         yield f"memory: it does not fit: {error}"
         return
     known = plan.cache is not None
-    rest = f"cache {amount(plan.cache or 0)} for {plan.context} tokens + buffers {amount(plan.buffers)}"
+    states = f"states {amount(plan.states)} + " if plan.states else ""
+    rest = f"cache {amount(plan.cache or 0)} for {plan.context} tokens + {states}buffers {amount(plan.buffers)}"
     total = f" = {amount(plan.needed)}" if known else f", and a cache of unknown size for {plan.context} tokens"
     gpus = f", and {amount(sum(gpu.free for gpu in free.gpus))} on GPUs" if free.gpus else ""
     verdict = "it does not fit" if not plan.fits else "it fits" if known else "its weights fit"
