@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .backends import Interrupt, Pieces, Session, common_prefix, require_numbers
+from .backends import MOST_OWED, Interrupt, Pieces, Session, common_prefix, require_numbers
 from .controller import Controller
 from .drafters import Follower, top_of
 from .errors import ContextOverflow, Interrupted, OptionError
@@ -195,6 +195,8 @@ class Engine:
 
     def _round(self, request: Request, context: list[int], text: TextStream, tally: Tally) -> tuple[Text, str | None]:
         started = time.perf_counter()
+        if self._target.owed > MOST_OWED:  # a decode would compute them in a pass of its own, at another price
+            self._target.prefill(())
         owed = self._target.owed
         round_context = RoundContext(self._verifier, request.sampling, context, self._vocabulary.is_eog, owed)
         draft = self._controller.choose(round_context, self._limit(request, context, tally))

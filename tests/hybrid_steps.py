@@ -18,6 +18,7 @@ import numpy as np
 from edgespec import Device, Interrupt
 from edgespec.backends import Session, open_model
 from edgespec.errors import Interrupted
+from edgespec.types import Floats
 
 from . import hybrids
 
@@ -80,7 +81,7 @@ class _Steps:
             return
         tokens = self._words(width)
         keep = self._rng.choice([width, self._rng.randrange(width + 1), self._rng.randrange(width + 1)])
-        rows = []
+        rows: list[Floats] = []
         for session in self._sessions:
             judged = tokens if not rows else [*tokens[:keep], *self._words(width - keep)]
             rows.append(session.decode(judged).copy())

@@ -149,7 +149,7 @@ def test_a_state_is_saved_rightly_and_not_copied_while_a_rollback_waits(files: d
         session.rollback(73)  # where the second prompt's end was saved
         assert not session.owed
         agrees(session, model)
-        assert model._low.llama_n_seq_max(session._context) == 1, "nothing to copy to"  # type: ignore[attr-defined]
+        assert model._low.llama_n_seq_max(session._context) == 1, "nothing to copy to"
 
 
 def test_snapshots_that_are_not_granted_are_replaced(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:

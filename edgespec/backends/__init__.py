@@ -23,6 +23,7 @@ from .machine import OtherPrograms
 from .model_files import engines, find_model
 
 __all__ = [
+    "MOST_OWED",
     "TITLES",
     "Device",
     "EngineChoice",
@@ -203,6 +204,7 @@ class Model(Protocol):
         ...
 
 
+MOST_OWED = 16  #: tokens that a decode computes again at most; more are computed in passes of their own before it
 _MODULES = {"llama": "llama", "onnx": "ort", "openvino": "openvino"}
 _DEFAULT_CONTEXT = 4096
 _PADDING = 1024  # the most padding tokens by which vocabularies of one family may differ; Qwen2's differ by 384

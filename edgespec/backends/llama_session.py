@@ -11,11 +11,11 @@ import numpy as np
 
 from ..errors import EngineError, Interrupted
 from ..types import Floats
-from . import Interrupt
+from . import MOST_OWED, Interrupt
 from .llama_batch import Batch
 from .llama_cache import LlamaCache
 from .llama_recurrent import Copies, Recurrent
-from .sequence import MOST_OWED, SequenceCache
+from .sequence import SequenceCache
 from .tree_layout import Branches
 
 _ABORTED = 2
@@ -150,7 +150,8 @@ class LlamaSession(SequenceCache):
     def _set_aborts(self, aborts: bool) -> None:
         """Let the interrupt abort the next passes, or not."""
         if aborts != self._aborts and self._poll is not None:
-            callback = ctypes.cast(self._poll if aborts else None, self._low.ggml_abort_callback)
+            poll: Any = self._poll if aborts else None
+            callback = ctypes.cast(poll, self._low.ggml_abort_callback)
             self._low.llama_set_abort_callback(self._context, callback, self._interrupt.address)
             self._aborts = aborts
 

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from ..errors import ClosedError, ContextOverflow, EngineError, Interrupted
 from ..types import Floats
+from . import MOST_OWED
 from .tree_layout import Branches, is_chain, kept_length
-
-MOST_OWED = 16  #: tokens that a decode computes again at most; more are computed in passes of their own before it
 
 
 class SequenceCache(ABC):
