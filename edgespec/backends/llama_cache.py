@@ -27,9 +27,9 @@ class LlamaCache:
         self._low = low
         self._memory = low.llama_get_memory(context)
         self._any = -1 if leaves else 0
-        self._given = [
-            0
-        ] * leaves  # tokens of the text's prefix that each sequence holds; between trees it holds nothing else
+        self._length = 0  # tokens of the text
+        # Tokens of the text's prefix that each sequence holds; between trees it holds nothing else.
+        self._given = [0] * leaves
 
     def give(self, length: int, leaves: int) -> None:
         """Add the text of `length` tokens to the first `leaves` sequences."""
@@ -47,15 +47,17 @@ class LlamaCache:
         if not self._low.llama_memory_seq_rm(self._memory, self._any, length, -1):
             self._low.llama_memory_clear(self._memory, False)
             length = 0
+        self._length = min(self._length, length)
         self._given = [min(given, length) for given in self._given]
-        return length
+        return self._length
 
     def begin(self, length: int) -> int:
         """Before a pass after `length` tokens; returns how many of them there are."""
-        return length
+        return min(length, self._length)
 
-    def passed(self, length: int, width: int) -> None:
+    def passed(self, length: int, width: int) -> None:  # noqa: ARG002 - only a recurrent state needs it
         """A pass of `width` tokens ended at `length` tokens."""
+        self._length = length
 
     def failed(self, length: int) -> int:
         """A pass after `length` tokens failed or was aborted; returns how many of them are left."""
@@ -72,6 +74,7 @@ class LlamaCache:
             if count < len(path):
                 self._low.llama_memory_seq_rm(self._memory, sequence, start + count, -1)
             self._given[sequence] = start + count
+        self._length = start + len(path)
         if shared[0] < len(path):
             winner = branches.below[path[-1]].start
             self._low.llama_memory_seq_cp(self._memory, winner, 0, start + shared[0], -1)

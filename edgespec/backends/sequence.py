@@ -61,9 +61,10 @@ class SequenceCache(ABC):
         if len(tokens) > self.widest:
             raise EngineError(f"one decode takes at most {self.widest} tokens, not {len(tokens)}; prefill the rest")
         self._prepare(tokens)
-        self._recompute(MOST_OWED)
+        chain = tree is None or (is_chain(tree) and len(tree) == len(tokens))
+        self._recompute(MOST_OWED if chain else 0)
         self._last = len(self._held)
-        if tree is None or (is_chain(tree) and len(tree) == len(tokens)):
+        if tree is None or chain:
             self._append(tokens, logits=True)
         else:
             branches = self._branches(tokens, tree)
