@@ -100,7 +100,8 @@ class Bench:
     def add(self, name: str, drafters: list[Drafter], k: int | None) -> None:
         """Compare these drafters at a fixed K, adaptively where None."""
         prices = Prices(self.curve)
-        controller = Adaptive(drafters, prices, trees=self.session.can_tree) if k is None else Fixed(drafters, k)
+        trees, replays = self.session.can_tree, self.session.replays
+        controller = Adaptive(drafters, prices, trees=trees, replays=replays) if k is None else Fixed(drafters, k)
         self.configurations[name] = (controller, prices)
 
     def add_usual(self) -> None:

@@ -21,11 +21,12 @@ minimaxm2 minimaxm3sparse ministral3 mistral3 mpt museglimmer nanbeige nemotron 
 paddleocrvl panguembedded phi phi4v phimoe plamo plamo3 plm qwen qwen25omni qwen25vl qwen2audio qwen2moe qwen2vl
 qwen3asr qwen3omnimoe qwen3vl qwen3vlmoe rugpt3xl rw sarashina2vision sarvammoe seedoss smallthinker solaropen spark25
 stablelm stablelmepoch step3p5 step3p7 stepvl talkie ultravox unlimitedocr vllama3 voxtral xverse youtu youtuvl
+bamba falconh1 falconmamba granitemoehybrid jamba lfm2 lfm2moe mamba mamba2 nemotronh nemotronhpuzzle plamo2 qwen35
+qwen35moe qwen3next
 """
 _RECURRENT = """
-bailingmoev3 bailingmoev3vl bamba deepseekv4 falconh1 falconmamba glm5next jamba kimik3 kimilinear
-mamba mamba2 minicpmv46 minimaxm1 minimaxtext01 nemotronh nemotronhpuzzle plamo2
-qwen3next qwen4exp rwkv6 rwkv6qwen2 rwkv7 rwkvhybrid
+bailingmoev3 bailingmoev3vl deepseekv4 glm5next kimik3 kimilinear minicpmv46 minimaxm1 minimaxtext01 qwen4exp rwkv6
+rwkv6qwen2 rwkv7 rwkvhybrid
 """
 
 
@@ -35,7 +36,7 @@ def hint(architecture: str) -> str:
     if name in _RUN.split():
         return "; llama.cpp runs it: use a GGUF file of it instead"
     if name in _RECURRENT.split():
-        return "; llama.cpp runs it from a GGUF file, but its recurrent state cannot be rolled back after a draft"
+        return "; llama.cpp runs it, but edgespec cannot roll its recurrent state back after a rejected draft"
     return ""
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .backends import Interrupt, Pieces, Session, common_prefix, require_numbers
+from .backends import MOST_OWED, Interrupt, Pieces, Session, common_prefix, require_numbers
 from .controller import Controller
 from .drafters import Follower, top_of
 from .errors import ContextOverflow, Interrupted, OptionError
@@ -168,11 +168,13 @@ class Engine:
     def _generate(self, request: Request) -> Iterator[Event]:
         context = list(request.prompt)
         text = TextStream(request.stop, request.reasoning.splitter() if request.reasoning is not None else None)
-        tally = Tally(len(context), self._cached(context))
+        same = common_prefix(self._target.tokens, context[:-1])
+        self._target.rollback(same)
+        tally = Tally(len(context), same - self._target.owed)
         reason = None
         try:
             started = time.perf_counter()
-            self._prefill(context, tally.cached)
+            self._prefill(context, same)
             tally.prompt_seconds = time.perf_counter() - started
             yield Started(tally.prompt, tally.cached, request.dropped)
             while reason is None:
@@ -186,18 +188,12 @@ class Engine:
             yield _text((), Round(Draft(), (), (), 0.0), spans)
         yield Finished(reason, tally.stats())
 
-    def _cached(self, context: Sequence[int]) -> int:
-        """How many tokens of `context` are in the KV cache and can be reused."""
-        held = self._target.tokens
-        same = common_prefix(held, context[:-1])
-        return same if same == len(held) or self._target.reach is None else 0
-
-    def _prefill(self, context: Sequence[int], cached: int) -> None:
-        self._target.rollback(cached)
-        if len(context) - 1 > cached:
-            prompt = tuple(context[cached:-1])
+    def _prefill(self, context: Sequence[int], held: int) -> None:
+        prompt = tuple(context[held:-1])
+        if prompt or self._target.owed:
             self._target.prefill(prompt)
-            self._notify(Evaluated(cached, prompt, tuple(range(-1, len(prompt) - 1)), tuple(range(len(prompt)))))
+        if prompt:
+            self._notify(Evaluated(held, prompt, tuple(range(-1, len(prompt) - 1)), tuple(range(len(prompt)))))
 
     def _notify(self, what: Evaluated) -> None:
         for follower in self._followers:
@@ -205,18 +201,20 @@ class Engine:
 
     def _round(self, request: Request, context: list[int], text: TextStream, tally: Tally) -> tuple[Text, str | None]:
         started = time.perf_counter()
-        round_context = RoundContext(self._verifier, request.sampling, context, self._vocabulary.is_eog)
+        if self._target.owed > MOST_OWED:  # a decode would compute them in a pass of its own, at another price
+            self._target.prefill(())
+        owed = self._target.owed
+        round_context = RoundContext(self._verifier, request.sampling, context, self._vocabulary.is_eog, owed)
         draft = self._controller.choose(round_context, self._limit(request, context, tally))
         drafting, held = self._speculating(started), len(self._target.tokens)
         acceptance, top, seconds = self._verify(draft, round_context)
         output = (*(draft.tokens[node] for node in acceptance.path), acceptance.token)
         tokens, spans, reason = self._cut(output, request, text, tally.tokens)
         kept = (0, *(node + 1 for node in acceptance.path[: len(tokens) - 1]))
-        if len(kept) <= len(draft):  # rejected tokens leave the cache in a single rollback
-            self._target.rollback(held, kept)
+        self._target.rollback(held, kept)  # the only one of the round: it drops all rejected tokens
         evaluated = Evaluated(held, (context[-1], *draft.tokens), _parents(draft), kept, top)
         context.extend(tokens)
-        round_ = Round(draft, acceptance.path, tokens, seconds, drafting, held)
+        round_ = Round(draft, acceptance.path, tokens, seconds, drafting, held, owed)
         if reason is None and len(context) > self._target.context:
             reason = "context"
         if reason is not None and not text.stopped:
@@ -229,8 +227,8 @@ class Engine:
         return _text(tokens, round_, spans), reason
 
     def _limit(self, request: Request, context: Sequence[int], tally: Tally) -> int:
-        """The longest useful draft: it must fit the context, each round commits one token more than it accepts, and the
-        KV cache must be able to roll it back."""
+        """The longest useful draft: it must fit the context, each round commits one token more than it accepts, and
+        rolling it back should not leave the whole text to be computed again."""
         room = self._target.context - len(context)
         remaining = request.max_tokens - tally.tokens - 1 if request.max_tokens is not None else room
         reach = room if self._target.reach is None else self._target.reach

@@ -143,6 +143,7 @@ class Round:
         verify_seconds: the time of the target's pass.
         draft_seconds: the time to choose the draft, with the guesses of the drafters.
         held: tokens in the target's KV cache before the pass.
+        owed: of these, tokens that the pass computed again (`Session.owed`).
     """
 
     draft: Draft
@@ -151,8 +152,9 @@ class Round:
     verify_seconds: float
     draft_seconds: float = 0.0
     held: int = 0
+    owed: int = 0
 
     @property
     def width(self) -> int:
-        """Tokens in the target's pass: the last committed token and the draft."""
-        return 1 + len(self.draft)
+        """Tokens in the target's pass: those owed, the last committed token and the draft."""
+        return self.owed + 1 + len(self.draft)

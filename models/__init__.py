@@ -3,7 +3,6 @@
 registry.py       models and pairs by name: registry.toml, and the user's own file
 runtime_support.py  what of a model this version runs
 draft_head.py     heads that draft for their target, by the header
-recurrent_state.py  bytes and copies of the recurrent state of hybrid models
 model_source.py   a name, a repository or a path to files; drafts on this machine
 hub.py            downloads of hub files, checked by checksum
 hub_errors.py     errors of the hub's package and of the disk as HubError

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from edgespec.errors import OptionError
 
 from .memory import MachineMemory, machine_memory
-from .recurrent_state import DRAFT_COPIES
 from .sizes import Sizes, amount, sizes
 
 DEFAULT_CONTEXT = 4096  #: tokens of context where none are requested and they fit
@@ -33,13 +32,11 @@ class Requested:
         context: tokens; 0 for what fits.
         gpu_layers: layers of the target on the GPU; None for what fits, `ALL` for all.
         draft_gpu_layers: layers of the draft, likewise.
-        state_copies: copies of the target's recurrent state that its session keeps; 0 for the default.
     """
 
     context: int = 0
     gpu_layers: int | None = None
     draft_gpu_layers: int | None = None
-    state_copies: int = field(default=0, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +125,7 @@ def choose(target: Sizes, draft: Sizes | None, free: MachineMemory, asked: Reque
     Raises:
         OptionError: a requested context, or requested GPU layers, do not fit.
     """
-    if target.state and asked.state_copies:
-        target = replace(target, copies=asked.state_copies)
-    if draft is not None and draft.state:
-        draft = replace(draft, copies=DRAFT_COPIES)
+    draft = draft.as_draft() if draft is not None else None
     plans = (_placed(target, draft, free, asked, context) for context in _contexts(target, asked))
     running: Plan | None = None
     for found in plans:
@@ -146,6 +140,7 @@ def choose(target: Sizes, draft: Sizes | None, free: MachineMemory, asked: Reque
 
 def longest(target: Sizes, draft: Sizes | None, free: MachineMemory) -> int:
     """The most tokens of context with which everything fits: a multiple of 256, up to the target's training context."""
+    draft = draft.as_draft() if draft is not None else None
     contexts = range(_STEP, max(target.trained, DEFAULT_CONTEXT) + 1, _STEP)
     fitting = bisect_left(contexts, True, key=lambda n: not _placed(target, draft, free, Requested(n), n).fits)
     return contexts[fitting - 1] if fitting else 0
@@ -200,7 +195,7 @@ def _part(model: Sizes, count: int, context: int, gpus: int) -> _Part:
         return _Part(0, 0, 0)
     there = model.layers[len(model.layers) - count :]
     moved = sum(layer.weights for layer in there if not layer.copied)
-    held = sum(context * layer.cache + model.copies * layer.state for layer in there)
+    held = sum(context * layer.cache + model.in_context * layer.state for layer in there)
     computing = model.computing(context)
     on_gpu = sum(layer.weights for layer in there) + held + computing * gpus if there else 0
     wholly = bool(there) and count == len(model.layers)
@@ -270,7 +265,7 @@ def _placed(target: Sizes, draft: Sizes | None, free: MachineMemory, asked: Requ
         free,
         context < _default(target),
         sum(each.states for each in models),
-        target.copies,
+        target.in_context,
     )
 
 

@@ -157,7 +157,7 @@ def _head(hub: Hub, repo: str, file: str, revision: str = "main") -> Header | No
 
 
 def _other_bytes(head: Header | None, size: int, context: int) -> int:
-    """Bytes of cache, buffers and a draft model."""
+    """Bytes of cache, recurrent states, buffers and a draft model."""
     if head is None:
         return size // MIN_SIZE_RATIO
     found = of_header(head, size)

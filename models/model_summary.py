@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgespec.backends import Labels
-from edgespec.backends.gguf_header import header
+from edgespec.backends.gguf_header import Header, header
 from edgespec.errors import HubError
 
 from .draft_head import has_head
@@ -29,6 +29,7 @@ class ModelSummary:
         path: the local file; None where it is only on the hub.
         has_head: whether it holds a head that drafts (`draft_head`).
         pictures: whether it has an image projector, and so is made to read pictures, too.
+        architecture: its name in a GGUF file; empty where not known.
     """
 
     name: str
@@ -39,6 +40,7 @@ class ModelSummary:
     path: Path | None = None
     has_head: bool = False
     pictures: bool = False
+    architecture: str = ""
 
 
 def of_path(path: Path) -> ModelSummary:
@@ -50,11 +52,9 @@ def of_path(path: Path) -> ModelSummary:
     if is_graph(path):
         tokens = vocabulary(path)
         return ModelSummary(str(path), size_of(path), sizes(path), tokens, getattr(tokens, "template", None), path)
-    head, size = header(path), size_of(path)
+    size = size_of(path)
     pictures = any(is_projector(each.name) for each in path.parent.iterdir())
-    return ModelSummary(
-        str(path), size, of_header(head, size), head.vocabulary, head.template, path, has_head(head), pictures
-    )
+    return replace(_of_header(header(path), str(path), size), path=path, pictures=pictures)
 
 
 def of_source(source: Source) -> ModelSummary:
@@ -74,10 +74,23 @@ def of_source(source: Source) -> ModelSummary:
     except HubError:
         if not source.size and source.listed is None:
             raise
-        known = source.listed.sizes if source.listed is not None else Sizes(source.size)
-        return ModelSummary(str(source), source.size, known)
-    found = ModelSummary(str(seen.source), seen.source.size, seen.sizes, pictures=seen.pictures)
+        if source.listed is None:
+            return ModelSummary(str(source), source.size, Sizes(source.size))
+        architecture = source.listed.memory.architecture
+        return ModelSummary(str(source), source.size, source.listed.sizes, architecture=architecture)
+    name, size = str(seen.source), seen.source.size
     if seen.head is None:
-        return found
-    head = seen.head
-    return replace(found, tokens=head.vocabulary, template=head.template, has_head=has_head(head))
+        return ModelSummary(name, size, seen.sizes, pictures=seen.pictures)
+    return replace(_of_header(seen.head, name, size), sizes=seen.sizes, pictures=seen.pictures)
+
+
+def _of_header(head: Header, name: str, size: int) -> ModelSummary:
+    return ModelSummary(
+        name,
+        size,
+        of_header(head, size),
+        head.vocabulary,
+        head.template,
+        has_head=has_head(head),
+        architecture=head.architecture,
+    )

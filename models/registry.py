@@ -10,12 +10,12 @@ from typing import Any
 
 from platformdirs import user_config_path
 
+from edgespec.backends.recurrent_state import Copies
 from edgespec.errors import OptionError, printable
 from edgespec.storage.files import regular
 from edgespec.values import shown, whole
 
 from . import draft_head
-from .recurrent_state import default_copies
 from .sizes import Sizes, estimated
 
 if sys.version_info >= (3, 11):
@@ -84,8 +84,8 @@ class HubFile:
     def sizes(self) -> Sizes:
         """What it takes in memory, as far as it is known."""
         known = self.memory
-        copies = default_copies(known.architecture) if known.state else 0
-        return estimated(self.size, known.cache, known.state, copies, known.vocabulary)
+        copies = Copies.of(known.architecture, known.state, drafts=False) if known.state else None
+        return estimated(self.size, known.cache, copies, known.vocabulary)
 
 
 @dataclass(frozen=True, slots=True)

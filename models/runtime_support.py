@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from edgespec.backends.recurrent_state import SUPPORTED
+
 #: The kinds of heads that draft, of `head` (multi-token prediction) and `dflash`.
 HEADS: frozenset[str] = frozenset()
-#: Whether models with a recurrent state are run, whose rejected tokens are taken back by copies of it.
-HYBRIDS: bool = False
+
+
+def runs_state_of(architecture: str) -> bool:
+    """Whether the recurrent state of models of this architecture can be rolled back."""
+    return architecture in SUPPORTED

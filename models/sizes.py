@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgespec.backends.gguf_header import Header, header
+from edgespec.backends.recurrent_state import Copies, has_attention_too, recurrent_layers, state_bytes
 
 from . import draft_head
 from .graph_file import described, is_graph, weights_of
-from .recurrent_state import SAVED_COPIES, default_copies, has_attention_too, recurrent_layers, state_bytes
 
 _ROWS = 512  # tokens of a prefill pass
 _PARTS = 64  # of a model whose layers are not known
@@ -39,8 +39,7 @@ class Sizes:
         cache: bytes of one token in the caches of all layers; None where not known.
         buffers: bytes of compute buffers at an empty context; each token of context adds `_ROWS` 2-byte numbers.
         trained: tokens of context that it was trained for; 0 where not known.
-        state: bytes of one copy of the recurrent state of all layers.
-        copies: copies of the state that a session of a target keeps by default.
+        copies: the recurrent state and the copies of it that a session keeps; None without such a state.
         estimated: whether the header was not read: the layers are equal parts, and what is not known is left out.
     """
 
@@ -49,31 +48,45 @@ class Sizes:
     cache: int | None = None
     buffers: int = 0
     trained: int = 0
-    state: int = 0
-    copies: int = 0
+    copies: Copies | None = None
     estimated: bool = False
+
+    @property
+    def state(self) -> int:
+        """Bytes of one copy of the recurrent state of all layers."""
+        return self.copies.size if self.copies is not None else 0
+
+    @property
+    def in_context(self) -> int:
+        """Copies of the state in the engine's context, of each layer on its device."""
+        return self.copies.in_context if self.copies is not None else 0
 
     @property
     def states(self) -> int:
         """Bytes of all copies of the recurrent state, those that are saved in the CPU's memory included."""
-        return (self.copies + SAVED_COPIES) * self.state
+        return self.state * (self.in_context + self.copies.saved) if self.copies is not None else 0
+
+    def as_draft(self) -> Sizes:
+        """The sizes of the model as a draft, whose passes are too narrow for snapshots of its state."""
+        return replace(self, copies=replace(self.copies, snapshots=0)) if self.copies is not None else self
 
     def computing(self, context: int) -> int:
         """Bytes of compute buffers with this many tokens of context."""
         return self.buffers + 2 * _ROWS * context
 
 
-def estimated(size: int, cache: int | None = None, state: int = 0, copies: int = 0, vocabulary: int = 0) -> Sizes:
+def estimated(size: int, cache: int | None = None, copies: Copies | None = None, vocabulary: int = 0) -> Sizes:
     """The sizes of a GGUF file whose header was not read, of `size` bytes.
 
     Args:
-        cache, state, copies: as in `Sizes`.
+        cache, copies: as in `Sizes`.
         vocabulary: tokens; 0 where not known.
     """
+    state = copies.size if copies is not None else 0
     layer = Layer(size // _PARTS, (cache or 0) // _PARTS, state=state // _PARTS)
     last = Layer(size % _PARTS, (cache or 0) % _PARTS, state=state % _PARTS)
     buffers = 4 * vocabulary * (_ROWS + _LOGIT_ROWS)
-    return Sizes(size, (last, *(layer,) * _PARTS), cache, buffers, 0, state, copies, estimated=True)
+    return Sizes(size, (last, *(layer,) * _PARTS), cache, buffers, 0, copies, estimated=True)
 
 
 def amount(size: float) -> str:
@@ -122,8 +135,7 @@ def of_header(head: Header, size: int) -> Sizes:
         sum(caches) if caches else None,
         4 * widths,
         head.number("context_length"),
-        sum(states),
-        default_copies(head.architecture) if any(states) else 0,
+        Copies.of(head.architecture, sum(states), drafts=False) if any(states) else None,
     )
 
 

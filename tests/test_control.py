@@ -63,6 +63,35 @@ def test_prices_that_pay_at_width_4_only(rule: str) -> None:
     assert len(paid.asked) == 3
 
 
+def test_drafts_are_shorter_where_a_rejection_makes_tokens_be_computed_again() -> None:
+    """The more so, the more are owed already; and none is wider than prices are known."""
+    curve = [1 + 0.12 * n for n in range(16)]
+    doubtful = book(*((n, 0.6) for n in range(9)))
+    lengths = [
+        len(Adaptive([doubtful], Prices(curve), replays=replays).choose(round_context()._replace(owed=owed), 15))
+        for replays, owed in ((False, 0), (True, 0), (True, 4))
+    ]
+    assert lengths[0] > lengths[1] > lengths[2]
+    sure = book(*((n, 0.999) for n in range(15)))
+    for owed in (0, 3, 14, 15, 20):
+        draft = Adaptive([sure], Prices(curve), trusting("lookup"), replays=True).choose(
+            round_context()._replace(owed=owed), 15
+        )
+        assert len(draft) <= max(0, 15 - owed)
+        assert draft or owed > 10
+
+
+def test_a_draft_model_is_asked_less_where_a_rejection_makes_tokens_be_computed_again() -> None:
+    curve = [1 + 0.2 * n for n in range(16)]
+    asked = []
+    for replays in (False, True):
+        paid = book(*((n, 0.75) for n in range(9)), name="model", step_price=0.02)
+        controller = Adaptive([paid], Prices(curve), trusting("model"), replays=replays, clock=Clock().perf_counter)
+        controller.choose(round_context(), 15)
+        asked.append(len(paid.asked))
+    assert asked[0] > asked[1]
+
+
 def test_nothing_is_bought_where_nothing_pays() -> None:
     """Widths cost as much as passes of their own; and a draft nobody believes in."""
     sure, doubtful = book((1, 0.99), (2, 0.99), (3, 0.99)), book((1, 0.05))

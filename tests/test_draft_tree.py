@@ -89,6 +89,31 @@ def test_the_best_chain_is_the_best_of_all_chains(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_tokens_computed_again_after_a_rejection_are_expected_costs(seed: int) -> None:
+    """Against the sum over all numbers of accepted tokens; a chain that is always accepted has none."""
+    tree, cost, par = grown(seed)
+    debt = [0.125 * (n + 1) for n in range(len(cost))]
+
+    def expected(nodes: Sequence[int]) -> float:
+        chances = [1.0, *(reach(tree, node) for node in nodes)]
+        owed = sum((chances[n] - chances[n + 1]) * debt[n] for n in range(len(nodes)))
+        return cost[len(nodes)] + owed
+
+    chains = [nodes for nodes in subtrees(tree, cost) if is_chain(tree, nodes)]
+    bought = select_chain(tree, cost, par, debt)
+    gains = [sum(reach(tree, node) for node in nodes) - expected(nodes) for nodes in chains]
+    yields = [(1 + sum(reach(tree, node) for node in nodes)) / (par + expected(nodes)) for nodes in chains]
+    at = chains.index(tuple(bought.nodes))
+    if any(nodes and ratio > 1.05 for nodes, ratio in zip(chains, yields, strict=True)):
+        assert bought.yields == pytest.approx(max(yields))
+    elif bought.nodes:
+        assert bought.gain == pytest.approx(gains[at])
+        assert gains[at] == pytest.approx(max(gains)) or yields[at] == pytest.approx(max(yields))
+    else:
+        assert max(gains) <= 0.05 + 1e-9
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_the_best_tree_is_the_best_of_all_subtrees(seed: int) -> None:
     tree, cost, par = grown(seed)
     assert is_best(tree, select_tree(tree, cost, par), subtrees(tree, cost), cost, par)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -153,7 +154,28 @@ def test_a_session_goes_back_once_a_round_and_not_far(reach: int, k: str, clock:
     assert started.cached == len(longer) - 2, "a prompt that goes on from what is held"
     started, *_ = speaker.generate(Request([*PROMPT, 1], max_tokens=9))
     assert isinstance(started, Started)
-    assert started.cached == 0, "all others begin anew"
+    assert started.cached == 0, "others are computed again"
+    assert not target.owed
+
+
+@pytest.mark.parametrize("k", CONTROLLERS)
+def test_tokens_that_must_be_computed_again_ride_in_the_next_pass(k: str, clock: Clock) -> None:
+    class Replays(Priced):
+        def __init__(self) -> None:
+            super().__init__(TARGET, VOCAB, clock, STAIRS)
+            self.replays, self.can_tree, self.leaves = True, False, 0
+
+    target, rounds = Replays(), list[Round]()
+    drafter = RuleDrafter(blend(TARGET, OTHER, 0.4))
+    controller = Fixed([drafter], 5) if k == "whole" else CONTROLLERS[k.replace(", trees", "")]([drafter], clock)
+    for event in engine(target, controller).generate(Request(PROMPT, max_tokens=60)):
+        rounds += [event.round] if isinstance(event, Text) else []
+    assert [token for each in rounds for token in each.tokens] == decode_plain(TARGET, PROMPT, Sampling(), 60)
+    assert target.passes == [each.width for each in rounds]
+    for before, after in pairwise(rounds):
+        rejected = len(before.path) < len(before.draft)
+        owed = before.owed + 1 + len(before.path) if rejected else 0
+        assert after.owed == (owed if owed <= 16 else 0), "more are computed before the round"
 
 
 @pytest.mark.parametrize("n", range(1, 12))

@@ -13,7 +13,7 @@ import pytest
 
 from edgespec.controller.calibration import Ahead, Calibration, Rate
 from edgespec.controller.draft_tree import DraftTree
-from edgespec.controller.expansion import Expansion
+from edgespec.controller.expansion import Expansion, Passes
 from edgespec.controller.priced_drafter import PricedDrafter
 from edgespec.drafters import Drafter
 from edgespec.types import Distribution, Guess, Round
@@ -42,7 +42,7 @@ def growing(
     for drafter in free:
         drafter.begin(place)
     curve = [par + tokens for tokens in cost]
-    return Expansion(DraftTree(calibration or believing()), place, free, look, curve, 1.0, trees)
+    return Expansion(DraftTree(calibration or believing()), place, free, look, Passes(curve, trees), 1.0)
 
 
 def priced(drafter: Drafter, step: float, ahead: Ahead | None = None) -> PricedDrafter:

@@ -243,7 +243,7 @@ REFUSED: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "kinds": ("gemma3", "onnx", "layer_types", {"layer_types": ["chunked_attention"] * 6}),
     "known to llama.cpp": ("llama", "gguf", "are; llama.cpp runs it", {"architectures": ["GPTBigCodeForCausalLM"]}),
     "by its type": ("llama", "onnx", "use a GGUF file of it", {"architectures": None, "model_type": "gpt_bigcode"}),
-    "recurrent": ("llama", "gguf", "cannot be rolled back", {"architectures": ["JambaForCausalLM"]}),
+    "recurrent": ("llama", "gguf", "cannot roll its recurrent state", {"architectures": ["Rwkv7ForCausalLM"]}),
     "known to nobody": (
         "llama",
         "gguf",

@@ -105,7 +105,7 @@ def test_what_is_asked_for_is_not_changed(pair: Files, having: Callable[..., Non
 
 
 def test_a_draft_has_layers_of_its_own(demo: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Device(5, 2, 3, 4).of_draft(demo["draft"]) == Device(5, 2, 3)
+    assert Device(5, 2, 3, 4).of_draft(demo["draft"]) == Device(5, 2, 3, drafts=True)
     assert Device(5, 2, 3, 4, draft_gpu_layers=0).of_draft(demo["draft"]).gpu_layers == 0
     with pytest.raises(OptionError, match="draft_gpu_layers is -2"):
         Device(draft_gpu_layers=-2)

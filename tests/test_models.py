@@ -13,6 +13,7 @@ import huggingface_hub.constants
 import pytest
 
 from edgespec import models
+from edgespec.backends.recurrent_state import Copies
 from edgespec.errors import OptionError
 from edgespec.models import draft_head, listing, model_source, registry
 
@@ -90,7 +91,7 @@ def test_the_registry_knows_heads_hybrids_and_pinned_revisions() -> None:
         *(True, True),
         *(False, False),
     )
-    assert (large.target.sizes.state, large.target.sizes.copies, large.target.sizes.cache) == (156_900_000, 9, 65536)
+    assert (large.target.sizes.copies, large.target.sizes.cache) == (Copies(156_900_000, 3, 1), 65536)
     assert large.target.sizes.estimated
     apart = known["gemma-4-12b"].head
     assert apart is not None

@@ -46,26 +46,25 @@ def test_on_24_gb_of_gpu_memory_all_of_a_27b_is_there(machine: Callable[..., Non
     machine(30, 24)
     said = shown()
     assert said["memory"].startswith(
-        "memory: weights 17.56 GB + cache 268.4 MB for 4096 tokens + recurrent states 1.57 GB + buffers 576.3 MB = "
-        "19.97 GB; 30.00 GB are free, and 24.00 GB on GPUs: it fits"
+        "memory: weights 17.56 GB + cache 268.4 MB for 4096 tokens + recurrent states 784.5 MB + buffers 576.3 MB = "
+        "19.19 GB; 30.00 GB are free, and 24.00 GB on GPUs: it fits"
     )
     assert said["GPU"] == "GPU: all layers of the target"
     assert said["loaded"] == (
-        "loaded: 19.82 GB on the GPU (weights, cache, state copies and buffers), 156.9 MB in the CPU's memory"
+        "loaded: 19.03 GB on the GPU (weights, cache, state copies and buffers), 156.9 MB in the CPU's memory"
     )
-    assert said["recurrent"].startswith("recurrent state: 156.9 MB a copy; counted are 9 copies")
+    assert said["recurrent"].startswith("recurrent state: 156.9 MB a copy; counted: 4 copies to take back")
     assert said["estimate"].startswith("estimate: the file's header was not read")
     assert "what" not in said
 
 
 def test_on_16_gb_it_says_what_would_fit_instead(machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime_support, "HYBRIDS", True)
     machine(30, 16)
     said = shown()
-    assert said["GPU"] == "GPU: about 75% of the target"
+    assert said["GPU"] == "GPU: about 80% of the target"
     assert said["what"] == (
         "what would fit wholly onto the GPU: gpt-oss-20b (12.11 GB), gemma-4-12b (6.72 GB), qwen3.5-9b (5.87 GB) or "
-        "a coarser quantization of at most 13.17 GB"
+        "a coarser quantization of at most 13.95 GB"
     )
     machine(8)
     said = shown()
@@ -77,30 +76,33 @@ def test_on_16_gb_it_says_what_would_fit_instead(machine: Callable[..., None], m
 
 def test_what_this_version_does_not_run_is_said(machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     machine(30, 24)
-    monkeypatch.setattr(runtime_support, "HYBRIDS", False)
-    monkeypatch.setattr(runtime_support, "HEADS", frozenset())
-    said = shown()
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime_support, "SUPPORTED", ())
+        patch.setattr(runtime_support, "HEADS", frozenset())
+        said = shown()
+        gemma = shown("gemma-4-12b")
+        rows = {line.split()[0]: line for line in models.listed()}
     assert said["head"].startswith("head: in the target's file; not used by this version: ")
     assert said["hybrid"].startswith("hybrid: not run by this version")
-    assert shown("gemma-4-12b")["head"].startswith(
+    assert gemma["head"].startswith(
         "head: unsloth/gemma-4-12B-it-qat-GGUF mtp-gemma-4-12B-it.gguf  253.7 MB; not used by this version, so it is "
         "not fetched: "
     )
-    rows = {line.split()[0]: line for line in models.listed()}
     assert "not run" in rows[NAME]
-    monkeypatch.setattr(runtime_support, "HYBRIDS", True)
+    assert rows["not"].startswith("not run: a hybrid")
     monkeypatch.setattr(runtime_support, "HEADS", frozenset({"head"}))
     said = shown()
     assert said["head"] == "head: in the target's file; it drafts"
     assert "hybrid" not in said
     assert "not used by this version" in shown("muse-glimmer-30b")["head"], "a head of another kind"
-    assert " GPU  " in {line.split()[0]: line for line in models.listed()}[NAME]
+    rows = {line.split()[0]: line for line in models.listed()}
+    assert " GPU  " in rows[NAME]
+    assert "not" not in rows
 
 
 def test_the_list_is_by_memory_and_marks_the_newest(
     machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime_support, "HYBRIDS", True)
     machine(20, 16)
     lines = list(models.listed())
     known = registry.entries()

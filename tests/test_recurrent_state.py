@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from edgespec.backends.gguf_header import Header, HeaderVocabulary, Tensor
+from edgespec.backends.recurrent_state import Copies, recurrent_layers, state_bytes
 from edgespec.errors import OptionError
 from edgespec.models import draft_head, fit, runtime_support
 from edgespec.models.fit import ALL, Requested
 from edgespec.models.memory import Gpu, MachineMemory
-from edgespec.models.recurrent_state import default_copies, recurrent_layers, state_bytes
 from edgespec.models.sizes import Layer, Sizes, of_header
 
 GB = 1 << 30
@@ -77,13 +77,6 @@ def test_layers_with_a_state_may_be_listed() -> None:
     assert recurrent_layers(odd) == (True, True, True, False), "a list of another length is none"
 
 
-def test_copies_by_default() -> None:
-    assert default_copies("qwen35") == 9, "the state, and snapshots of 8 tokens"
-    assert default_copies("lfm2") == 33
-    assert default_copies("granitehybrid") == 2, "the state, and a spare sequence"
-    assert default_copies("mamba2") == 2
-
-
 # --- what they add to sizes and plans
 
 ATTENTION = {"attention.head_count": 24, "attention.head_count_kv": 4, "attention.key_length": 256,
@@ -94,7 +87,7 @@ def test_recurrent_layers_and_unused_heads_have_no_cache(monkeypatch: pytest.Mon
     head = qwen(65, 6144, ATTENTION, head=1)
     found = of_header(head, 66 * 4)
     assert found.cache == 65536, "of 16 layers"
-    assert (found.state, found.copies) == (156_893_184, 9)
+    assert found.copies == Copies(156_893_184, 3, 1)
     assert found.weights == 64 * 4, "the head stays on the disk"
     assert [layer.weights for layer in found.layers[-3:]] == [4, 0, 0]
     assert [layer.cache for layer in found.layers[:4]] == [0, 0, 0, 4096]
@@ -134,34 +127,34 @@ def hybrid() -> Sizes:
     """A model of 4 GB of weights whose state has 1 MB in each of 30 layers."""
     each = 4 * GB // 41
     layers = [Layer(each, 1024) if i % 4 == 3 else Layer(each, state=1 << 20) for i in range(40)]
-    return Sizes(41 * each, (*layers, Layer(each)), 10 * 1024, GB // 4, 32768, 30 << 20, 9)
+    return Sizes(41 * each, (*layers, Layer(each)), 10 * 1024, GB // 4, 32768, Copies(30 << 20, 8, 2))
 
 
 def test_copies_are_counted_where_their_layers_are() -> None:
     plan = fit.choose(hybrid(), None, MachineMemory(8 * GB), Requested())
-    assert plan.state == 10 * (30 << 20), "nine, and one that is saved"
+    assert plan.state == 11 * (30 << 20), "nine, and two that are saved"
     assert plan.copies == 9
     assert plan.needed == plan.in_ram == plan.weights + (plan.cache or 0) + plan.buffers + plan.state
-    fewer = fit.choose(hybrid(), None, MachineMemory(8 * GB), Requested(state_copies=2))
-    assert plan.needed - fewer.needed == 7 * (30 << 20)
     on_gpu = fit.choose(hybrid(), None, MachineMemory(8 * GB, (Gpu(8 * GB),)), Requested())
     assert on_gpu.gpu_layers == ALL
-    assert on_gpu.in_ram < 32 << 20, "the saved state is in the CPU's memory"
+    assert on_gpu.in_ram == 60 << 20, "the saved states are in the CPU's memory"
     half = fit.choose(hybrid(), None, MachineMemory(8 * GB, (Gpu(3 * GB),)), Requested())
     assert 0 < half.gpu_layers < 41
     assert half.on_gpu + half.in_ram == half.needed + half.buffers, "buffers are on both"
 
 
 def test_a_draft_keeps_a_spare_copy_only() -> None:
-    target = replace(hybrid(), state=0, copies=0, layers=())
-    plan = fit.choose(target, hybrid(), MachineMemory(16 * GB), Requested(state_copies=5))
-    assert plan.state == 3 * (30 << 20)
+    target = replace(hybrid(), copies=None, layers=())
+    plan = fit.choose(target, hybrid(), MachineMemory(16 * GB), Requested())
+    assert plan.state == (2 + 2) * (30 << 20)
     assert plan.copies == 0
 
 
 def test_states_that_do_not_fit_are_part_of_the_message() -> None:
-    with pytest.raises(OptionError, match=r"takes \d\.\d\d GB besides the weights"):
-        fit.choose(hybrid(), None, MachineMemory(GB // 2), Requested(4096, state_copies=100))
+    with pytest.raises(OptionError, match=r"takes 799.0 MB besides the weights"):
+        fit.choose(hybrid(), None, MachineMemory(GB // 2), Requested(16384))
+    without = replace(hybrid(), copies=None)
+    assert fit.choose(without, None, MachineMemory(GB // 2), Requested(16384)).context == 16384
 
 
 # --- heads

@@ -23,6 +23,7 @@ from .machine import OtherPrograms
 from .model_files import engines, find_model
 
 __all__ = [
+    "MOST_OWED",
     "TITLES",
     "Device",
     "EngineChoice",
@@ -102,9 +103,12 @@ class Session(Protocol):
     vocab: int
     #: The most tokens that the cache holds.
     context: int
-    #: How many tokens of the last decode can be rolled back, once before the next decode, and never its first token; 0
-    #: for none, None if a rollback to any length is possible. A rollback to an empty cache is always possible.
+    #: The most tokens of one decode that a rollback should drop, None for any number: dropping more is possible, but
+    #: may leave the whole text to be computed again. The first token of a decode should stay.
     reach: int | None
+    #: Whether a rollback that drops a part of the last decode leaves the rest of it, and what was owed before it, to be
+    #: computed again; see `owed`. If False, a rollback within `reach` costs nothing.
+    replays: bool
     #: Whether `decode` takes trees.
     can_tree: bool
     #: The most leaves of a tree; 0 without trees.
@@ -119,12 +123,18 @@ class Session(Protocol):
         """The tokens in the cache, in order, without a tree that no rollback has settled."""
         ...
 
+    @property
+    def owed(self) -> int:
+        """How many of the last `tokens` must be computed again, because a rollback dropped their results: the next pass
+        computes them before its own tokens, and is that much wider. 0 for engines that can drop single tokens."""
+        ...
+
     def prefill(self, tokens: Sequence[int]) -> None:
-        """Append `tokens` to the cache, in chunks, without logits.
+        """Append `tokens` to the cache, in chunks, without logits. Nothing is owed afterwards, also without `tokens`.
 
         Raises:
             ContextOverflow: the tokens do not fit; nothing was appended.
-            Interrupted: the interrupt was set; the cache is unchanged, or empty if `reach` is a number.
+            Interrupted: the interrupt was set; `tokens` are unchanged, but more of them may be owed.
         """
         ...
 
@@ -145,12 +155,15 @@ class Session(Protocol):
     def rollback(self, length: int, keep: Sequence[int] = ()) -> None:
         """Drop all but the first `length` tokens and, after them, the nodes `keep` of the last decode.
 
+        It also says that these tokens stay for now, even if none are dropped: a session that must save a state to go
+        back to saves that of this length. Call it after every decode whose tokens were judged.
+
         Args:
             length: tokens to keep; with `keep`, the length at which that decode began.
             keep: a path of the last decode, from the root down.
 
         Raises:
-            RollbackError: the cache cannot be rolled back to that length (see `reach`).
+            RollbackError: there is no such length or path.
         """
         ...
 
@@ -191,6 +204,7 @@ class Model(Protocol):
         ...
 
 
+MOST_OWED = 16  #: tokens that a decode computes again at most; more are computed in passes of their own before it
 _MODULES = {"llama": "llama", "onnx": "ort", "openvino": "openvino"}
 _DEFAULT_CONTEXT = 4096
 _PADDING = 1024  # the most padding tokens by which vocabularies of one family may differ; Qwen2's differ by 384

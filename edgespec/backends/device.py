@@ -32,6 +32,8 @@ class Device:
         draft_gpu_layers: `gpu_layers` of the draft model; None for that of the target.
         draft_backend: `backend` of the draft model; None for that of the target where it opens the draft's file, else
             "auto".
+        drafts: whether the model drafts, token by token, for another; `of_draft` sets it. A model with a recurrent
+            state then keeps it for other rollbacks.
 
     Raises:
         OptionError: a value of a wrong type or out of range.
@@ -45,6 +47,7 @@ class Device:
     backend: str = "auto"
     draft_gpu_layers: int | None = None
     draft_backend: str | None = None
+    drafts: bool = False
 
     def __post_init__(self) -> None:
         layers = (-1, 1 << 16)
@@ -57,6 +60,7 @@ class Device:
             raise OptionError(f"exact is {shown(self.exact)}; it must be one of {', '.join(map(str, _EXACT))}")
         object.__setattr__(self, "exact", int(self.exact))
         instance("provider", self.provider, str)
+        instance("drafts", self.drafts, bool)
         for backend in (self.backend, "auto" if self.draft_backend is None else self.draft_backend):
             if not isinstance(backend, str) or backend not in BACKENDS:
                 raise OptionError(f"no backend {shown(backend)}; there are {', '.join(BACKENDS)}")
@@ -69,4 +73,4 @@ class Device:
         """
         layers = self.gpu_layers if self.draft_gpu_layers is None else self.draft_gpu_layers
         backend = self.draft_backend or (self.backend if self.backend in engines(path) else "auto")
-        return replace(self, exact=0, gpu_layers=layers, backend=backend)
+        return replace(self, exact=0, gpu_layers=layers, backend=backend, drafts=True)

@@ -118,9 +118,7 @@ class Header:
         windowed = self.fields.get(self.key("attention.sliding_window_pattern"))
         if not narrow or not isinstance(windowed, tuple) or len(windowed) != layers:
             narrow, windowed = key + value, (False,) * layers
-        own = layers - self.number(
-            "attention.shared_kv_layers"
-        )  # the layers after these read the cache of earlier ones
+        own = layers - self.number("attention.shared_kv_layers")  # those after them read the cache of earlier ones
         widths = [(narrow if windowed[i] else key + value) if i < own else 0 for i in range(layers)]
         return tuple(2 * each * width for each, width in zip(groups, widths, strict=True))
 

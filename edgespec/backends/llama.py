@@ -9,7 +9,8 @@ import ctypes
 import hashlib
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,19 @@ from ..sampling import stated
 from ..storage.checksum import sampled
 from . import Device, Interrupt
 from .amx import uses_amx
+from .gguf_header import Header
 from .llama_file import check
 from .llama_library import bindings, captured_errors, require_no_fork
 from .llama_session import LlamaSession, Opened
 from .machine import physical_cores
+from .recurrent_state import SUPPORTED, Copies, state_bytes
 from .token_ids import checked_tokens
 
 _CHUNK = 512  # tokens of one prefill pass; llama.cpp's own default
 _STEP = 256  # llama.cpp rounds the context up to a multiple of it, but after limiting the batch to the context
 #: The most leaves of a tree. llama.cpp compares all pairs of sequences in every pass: 4 us for 64, 40 us for 256.
 _LEAVES = 64
+_WITH_SPARE = 2  # sequences: that of the text, and one that keeps a recurrent state
 _SAMPLING_KEYS = {
     "temp": "temperature",
     "top_k": "top_k",
@@ -57,8 +61,7 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> LlamaModel:
             f"{path} is not a GGUF file: it begins with {magic!r}, expected b'GGUF'; fetch it again, or convert a "
             "Hugging Face folder with `edgespec convert`"
         )
-    check(path)
-    return LlamaModel(path, device, interrupt)
+    return LlamaModel(path, check(path), device, interrupt)
 
 
 class LlamaVocabulary:
@@ -130,7 +133,7 @@ class LlamaVocabulary:
 class LlamaModel:
     """The weights of a GGUF file."""
 
-    def __init__(self, path: Path, device: Device, interrupt: Interrupt) -> None:
+    def __init__(self, path: Path, head: Header, device: Device, interrupt: Interrupt) -> None:
         low = bindings()
         self._low = low
         self._interrupt = interrupt
@@ -140,6 +143,12 @@ class LlamaModel:
         params.n_gpu_layers = _gpu_layers(low, device)
         params.use_extra_bufts = not uses_amx(low)
         self._model = _load(low, path, params, interrupt)
+        if self._recurs and head.architecture not in SUPPORTED:
+            low.llama_model_free(self._model)
+            raise ModelFileError(
+                f"{path} is of the architecture {head.architecture!r:.40}, whose recurrent state edgespec cannot roll "
+                f"back after a rejected draft; it can for {', '.join(sorted(SUPPORTED))}"
+            )
         layouts = "" if params.use_extra_bufts else "|plain layouts"
         self._identity = _identity(low, path, params.n_gpu_layers) + layouts
         self.weights = sampled(path)
@@ -148,6 +157,9 @@ class LlamaModel:
         self.description = f"{self.metadata('general.name') or path.stem} ({self._size()})"
         self.sampling: dict[str, float] = {}
         self._notices: list[str] = []
+        self._copies = (
+            Copies.of(head.architecture, sum(state_bytes(head)), drafts=device.drafts) if self._recurs else None
+        )
         for key, field in _SAMPLING_KEYS.items():
             self._take_sampling(f"general.sampling.{key}", field)
 
@@ -192,15 +204,11 @@ class LlamaModel:
                 f"exact is {self._exact}, but this model's recurrent state cannot be rolled back over padding; leave "
                 "exact out"
             )
-        interrupt = interrupt or self._interrupt
-        opened = self._open_context(min(context, self._positions), interrupt)
-        return LlamaSession(
-            opened,
-            interrupt,
-            vocab=self.vocabulary.size,
-            identity=f"{self._identity}|threads={self._threads}" + (f"|exact={self._exact}" if self._exact else ""),
-            recurs=self._recurs,
-        )
+        opened = self._open_context(min(context, self._positions))
+        identity = f"{self._identity}|threads={self._threads}" + (f"|exact={self._exact}" if self._exact else "")
+        if opened.copies is not None:
+            identity += f"|snapshots={opened.copies.snapshots}"
+        return LlamaSession(opened, interrupt or self._interrupt, vocab=self.vocabulary.size, identity=identity)
 
     def close(self) -> None:
         if self._model:
@@ -208,38 +216,58 @@ class LlamaModel:
             self._low.llama_model_free(self._model)
             self._model = None
 
-    def _open_context(self, context: int, interrupt: Interrupt) -> Opened:
+    def _open_context(self, context: int) -> Opened:
         params = self._low.llama_context_default_params()
         params.n_ctx = -(-context // _STEP) * _STEP
+        # Equal, so that no pass is split: llama.cpp would end the process if a part were no wider than the snapshots.
         params.n_batch = params.n_ubatch = _CHUNK
         params.n_threads = params.n_threads_batch = self._threads
         params.swa_full = True  # a sliding window that discards cells cannot be rolled back
         params.no_perf = True
-        leaves = _LEAVES if self._takes_trees else 0
-        handle, errors = self._init(params, leaves)
-        if not handle and leaves:
-            leaves = 0
-            handle, errors = self._init(params, leaves)
+        handle, errors, sequences, snapshots = None, list[str](), 1, 0
+        for sequences, snapshots in self._ways():
+            handle, errors = self._init(params, sequences, snapshots)
+            if handle:
+                break
         if not handle:
             raise EngineError(
                 f"llama.cpp could not open a context of {context} tokens ({'; '.join(errors) or 'no reason given'}); "
                 "a smaller --ctx needs less memory"
             )
-        if (poll := _poller()) is not None:
-            callback = ctypes.cast(poll, self._low.ggml_abort_callback)
-            self._low.llama_set_abort_callback(handle, callback, interrupt.address)
         # The padding of the last pass lies beyond the text. The context is not enlarged for it: some models choose
         # their position encoding by its length.
         length = min(context, int(self._low.llama_n_ctx(handle)) - max(0, self._exact - 1))
         chunk = int(self._low.llama_n_batch(handle))
-        return Opened(self._low, handle, length, chunk, leaves, self._exact)
+        copies = self._copies and replace(self._copies, snapshots=snapshots)
+        leaves = sequences if sequences > 1 and copies is None else 0
+        return Opened(self._low, handle, length, chunk, leaves, self._exact, copies, _poller())
 
-    def _init(self, params: Any, leaves: int) -> tuple[Any, list[str]]:
+    def _ways(self) -> Iterator[tuple[int, int]]:
+        """Sequences and snapshots with which to open a context, the best ones first."""
+        copies = self._copies
+        if copies is None:
+            if self._takes_trees:
+                yield _LEAVES, 0
+            yield 1, 0
+            return
+        snapshots = copies.snapshots
+        while snapshots:
+            yield 1, snapshots
+            snapshots //= 2
+        yield _WITH_SPARE, 0
+
+    def _init(self, params: Any, sequences: int, snapshots: int) -> tuple[Any, list[str]]:
         """A llama_context, or None, and the errors that llama.cpp logged. All sequences share one KV cache."""
-        params.n_seq_max = max(1, leaves)
-        params.kv_unified = leaves > 0
+        params.n_seq_max = sequences
+        params.n_rs_seq = snapshots
+        params.kv_unified = sequences > 1
         with captured_errors() as errors:
-            return self._low.llama_init_from_model(self._model, params), errors
+            handle = self._low.llama_init_from_model(self._model, params)
+        # llama.cpp takes a request for snapshots that it cannot make as one for none, without a message.
+        if handle and snapshots and int(self._low.llama_n_rs_seq(handle)) < snapshots:
+            self._low.llama_free(handle)
+            return None, [f"no {snapshots} snapshots of the state"]
+        return handle, errors
 
     @property
     def _positions(self) -> int:
@@ -250,7 +278,7 @@ class LlamaModel:
 
     @property
     def _recurs(self) -> bool:
-        """Whether the model has a recurrent state, which cannot be rolled back."""
+        """Whether the model has a recurrent state, from which single tokens cannot be removed."""
         low = self._low
         return bool(low.llama_model_is_recurrent(self._model) or low.llama_model_is_hybrid(self._model))
 

@@ -38,14 +38,16 @@ class Batch:
             logits=pointer(self._wanted, ctypes.c_int8),
         )
 
-    def chain(self, tokens: Sequence[int], start: int, *, width: int = 0, logits: bool) -> None:
-        """Fill in a chain of `tokens` from position `start`, padded with zeros to `width` tokens."""
+    def chain(self, tokens: Sequence[int], start: int, *, width: int = 0, silent: int = 0, logits: bool) -> None:
+        """Fill in a chain of `tokens` from position `start`, padded with zeros to `width` tokens. The first `silent` of
+        them have no logits."""
         n = len(tokens)
         width = max(n, width)
         self._token[:n] = tokens
         self._token[n:width] = 0
         self._pos[:width] = np.arange(start, start + width)
-        self._wanted[:width] = logits
+        self._wanted[:silent] = 0
+        self._wanted[silent:width] = logits
         self.native.n_tokens = width
 
     def tree(self, tokens: Sequence[int], start: int, branches: Branches) -> None:

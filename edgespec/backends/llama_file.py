@@ -39,8 +39,8 @@ _QUERIES = re.compile(r"blk\.(\d+)\.attn_(qkv|q|q_a|q_b|kv_a_mqa)\.weight")
 _PART = re.compile(r"(.*)-00001-of-(\d{5})\.gguf", re.DOTALL)
 
 
-def check(path: Path) -> None:
-    """Refuse a file that would make llama.cpp end the process.
+def check(path: Path) -> Header:
+    """The header of a file, which is refused if it would make llama.cpp end the process.
 
     Raises:
         ModelFileError: the file has such a fault, of which the message names the first; or cannot be read, or is
@@ -57,6 +57,7 @@ def check(path: Path) -> None:
     if (fault := next(chain(*faults), None)) is not None:
         shown = "".join(each if each.isprintable() else "\ufffd" for each in fault[:_LONGEST])
         raise ModelFileError(f"{path} cannot be loaded: {shown}; download or convert it again")
+    return head
 
 
 def _faults(head: Header) -> Iterator[str]:

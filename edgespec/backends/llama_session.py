@@ -1,4 +1,4 @@
-"""One sequence of a GGUF model: chains, trees, and passes of constant width."""
+"""One sequence of a GGUF model: chains, trees, passes of constant width, and states that are gone back in."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import EngineError, Interrupted, RollbackError
+from ..errors import EngineError, Interrupted
 from ..types import Floats
-from . import Interrupt
+from . import MOST_OWED, Interrupt
 from .llama_batch import Batch
 from .llama_cache import LlamaCache
+from .llama_recurrent import Recurrent
+from .recurrent_state import Copies
 from .sequence import SequenceCache
 from .tree_layout import Branches
 
 _ABORTED = 2
+# The next prompt of a chat differs near the end of the last one, where templates open the answer. The last token of a
+# prompt is not prefilled.
+_TAIL = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,8 @@ class Opened:
         chunk: the most tokens of one pass.
         leaves: sequences for the branches of trees; 0 if trees are not possible.
         exact: the width in tokens that every decode is padded to; 0 for no padding.
+        copies: those of a recurrent state; None for a model without one.
+        poll: a native function that says whether to abort a pass; None where there is none.
     """
 
     low: Any
@@ -39,21 +46,32 @@ class Opened:
     chunk: int
     leaves: int
     exact: int
+    copies: Copies | None
+    poll: Any
 
 
 class LlamaSession(SequenceCache):
     """One sequence of a GGUF model."""
 
-    def __init__(self, opened: Opened, interrupt: Interrupt, *, vocab: int, identity: str, recurs: bool) -> None:
+    def __init__(self, opened: Opened, interrupt: Interrupt, *, vocab: int, identity: str) -> None:
         super().__init__(vocab, opened.length)
         self.identity = identity
-        self.reach = 0 if recurs else None
         self.leaves = opened.leaves
         self.can_tree = opened.leaves > 1
-        self.widest = opened.exact or opened.chunk
         self._low, self._context, self._exact = opened.low, opened.handle, opened.exact
-        self._interrupt = interrupt
-        self._cache = LlamaCache(self._low, self._context, opened.leaves)
+        self._interrupt, self._poll = interrupt, opened.poll
+        self._aborts = False
+        copies = opened.copies
+        self._recurs = copies is not None
+        self._cache: LlamaCache | Recurrent
+        if copies is None:
+            self._cache = LlamaCache(self._low, self._context, opened.leaves)
+            self.widest = opened.exact or opened.chunk
+        else:
+            self._cache = Recurrent(self._low, self._context, copies.snapshots, copies.saved)
+            self.widest = opened.chunk - MOST_OWED
+            self.reach, self.replays = copies.snapshots or None, not copies.snapshots
+        self._save_at = -1  # the length at which the next state is saved
         self._chain = Batch(self._low, opened.chunk, 1)
         self._tree = Batch(self._low, opened.chunk, max(1, opened.leaves))
         self._rows: dict[int, Any] = {}
@@ -62,41 +80,81 @@ class LlamaSession(SequenceCache):
         self._low.llama_free(self._context)
         self._context = None
 
+    def prefill(self, tokens: Sequence[int]) -> None:
+        self._save_at = len(self._held) + len(tokens) - _TAIL if self._recurs and len(tokens) > _TAIL else -1
+        super().prefill(tokens)
+
     def _chunk(self) -> int:
-        return self._chain.size
+        room, until = self._chain.size - self.owed, self._save_at - len(self._held)
+        return min(room, until) if until > 0 else room
+
+    def _recompute(self, most: int) -> None:
+        while self.owed > most:
+            start = self._cache.begin(len(self._held))
+            tokens = self._held[start : start + self._chain.size]
+            self._chain.chain(tokens, start, logits=False)
+            self._pass(self._chain, judged=False)
+            self._computed = start + len(tokens)
+            self._cache.passed(self._computed, len(tokens))
+
+    def _mark(self) -> None:
+        self._cache.mark()
 
     def _pass_chain(self, tokens: Sequence[int], *, logits: bool) -> None:
         """A pass with logits is padded to the width `exact`."""
-        start, width = len(self._held), self._exact if logits else 0
-        self._chain.chain(tokens, start, width=width, logits=logits)
-        self._pass(self._chain)
-        if len(tokens) < width:
-            self._cache.cut(start + len(tokens))
+        start, width = self._cache.begin(len(self._held)), self._exact if logits else 0
+        chain = (*self._held[start:], *tokens)
+        end = start + len(chain)
+        self._chain.chain(chain, start, width=width, silent=len(chain) - len(tokens), logits=logits)
+        self._pass(self._chain, judged=logits)
+        if len(chain) < width:
+            self._cache.cut(end)
+        self._cache.passed(end, len(chain))
+        if end == self._save_at:
+            self._cache.save(end)
 
     def _pass_tree(self, tokens: Sequence[int], branches: Branches) -> None:
-        self._cache.give(len(self._held), branches.leaves)
+        cache = self._branching()
+        cache.give(len(self._held), branches.leaves)
         self._tree.tree(tokens, len(self._held), branches)
-        self._pass(self._tree)
+        self._pass(self._tree, judged=True)
 
     def _keep(self, branches: Branches, path: Sequence[int]) -> None:
-        self._cache.keep(branches, path, len(self._held))
+        self._branching().keep(branches, path, len(self._held))
 
-    def _cut(self, length: int) -> None:
-        if not self._cache.cut(length):
-            raise RollbackError(f"llama.cpp could not roll back from {len(self._held)} to {length} tokens")
+    def _branching(self) -> LlamaCache:
+        if not isinstance(self._cache, LlamaCache):
+            raise EngineError("a recurrent state has no branches; ask can_tree before giving this session a tree")
+        return self._cache
 
-    def _pass(self, batch: Batch) -> None:
-        """Run `batch`. If it fails, the cache is unchanged."""
+    def _cut(self, length: int) -> int:
+        return self._cache.cut(length)
+
+    def _pass(self, batch: Batch, *, judged: bool) -> None:
+        """Run `batch`. If it fails, the cache holds at most what it held before.
+
+        Args:
+            judged: whether tokens of it may be rejected, rather than a part of a prefill.
+        """
         if self._interrupt.is_set:
             raise Interrupted
+        self._set_aborts(not judged or self._cache.aborts)
         status = self._low.llama_decode(self._context, batch.native)
         if status == 0:
             return
         start = len(self._held)
-        self._cache.cut(start)
+        self._computed = self._cache.failed(start)
         if status == _ABORTED:
             raise Interrupted
         raise EngineError(f"llama.cpp could not decode {batch.native.n_tokens} tokens after {start} (status {status})")
+
+    def _set_aborts(self, aborts: bool) -> None:
+        """Let the interrupt abort the next passes, or not."""
+        if aborts != self._aborts and self._poll is not None:
+            poll: Any = self._poll if aborts else None
+            callback = ctypes.cast(poll, self._low.ggml_abort_callback)
+            self._low.llama_set_abort_callback(self._context, callback, self._interrupt.address)
+            self._aborts = aborts
 
     def _logits(self, n: int) -> Floats:
         """The logits, float32 [n, vocab], in llama.cpp's own buffer."""

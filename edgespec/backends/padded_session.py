@@ -65,5 +65,6 @@ class PaddedSession(SequenceCache):
     def _logits(self, n: int) -> Floats:
         return self._passes.logits(n)
 
-    def _cut(self, length: int) -> None:
+    def _cut(self, length: int) -> int:
         """Rows beyond the length are overwritten by later passes."""
+        return length

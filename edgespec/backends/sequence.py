@@ -5,15 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from ..errors import ClosedError, ContextOverflow, EngineError, Interrupted, RollbackError
+from ..errors import ClosedError, ContextOverflow, EngineError, Interrupted
 from ..types import Floats
+from . import MOST_OWED
 from .tree_layout import Branches, is_chain, kept_length
 
 
 class SequenceCache(ABC):
     """A session without its passes; a subclass per engine adds them and the other members of `Session`.
 
-    If a pass raises, the engine's cache must be unchanged.
+    If a pass raises, the engine's cache must be unchanged, except that it may hold fewer tokens (`_computed`).
 
     Args:
         vocab: the width of a row of logits.
@@ -21,6 +22,7 @@ class SequenceCache(ABC):
     """
 
     reach: int | None = None
+    replays: bool = False
     can_tree: bool
     leaves: int
     widest: int
@@ -29,8 +31,8 @@ class SequenceCache(ABC):
         self.vocab = vocab
         self.context = context
         self._held: list[int] = []
+        self._computed = 0  # of these, the first ones that the engine's cache holds; the others are owed
         self._last = 0  # tokens held when the last decode began
-        self._back = 0  # tokens that can be rolled back now, if `reach` is a number
         self._pending: tuple[Branches, Sequence[int]] | None = None  # a tree of which no rollback has kept a path yet
         self._closed = False
 
@@ -38,23 +40,31 @@ class SequenceCache(ABC):
     def tokens(self) -> Sequence[int]:
         return self._held
 
+    @property
+    def owed(self) -> int:
+        return len(self._held) - self._computed
+
     def prefill(self, tokens: Sequence[int]) -> None:
         start = len(self._held)
         self._prepare(tokens)
+        self._recompute(MOST_OWED if tokens else 0)
         try:
             while left := tokens[len(self._held) - start :]:
                 self._append(left[: self._chunk()], logits=False)
         except (EngineError, Interrupted):
-            self.rollback(start if self.reach is None else 0)
+            self.rollback(start)
             raise
-        self._last, self._back = len(self._held), 0
+        self._last = len(self._held)
+        self._mark()
 
     def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
         if len(tokens) > self.widest:
             raise EngineError(f"one decode takes at most {self.widest} tokens, not {len(tokens)}; prefill the rest")
         self._prepare(tokens)
-        self._last, self._back = len(self._held), min(self.reach or 0, len(tokens) - 1)
-        if tree is None or (is_chain(tree) and len(tree) == len(tokens)):
+        chain = tree is None or (is_chain(tree) and len(tree) == len(tokens))
+        self._recompute(MOST_OWED if chain else 0)
+        self._last = len(self._held)
+        if tree is None or chain:
             self._append(tokens, logits=True)
         else:
             branches = self._branches(tokens, tree)
@@ -69,10 +79,9 @@ class SequenceCache(ABC):
             return
         length = kept_length(len(self._held), self._last, length, keep)
         if length < len(self._held):
-            self._require_reach(length)
-            self._cut(length)
+            self._computed = self._cut(length)
             del self._held[length:]
-            self._back = 0
+        self._mark()
 
     def close(self) -> None:
         if not self._closed:
@@ -85,7 +94,7 @@ class SequenceCache(ABC):
 
     @abstractmethod
     def _pass_chain(self, tokens: Sequence[int], *, logits: bool) -> None:
-        """A pass over a chain of `tokens` after the text; the cache then holds them."""
+        """A pass over what is owed and a chain of `tokens` after the text; the cache then holds them."""
 
     @abstractmethod
     def _pass_tree(self, tokens: Sequence[int], branches: Branches) -> None:
@@ -100,8 +109,15 @@ class SequenceCache(ABC):
         """Append `path` of the last pass's tree to the text, and drop the other nodes."""
 
     @abstractmethod
-    def _cut(self, length: int) -> None:
-        """Drop all but the first `length` tokens, and all of a tree. Raises RollbackError if the cache cannot."""
+    def _cut(self, length: int) -> int:
+        """Drop all but the first `length` tokens, and all of a tree; returns how many of these tokens the cache then
+        holds. The others are owed. Raises RollbackError if the engine fails."""
+
+    def _recompute(self, most: int) -> None:  # noqa: B027 - most engines never owe tokens
+        """Compute owed tokens in passes without logits until at most `most` are owed."""
+
+    def _mark(self) -> None:  # noqa: B027 - nor do they prepare for rollbacks
+        """What is held stays for now: rollbacks to this length or beyond should be cheap."""
 
     @abstractmethod
     def _free(self) -> None:
@@ -110,6 +126,7 @@ class SequenceCache(ABC):
     def _append(self, tokens: Sequence[int], *, logits: bool) -> None:
         self._pass_chain(tokens, logits=logits)
         self._held.extend(tokens)
+        self._computed = len(self._held)
 
     def _branches(self, tokens: Sequence[int], tree: Sequence[int]) -> Branches:
         """The layout of `tree` in a pass. Raises EngineError if this session cannot decode it."""
@@ -126,13 +143,14 @@ class SequenceCache(ABC):
 
     def _settle(self, length: int, keep: Sequence[int], branches: Branches, tokens: Sequence[int]) -> None:
         branches.check_kept(self._last, length, keep)
+        computed = length + len(keep)
         if keep:
             self._keep(branches, keep)
         else:
-            self._cut(length)
+            computed = self._cut(length)
         self._pending = None
         self._held[length:] = [tokens[node] for node in keep]
-        self._last = len(self._held)
+        self._computed, self._last = computed, len(self._held)
 
     def _prepare(self, tokens: Sequence[int]) -> None:
         """Before a pass over `tokens`: check them, and drop a pending tree."""
@@ -147,13 +165,6 @@ class SequenceCache(ABC):
             raise EngineError(f"could not decode {list(tokens[:8])}: tokens are from 0 to {self.vocab - 1}")
         if self._pending is not None:
             self.rollback(len(self._held))
-
-    def _require_reach(self, length: int) -> None:
-        if self.reach is not None and length and len(self._held) - length > self._back:
-            raise RollbackError(
-                f"cannot roll back from {len(self._held)} to {length} tokens: this model has a recurrent state, and "
-                f"{self._back} tokens of it can be rolled back now; roll back to 0 and start again"
-            )
 
     def _require_open(self) -> None:
         if self._closed:

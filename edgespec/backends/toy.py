@@ -86,10 +86,11 @@ def scripted(vocab: int, script: Sequence[int]) -> Rule:
 
 
 class ToySession(SequenceCache):
-    """A session over a rule. `passes` records the width of every decode.
+    """A session over a rule. `passes` records the width of every decode, with what was owed.
 
     Args:
         reach: as in `Session`, to simulate a recurrent state; unless None, the session takes no trees.
+        replays: likewise.
     """
 
     can_tree = True
@@ -105,10 +106,14 @@ class ToySession(SequenceCache):
         interrupt: Interrupt | None = None,
         *,
         reach: int | None = None,
+        replays: bool = False,
     ) -> None:
         super().__init__(vocab, context)
-        if reach is not None:
-            self.reach, self.can_tree, self.leaves = reach, False, 0
+        self.reach, self.replays = reach, replays
+        if reach is not None or replays:
+            self.can_tree, self.leaves = False, 0
+        self._saved = 0  # the length to which it goes back, if it replays
+        self._marked = False
         self.passes: list[int] = []
         self._rule = rule
         self._interrupt = interrupt
@@ -135,13 +140,25 @@ class ToySession(SequenceCache):
     def _keep(self, branches: Branches, path: Sequence[int]) -> None:
         """It holds tokens only."""
 
-    def _cut(self, length: int) -> None:
-        """It holds tokens only."""
+    def _cut(self, length: int) -> int:
+        if self.replays:
+            return self._saved if self._saved <= length else 0
+        far = self.reach is not None and len(self._held) - length > min(self.reach, len(self._held) - self._last - 1)
+        return 0 if far else length
+
+    def _mark(self) -> None:
+        self._marked = True
+
+    def _recompute(self, most: int) -> None:
+        if self.owed > most:
+            self._computed = len(self._held)
+        if self._marked and not self.owed:
+            self._saved, self._marked = len(self._held), False
 
     def _compute(self, tokens: Sequence[int], branches: Branches) -> None:
         if self._interrupt is not None and self._interrupt.is_set:
             raise Interrupted
-        self.passes.append(len(tokens))
+        self.passes.append(self.owed + len(tokens))
         paths: list[list[int]] = []
         for token, parent in zip(tokens, branches.parents, strict=True):
             paths.append([*(paths[parent] if parent >= 0 else ()), token])

@@ -18,6 +18,7 @@ class ReplaySession:
         self.vocab = session.vocab
         self.context = session.context
         self.reach = session.reach
+        self.replays = session.replays
         self.can_tree = session.can_tree
         self.leaves = session.leaves
         self.widest = session.widest
@@ -28,6 +29,10 @@ class ReplaySession:
     @property
     def tokens(self) -> Sequence[int]:
         return self._session.tokens
+
+    @property
+    def owed(self) -> int:
+        return self._session.owed
 
     def prefill(self, tokens: Sequence[int]) -> None:
         self._session.prefill(tokens)

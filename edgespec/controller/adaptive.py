@@ -20,7 +20,7 @@ from ..verify import RoundContext
 from .budget import Budget
 from .calibration import Calibration
 from .draft_tree import DraftTree
-from .expansion import Expansion
+from .expansion import Expansion, Passes
 from .exploration import Explorer
 from .priced_drafter import PricedDrafter
 
@@ -47,6 +47,8 @@ class Adaptive:
 
     Args:
         trees: whether the target's session takes trees. They are grown where wide passes are cheap enough.
+        replays: whether the tokens that stay of a draft must be computed again unless all of it is accepted
+            (`Session.replays`).
         clock: seconds, to time what drafters take.
     """
 
@@ -57,6 +59,7 @@ class Adaptive:
         calibration: Calibration | None = None,
         *,
         trees: bool = False,
+        replays: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.drafters = tuple(drafters)
@@ -67,6 +70,7 @@ class Adaptive:
         #: Seconds that the free drafters take at one place.
         self._look = RunningPrice()
         self._trees = trees
+        self._replays = replays
         self._clock = clock
         self._free = [drafter for drafter in drafters if not drafter.step_price]
         self._priced = [PricedDrafter(d, self.calibration.ahead(d.name), clock) for d in drafters if d.step_price]
@@ -87,7 +91,7 @@ class Adaptive:
 
     def choose(self, round_context: RoundContext, limit: int) -> Draft:
         self._expansion, self._exploring = None, False
-        limit = min(limit, self.prices.widest - 1)
+        limit = min(limit, self.prices.widest - 1 - round_context.owed)
         if limit < 1 or not self._budget.is_left or self.prices.unsure(1) or self.prices.unseen(1) >= _PLAIN_EVERY:
             return Draft()
         self._expansion = expansion = self._begin_expansion(round_context, limit)
@@ -129,14 +133,17 @@ class Adaptive:
 
     def _begin_expansion(self, round_context: RoundContext, limit: int) -> Expansion:
         """An empty tree, and what it may cost to grow."""
-        held = len(round_context.tokens) - 1
-        curve = self.prices.curve(held)[: limit + 1]
-        tree, trees = DraftTree(self.calibration), self.surcharge.seconds if self._trees and self._flat(held) else None
-        rate = self.rate(curve[0])
+        held, owed = len(round_context.tokens) - 1, round_context.owed
+        whole = self.prices.curve(held)
+        trees = self.surcharge.seconds if self._trees and self._flat(held) else None
+        rate = self.rate(whole[0])
         if self._explorer.due:
-            self._exploring, self._believed, trees = True, curve, None
-            curve = self._explorer.doubted(curve)
-        return Expansion(tree, round_context, self._free, self._look.seconds, curve, rate, trees)
+            self._exploring, self._believed, trees = True, whole[owed:], None
+            whole = self._explorer.doubted(whole)
+        curve = whole[owed : owed + limit + 1]
+        replaying = _replaying(whole, owed, limit) if self._replays else ()
+        passes = Passes(curve, trees, replaying)
+        return Expansion(DraftTree(self.calibration), round_context, self._free, self._look.seconds, passes, rate)
 
     def _flat(self, held: int) -> bool:
         """Whether wide passes cost so little that second guesses are worth asking for."""
@@ -166,3 +173,12 @@ class Adaptive:
             return
         if priced.guesses:
             priced.asked(expansion.gain() - before - expansion.rate * priced.seconds)
+
+
+def _replaying(curve: Sequence[float], owed: int, limit: int) -> list[float]:
+    """Seconds that the next pass takes longer if a draft is rejected after 0, 1, ... accepted tokens: what was owed,
+    the last committed token and the accepted ones are then computed again."""
+    widest = len(curve)
+    slope = (curve[-1] - curve[0]) / max(1, widest - 1)
+    owing = range(owed + 1, owed + 1 + limit)
+    return [curve[n] - curve[0] if n < widest else slope * n for n in owing]

@@ -6,6 +6,7 @@ is one sort (design: Sequoia, Chen et al. 2024, chooses trees by size the same w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -170,33 +171,49 @@ class Selection(NamedTuple):
         return self.gain > other.gain
 
 
-def select_chain(tree: DraftTree, cost: Sequence[float], par: float) -> Selection:
+def owing(chance: float, reached: float, length: int, debt: Sequence[float]) -> float:
+    """What a token adds to the expected debt of a chain of `length` tokens, itself included.
+
+    Args:
+        chance: that all tokens before it are accepted.
+        reached: that it is accepted, too.
+        debt: see `select_chain`.
+    """
+    return (chance - reached) * debt[length - 1] if debt else 0.0
+
+
+def select_chain(tree: DraftTree, cost: Sequence[float], par: float, debt: Sequence[float] = ()) -> Selection:
     """The best chain from the root; no nodes where a plain step is better.
 
     Args:
         cost: by the number of tokens drafted, the tokens that a wider pass must bring to be worth its time. Longer
             chains than it knows are not bought.
         par: the tokens that the time of a plain step is worth.
+        debt: by the number of tokens accepted, what it costs to compute them again if the next one is rejected, in
+            tokens; empty if nothing must be computed again.
     """
     reach = tree.reach()
     totals: list[float] = []
+    prices: list[float] = []  # of the chain to each node, with the debt expected
+    debts: list[float] = []
     gainful = yielding = -1
     gain, yields = _MARGIN, 1.0 + _MARGIN
     deepest = len(cost) - 1
     for node, parent in enumerate(tree.parents):
-        total = reach[node] + (totals[parent] if parent >= 0 else 0.0)
+        before, chance, due = (totals[parent], reach[parent], debts[parent]) if parent >= 0 else (0.0, 1.0, 0.0)
+        total, depth = reach[node] + before, tree.depths[node] + 1
         totals.append(total)
-        depth = tree.depths[node] + 1
-        if depth <= deepest:
-            price = cost[depth]
-            if total - price > gain:
-                gainful, gain = node, total - price
-            if 1 + total > yields * (par + price):
-                yielding, yields = node, (1 + total) / (par + price)
+        within = depth <= deepest
+        debts.append(due + owing(chance, reach[node], depth, debt) if within else due)
+        prices.append(price := cost[depth] + debts[node] if within else math.inf)
+        if total - price > gain:
+            gainful, gain = node, total - price
+        if 1 + total > yields * (par + price):
+            yielding, yields = node, (1 + total) / (par + price)
     best = yielding if yielding >= 0 else gainful
     if best < 0:
         return Selection([], 0.0, 1 / par)
-    total, price = totals[best], cost[tree.depths[best] + 1]
+    total, price = totals[best], prices[best]
     return Selection(tree.line(best), total - price, (1 + total) / (par + price))
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..drafters import Drafter
 from ..verify import RoundContext
-from .draft_tree import DraftTree, Selection, select_chain, select_tree
+from .draft_tree import DraftTree, Selection, owing, select_chain, select_tree
 from .priced_drafter import PricedDrafter
 
 _NODES = 64  # candidates of a round
@@ -21,11 +21,27 @@ _FURTHER = 4  # tokens that a token opens the way to, as far as they are weighed
 
 
 class Reached(NamedTuple):
-    """A place along a chain: its length, the chance to come so far, and the tokens expected up to there."""
+    """A place along a chain: its length, the chance to come so far, the tokens expected up to there, and the debt."""
 
     n: int
     chance: float
     tokens: float
+    debt: float = 0.0
+
+
+class Passes(NamedTuple):
+    """What the target's passes take in a round, in seconds.
+
+    Args:
+        curve: a pass by the number of tokens drafted, as far as drafts may go: 0, 1, 2, ...
+        trees: what a pass over a tree takes beyond one over a chain; None where only chains can be verified.
+        replaying: what the next pass takes longer if a draft is rejected after 0, 1, ... accepted tokens; empty if
+            nothing must be computed again.
+    """
+
+    curve: Sequence[float]
+    trees: float | None = None
+    replaying: Sequence[float] = ()
 
 
 class Expansion:
@@ -34,10 +50,8 @@ class Expansion:
     Args:
         free: drafters without a price of their own; each has begun this round.
         look: seconds that they take at one place.
-        curve: seconds of a pass by width, as far as drafts may go: 1, 2, ...
+        passes: what the target's passes take.
         rate: what a second is worth, in tokens.
-        trees: what a pass over a tree takes beyond one over a chain, in seconds; None where only chains can be
-            verified.
     """
 
     def __init__(
@@ -46,17 +60,18 @@ class Expansion:
         round_context: RoundContext,
         free: Sequence[Drafter],
         look: float,
-        curve: Sequence[float],
+        passes: Passes,
         rate: float,
-        trees: float | None,
     ) -> None:
         self.tree = tree
         self.rate = rate
-        self.cost = [rate * (seconds - curve[0]) for seconds in curve]
-        self._par = rate * curve[0]
+        plain = passes.curve[0]
+        self.cost = [rate * (seconds - plain) for seconds in passes.curve]
+        self._debt = [rate * seconds for seconds in passes.replaying]
+        self._par = rate * plain
         self._round_context = round_context
         self._free = free
-        self._trees = trees if round_context.verifier.trims else None
+        self._trees = passes.trees if round_context.verifier.trims else None
         self._most = 1 if self._trees is None else _BRANCHES
         self._looked: set[int] = set()
         self._look_price = rate * look
@@ -115,15 +130,16 @@ class Expansion:
         further = (1 - later**_FURTHER) / (1 - later)
         hand = self.gain()
         tree, node, path = self.tree, -1, list[int]()
-        reach, total, asked = 1.0, 0.0, False
+        reach, total, due, asked = 1.0, 0.0, 0.0, False
         while len(path) < len(self.cost) - 1 and not (path and self._round_context.is_eog(path[-1])):
             self._look(node, path)
             child = tree.likeliest(node)
             chance = tree.cells[child].value if child is not None else 0.0
             paid = self.rate * (priced.later if asked else priced.first).seconds
             if child is None or ((later if path else first) - chance) * further > paid:
-                hand = max(hand, total - self.cost[len(path)])
-                if (asked or not ask) and self._horizon(priced, Reached(len(path), reach, total), asked=asked) <= hand:
+                hand = max(hand, total - self.cost[len(path)] - due)
+                here = Reached(len(path), reach, total, due)
+                if (asked or not ask) and self._horizon(priced, here, asked=asked) <= hand:
                     break
                 guesses = priced.guess(path, self._most)
                 asked = True
@@ -138,8 +154,9 @@ class Expansion:
                 break
             node = child
             path.append(tree.tokens[node])
-            reach *= tree.cells[node].value
+            before, reach = reach, reach * tree.cells[node].value
             total += reach
+            due += owing(before, reach, len(path), self._debt)
 
     def probe(self, priced: PricedDrafter) -> None:
         """Let a drafter guess one token, whatever that is worth."""
@@ -153,12 +170,13 @@ class Expansion:
         tree = self.tree
         nodes = tree.line(self._drawn)
         reach = tree.reach()
-        total = best = 0.0
+        total = best = due = 0.0
         drawn = length = len(nodes)
         while (child := tree.likeliest(nodes[-1])) is not None and len(nodes) < len(self.cost) - 1:
+            due += owing(reach[nodes[-1]], reach[child], len(nodes) + 1, self._debt)
             nodes.append(child)
             total += reach[child]
-            value = total - self.cost[len(nodes)] + self.cost[drawn]
+            value = total - self.cost[len(nodes)] + self.cost[drawn] - due
             if value > best:
                 best, length = value, len(nodes)
         return nodes[:length]
@@ -187,7 +205,7 @@ class Expansion:
         return chance > least + self._look_price
 
     def _best(self) -> Selection:
-        chain = select_chain(self.tree, self.cost, self._par)
+        chain = select_chain(self.tree, self.cost, self._par, self._debt)
         if self._trees is None:
             return chain
         surcharge = self.rate * self._trees + _RELUCTANCE
@@ -197,14 +215,15 @@ class Expansion:
     def _horizon(self, priced: PricedDrafter, here: Reached, *, asked: bool) -> float:
         """The best gain over all chains that go on from `here` by a drafter's guesses; whether it was `asked` in this
         round decides what the first of them costs."""
-        n, reach, total = here
+        n, reach, total, due = here
         later = self.rate * priced.later.seconds
         spent = 0.0 if asked else self.rate * priced.first.seconds - later
         best, chance = -math.inf, (priced.ahead.later if n else priced.ahead.first).value
-        for cost in self.cost[n + 1 :]:
-            reach *= chance
+        for length, cost in enumerate(self.cost[n + 1 :], n + 1):
+            before, reach = reach, reach * chance
             total += reach
+            due += owing(before, reach, length, self._debt)
             spent += later
-            best = max(best, total - cost - spent)
+            best = max(best, total - cost - due - spent)
             chance = priced.ahead.later.value
         return best

@@ -61,7 +61,8 @@ class ModelDrafter:
         if len(held) < len(context):
             return (*context[len(held) :], *path)
         same = min(len(context) + common_prefix(held[len(context) :], path), len(context) + len(path) - 1)
-        self._session.rollback(same)
+        if same < len(held):  # it is called once a token, and a rollback says that what is held stays
+            self._session.rollback(same)
         return (*context[same:], *path[max(0, same - len(context)) :])
 
     def _row(self, tokens: Sequence[int]) -> Floats:
@@ -79,7 +80,7 @@ class ModelDrafter:
         if max(context[same:]) >= self._session.vocab:
             return False
         self._session.rollback(same)
-        if len(context) - same > _CATCH_UP:
+        if len(context) - same + self._session.owed > _CATCH_UP:
             self._session.prefill(context[same:-1])
         self._in_line = True
         return True

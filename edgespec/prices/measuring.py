@@ -124,6 +124,8 @@ class _Measurement:
         for _ in range(sweeps):
             self._up = not self._up
             for n in widths if self._up else reversed(widths):
+                if self._session.owed:
+                    self._session.prefill(())
                 before = self._clock()
                 self._session.decode(self._tokens[:n])
                 self._times[n].append(self._clock() - before)

@@ -81,7 +81,8 @@ class LoadedPair:
                     f"not drafted; give at most {self.session.widest - 1}, or a larger exact"
                 )
             return Fixed(drafters, min(speculation.k, self.session.widest - 1))
-        return Adaptive(drafters, self.prices, self.calibration(speculation), trees=self.session.can_tree)
+        session, calibration = self.session, self.calibration(speculation)
+        return Adaptive(drafters, self.prices, calibration, trees=session.can_tree, replays=session.replays)
 
     def close(self) -> None:
         """Close sessions and drafters, then free the models unless another runtime uses them."""

@@ -16,7 +16,7 @@ from ..drafters.cross_vocabulary import CrossVocabularyDrafter
 from ..drafters.failsafe import Failsafe
 from ..drafters.lookup import Lookup
 from ..drafters.model import ModelDrafter
-from ..errors import ModelError, OptionError, VocabularyMismatch
+from ..errors import OptionError, VocabularyMismatch
 from ..prices import Prices, measure_and_keep, recall, refresh
 from ..prices.engine_comparison import with_engines
 from ..values import instance, shown
@@ -251,15 +251,8 @@ def _drafter(session: Session, target: Model, draft: Model, step: float) -> Draf
 
 
 def _opened(model: Model, context: int, interrupt: Interrupt | None) -> Session:
-    """A session of which rejected tokens can be rolled back. Raises ModelError."""
-    session = model.session(context) if interrupt is None else model.session(context, interrupt)
-    if session.reach is not None:
-        session.close()
-        raise ModelError(
-            f"{model.description} keeps a recurrent state that cannot be rolled back, so rejected drafts would stay in "
-            "it; speculation needs a model with attention in every layer"
-        )
-    return session
+    """A session of `model`, stopped by `interrupt`, by default the model's own."""
+    return model.session(context) if interrupt is None else model.session(context, interrupt)
 
 
 def _priced(session: Session, what: str, on_progress: OnProgress | None) -> Prices:

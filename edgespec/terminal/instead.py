@@ -29,7 +29,8 @@ def fit_of(entry: Entry, free: MachineMemory) -> str:
 
 def runs(entry: Entry) -> bool:
     """Whether this version runs the target of an entry."""
-    return runtime_support.HYBRIDS or not entry.target.memory.architecture
+    architecture = entry.target.memory.architecture
+    return not architecture or runtime_support.runs_state_of(architecture)
 
 
 def _place(target: Sizes, draft: Sizes | None, free: MachineMemory, context: int = 0) -> str:

@@ -46,15 +46,16 @@ def _head(target: ModelSummary, listed: DraftHead | None) -> Iterator[str]:
 
 
 def _hybrid(target: ModelSummary, entry: Entry | None) -> Iterator[str]:
-    listed = entry.target.memory.architecture if entry is not None else ""
-    if not target.sizes.state and not listed:
+    architecture = (entry.target.memory.architecture if entry is not None else "") or target.architecture
+    copies = target.sizes.copies
+    if copies is None and not (entry is not None and entry.target.memory.architecture):
         return
-    if not runtime_support.HYBRIDS:
+    if not runtime_support.runs_state_of(architecture):
         yield "hybrid: not run by this version, since its recurrent state cannot be rolled back after a draft"
-    if target.sizes.state:
+    if copies is not None:
         yield (
-            f"recurrent state: {amount(target.sizes.state)} a copy; counted are {target.sizes.copies} copies, to take "
-            "back rejected tokens, and one of the last prompt"
+            f"recurrent state: {amount(copies.size)} a copy; counted: {copies.in_context} copies to take back rejected "
+            f"tokens, {copies.saved} saved near the ends of prompts"
         )
     else:
         yield "recurrent state: of unknown size"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edgespec import models
-from edgespec.models import fit, model_source, model_summary, registry, runtime_support
+from edgespec.models import fit, model_source, model_summary, registry
 from edgespec.models.hub import Hub
 from edgespec.models.memory import machine_memory
 from edgespec.models.model_source import MIN_SIZE_RATIO
@@ -38,7 +38,7 @@ def listed() -> Iterator[str]:
             f"{entry.licence:{licences}}  {entry.needs}"
         )
     yield "* no later generation of its family is known at its size"
-    if not runtime_support.HYBRIDS:
+    if not all(map(instead.runs, known.values())):
         yield "not run: a hybrid, whose recurrent state this version cannot roll back"
     if installed := [f"{amount(size_of(path)):>10}  {repo}  {path.name}" for repo, path in Hub().models()]:
         yield f"GGUF files in {Hub().cache}:"

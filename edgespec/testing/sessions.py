@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import random
 from collections.abc import Callable, Mapping
 
@@ -56,38 +55,51 @@ def a_prefill_may_be_long(case: EngineCase) -> None:
 
 
 def it_goes_back_as_far_as_it_says(case: EngineCase) -> None:
-    """`reach` tokens of the last pass can be rolled back once; a refused rollback changes nothing."""
+    """Within `reach`, a rollback owes nothing, or with `replays` what stays of the pass; it is right beyond, too."""
     text, words = case.text(), case.text(12)
     with case.session() as session:
         reach = len(words) - 1 if session.reach is None else min(session.reach, len(words) - 1)
-        for back in range(1, reach + 1):
+        for back in range(len(words) + 1):
             kept = [*text, *words[: len(words) - back]]
             session.rollback(0)
             session.prefill(text)
             session.decode(words)
             session.rollback(len(text), range(len(words) - back))
             require_held(session, kept)
-            if session.reach is not None:
-                what = "a second rollback before the next pass"
-                require_refused(RollbackError, what, lambda: session.rollback(len(session.tokens) - 1))
-                require_held(session, kept)
+            if back <= reach:
+                _require_owed(session, len(words) - back if session.replays and back else 0, f"{back} tokens back")
             case.agree(session.decode([7, 8]), case.fresh([*kept, 7, 8])[-2:], f"{back} tokens back")
-        if session.reach is None:
-            return
-        session.rollback(0)
-        session.prefill(text)
-        what = "a rollback into the prompt"
-        require_refused(RollbackError, what, lambda: session.rollback(len(text) - 1))
-        for width, length in ((len(words), len(words) - reach - 1), (min(2, reach), 0)):
-            session.decode(words[:width])
-            held = list(session.tokens)
-            at = len(held) - width + length
-            require_refused(RollbackError, f"a rollback from {len(held)} to {at}", lambda at=at: session.rollback(at))  # type: ignore[misc]
-            require_held(session, held)
+
+
+def it_goes_back_to_any_length(case: EngineCase) -> None:
+    """Rollbacks to any length, also several before the next pass, leave a text that later passes continue; a prefill
+    computes all that is owed."""
+    text, words = case.text(), case.text(12)
+    with case.session() as session:
+        for lengths in ((40, 39), (35, 33), (29,), (11,), (20, 3), (0,)):
+            session.rollback(0)
+            session.prefill(text)
+            session.decode(words)
+            for length in lengths:
+                session.rollback(length)
+            kept = [*text, *words][: lengths[-1]]
+            require_held(session, kept)
+            owed = session.owed
+            require(0 <= owed <= len(kept), f"{owed} of {len(kept)} tokens are owed")
+            case.agree(session.decode([7, 8]), case.fresh([*kept, 7, 8])[-2:], f"back to {lengths}")
+            session.rollback(len(kept))
+            session.prefill(())
+            require_held(session, kept)
+            _require_owed(session, 0, "a prefill")
+            case.agree(session.decode([7, 8]), case.fresh([*kept, 7, 8])[-2:], f"back to {lengths}, and a prefill")
+
+
+def _require_owed(session: Session, owed: int, after: str) -> None:
+    require(session.owed == owed, f"after {after} {session.owed} tokens are owed, not {owed}")
 
 
 def a_rollback_leaves_no_trace(case: EngineCase) -> None:
-    """After a rollback the same pass gives bit-identical logits."""
+    """After a rollback the same pass gives the same logits, to the last bit if nothing was computed again."""
     text, words = case.text(), case.text(50)
     with case.session() as session:
         session.prefill(text)
@@ -97,10 +109,10 @@ def a_rollback_leaves_no_trace(case: EngineCase) -> None:
             session.decode(rubbish)
             session.rollback(len(text))
             require_held(session, text)
-            require(
-                bool((session.decode([7, 8, 9]) == first).all()),
-                f"after a rollback of {len(rubbish)} tokens the same pass gives other logits",
-            )
+            rows, what = session.decode([7, 8, 9]), f"the same pass after a rollback of {len(rubbish)} tokens"
+            if session.reach is None and not session.replays:
+                require(bool((rows == first).all()), f"{what} gives other logits")
+            case.agree(rows, first, what)
 
 
 def a_rollback_keeps_what_was_accepted(case: EngineCase) -> None:
@@ -282,42 +294,23 @@ def a_chain_after_a_tree_is_a_chain(case: EngineCase) -> None:
         case.holds(session, [*text, 10, 11])
 
 
-def _anywhere(holds: Callable[[EngineCase], None]) -> Callable[[EngineCase], None]:
-    """A law that is tested only for sessions that can be rolled back to any length."""
-
-    @functools.wraps(holds)
-    def where_it_applies(case: EngineCase) -> None:
-        with case.session(8) as session:
-            anywhere = session.reach is None
-        if anywhere:
-            holds(case)
-
-    return where_it_applies
-
-
-_ALWAYS = (
+_LAWS = (
     passes_of_any_width_agree,
     a_prefill_may_be_long,
     what_does_not_fit_is_refused,
     it_goes_back_as_far_as_it_says,
+    it_goes_back_to_any_length,
+    a_rollback_leaves_no_trace,
+    a_rollback_keeps_what_was_accepted,
+    what_cannot_be_kept_is_refused,
+    rounds_leave_no_trace,
+    rounds_at_the_end_of_the_context,
+    a_tree_may_fill_the_context,
+    a_tree_may_begin_the_text,
+    only_paths_of_a_tree_are_kept,
+    a_tree_that_nobody_settles_is_forgotten,
+    a_chain_after_a_tree_is_a_chain,
 )
 
 #: The laws by name; each raises LawError.
-SESSION_LAWS: Mapping[str, Callable[[EngineCase], None]] = {
-    **{each.__name__: each for each in _ALWAYS},
-    **{
-        each.__name__: _anywhere(each)
-        for each in (
-            a_rollback_leaves_no_trace,
-            a_rollback_keeps_what_was_accepted,
-            what_cannot_be_kept_is_refused,
-            rounds_leave_no_trace,
-            rounds_at_the_end_of_the_context,
-            a_tree_may_fill_the_context,
-            a_tree_may_begin_the_text,
-            only_paths_of_a_tree_are_kept,
-            a_tree_that_nobody_settles_is_forgotten,
-            a_chain_after_a_tree_is_a_chain,
-        )
-    },
-}
+SESSION_LAWS: Mapping[str, Callable[[EngineCase], None]] = {each.__name__: each for each in _LAWS}

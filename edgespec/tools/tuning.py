@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..backends import Device, Interrupt, Session, context_length, open_model, require_same_tokens
 from ..backends.machine import OtherPrograms
-from ..errors import ModelError, OptionError
+from ..errors import OptionError
 from ..prices import BASE, Clock, Curve, Prices, filler, keep, measure, measure_here, restless
 from ..prices.draft_length import TYPICAL, best
 
@@ -103,11 +103,6 @@ def opener(target: Path, draft: Path | None, device: Device, interrupt: Interrup
         with closing(open_model(target, requested, interrupt)) as model:
             context = context_length(requested, model)
             with closing(model.session(context)) as session:
-                if session.reach is not None:
-                    raise ModelError(
-                        f"{model.description} keeps a recurrent state that cannot be rolled back, so it cannot be used "
-                        "with speculation and needs no tuning; take a model with attention in every layer"
-                    )
                 if draft is None:
                     yield session, None
                     return

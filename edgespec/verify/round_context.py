@@ -44,6 +44,8 @@ class RoundContext(NamedTuple):
     tokens: Sequence[int]
     #: Whether a token is an end-of-generation token.
     is_eog: Callable[[int], bool]
+    #: Committed tokens that the target's next pass computes again, before the draft (`Session.owed`).
+    owed: int = 0
 
     def draw(self, row: Floats, drafted: Sequence[int], most: int = 1) -> Sequence[Guess]:
         """At most `most` guesses of the token after the context and `drafted`, from a drafter's logits.

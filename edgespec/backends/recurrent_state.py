@@ -6,20 +6,21 @@ Rejected tokens are taken back by returning to an earlier copy of the state. The
 
 from __future__ import annotations
 
-from edgespec.backends.gguf_header import Header
+from dataclasses import dataclass
 
-from .draft_head import head_layers
+from .gguf_header import Header
 
-#: Architectures of which llama.cpp keeps snapshots of the state within a pass (`llm_arch_supports_rs_rollback`).
-_SNAPSHOTS = (
-    *("qwen35", "qwen35moe", "lfm2", "lfm2moe", "nemotron_h", "nemotron_h_moe"),
-    *("kimi-k3", "qwen4exp", "deepseek4", "glm5-next", "bailingmoe3"),
-)
-_SMALL_STATES = ("lfm2", "lfm2moe")  # a copy has 0.3 MB
-_SNAPSHOT_COPIES, _SMALL_COPIES = 1 + 8, 1 + 32
-_SPARE_COPIES = 2  # the state itself, and the one before the last pass in a spare sequence
-DRAFT_COPIES = _SPARE_COPIES  #: of a draft model, whose passes are too narrow for snapshots
-SAVED_COPIES = 1  #: in the CPU's memory, of the end of the last prompt
+#: Architectures whose state is in llama_memory_recurrent alone, or with a plain KV cache. Others keep more beside it,
+#: such as the cells of an indexer.
+_WITHOUT_SNAPSHOTS = ("falcon-h1", "granitehybrid", "jamba", "mamba", "mamba2", "plamo2", "qwen3next")
+#: llama.cpp takes a request for snapshots of a model of another architecture for none, without a message.
+_WITH_SNAPSHOTS = ("lfm2", "lfm2moe", "nemotron_h", "nemotron_h_moe", "qwen35", "qwen35moe")
+SUPPORTED = (*_WITHOUT_SNAPSHOTS, *_WITH_SNAPSHOTS)
+
+_SNAPSHOTS_BYTES = 512 << 20  # for all snapshots together, as far as that allows the fewest
+_FEWEST, _MOST, _OF_SMALL = 3, 8, 32  # snapshots
+_SMALL = 1 << 20  # bytes of a state that costs nothing
+_TWICE = 64 << 20  # bytes of the largest state of which two are saved
 
 _BOTH = ("falcon-h1",)  # each layer has a state and attention
 _ALL_RECURRENT = ("mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7", *_BOTH)
@@ -27,11 +28,34 @@ _INTERVALS = {"qwen3next": 4, "qwen35": 4, "qwen35moe": 4}  # llama.cpp's, where
 _BYTES = 4
 
 
-def default_copies(architecture: str) -> int:
-    """The copies of the state that a session of a target keeps, unless it is told another number."""
-    if architecture in _SMALL_STATES:
-        return _SMALL_COPIES
-    return _SNAPSHOT_COPIES if architecture in _SNAPSHOTS else _SPARE_COPIES
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """The copies of a state of `size` bytes that a session has.
+
+    Args:
+        snapshots: states kept by llama.cpp beside the present one; 0 for a spare sequence.
+        saved: states kept in the memory of the CPU.
+    """
+
+    size: int
+    snapshots: int
+    saved: int
+
+    @classmethod
+    def of(cls, architecture: str, size: int, *, drafts: bool) -> Copies:
+        """The copies for a model with a state of `size` bytes. Snapshots do not help draft models (`drafts`), whose
+        passes are single tokens."""
+        saved = 2 if size <= _TWICE else 1
+        if drafts or architecture not in _WITH_SNAPSHOTS:
+            return cls(size, 0, saved)
+        if size <= _SMALL:
+            return cls(size, _OF_SMALL, saved)
+        return cls(size, max(_FEWEST, min(_MOST, _SNAPSHOTS_BYTES // size - 1)), saved)
+
+    @property
+    def in_context(self) -> int:
+        """States in the engine's context: the present one, and snapshots or the spare sequence's."""
+        return 1 + (self.snapshots or 1)
 
 
 def state_bytes(head: Header) -> tuple[int, ...]:
@@ -42,7 +66,7 @@ def state_bytes(head: Header) -> tuple[int, ...]:
 
 def recurrent_layers(head: Header) -> tuple[bool, ...]:
     """Which layers have a recurrent state."""
-    layers, attention = head.layers, head.layers - head_layers(head)
+    layers, attention = head.layers, head.layers - head.number("nextn_predict_layers")
     if _numbers(head) <= 0:
         return (False,) * layers
     if head.architecture in _ALL_RECURRENT:
