@@ -40,20 +40,20 @@ def test_a_cell_follows_a_change() -> None:
 
 
 def test_a_rate_is_what_it_was_told_until_it_knows_better() -> None:
-    """The prior weighs as much as three tries."""
+    """The prior weighs as much as one try."""
     rate = Rate(0.8, 1.0)
     assert rate.value == pytest.approx(0.8)
     rate.add(False)
-    assert rate.value == pytest.approx((0.8 * 3 + 0) / 4)
+    assert rate.value == pytest.approx(0.8 / 2)
     rate.add(True)
-    assert rate.value == pytest.approx((0.8 * 3 + 1) / 5)
+    assert rate.value == pytest.approx((0.8 + 1) / 3)
 
 
 def test_a_rate_forgets() -> None:
     rate = Rate(0.5, 0.5)
     for hit in (True, False, True):
         rate.add(hit)
-    assert rate.value == pytest.approx((1 + 0.25 + 0.5 * 3) / (1 + 0.5 + 0.25 + 3))
+    assert rate.value == pytest.approx((1 + 0.25 + 0.5) / (1 + 0.5 + 0.25 + 1))
 
 
 def test_a_drafter_is_seen_through_before_every_cell_has_found_out() -> None:
