@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 _EDGES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.88, 0.94, 0.975)
 _MIDDLES = tuple((low + high) / 2 for low, high in pairwise((0.0, *_EDGES, 1.0)))
 _WEIGHT = 3.0  # tries that the prior of a guess counts for
-# Of a guess not yet made. The prior is never forgotten, so its weight is what a drafter that is always wrong seems to be
-# worth at the least: 2% here. With 3 tries it was 6%, for which cheap drafters were asked all the time.
+# Of a guess not yet made. A prior is never forgotten: with this weight a drafter that is always wrong is expected to be
+# right in 2% of the cases, with a weight of 3 in 6%, for which cheap drafters were asked all the time.
 _AHEAD_WEIGHT = 1.0
 _TRUST = 0.7  # in the confidence of a drafter not yet known
 _SUREST = 0.995
