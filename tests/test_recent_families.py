@@ -11,8 +11,10 @@ import gguf
 import numpy as np
 import pytest
 
+from edgespec import Device, Sampling, Speculation, load
 from edgespec.converters import convert
 from edgespec.errors import ConversionError
+from edgespec.tools.check import check
 
 from . import checkpoints, family_checkpoints, recent_checkpoints
 from .llama_heads import Heads
@@ -304,3 +306,17 @@ def test_quantized(kind: str, quantization: str, tmp_path: Path) -> None:
         llama.eval(PROMPT)
         found, expected = llama.scores[: len(PROMPT)], judge(source).logits(PROMPT)
     assert np.linalg.norm(found - expected) / np.linalg.norm(expected) < (0.01 if quantization == "f16" else 0.3)
+
+
+@pytest.mark.parametrize("kind", ["qwen35", "qwen35moe", "lfm2", "lfm2moe", "granite4-h", "granite4-h-moe", "gemma4"])
+def test_drafts_do_not_change_the_text(kind: str, tmp_path: Path) -> None:
+    """With look-ups and a draft model that is wrong nearly always: what is rejected leaves nothing behind."""
+    for name, seed in (("target", 0), ("draft", 1)):
+        run(family_checkpoints.make(tmp_path / name, kind, seed=seed), tmp_path / f"{name}.gguf", "gguf")
+    files = (tmp_path / "target.gguf", tmp_path / "draft.gguf")
+    with load(*files, device=Device(context=256, threads=1), speculation=Speculation(k=4)) as runtime:
+        for sampling in (Sampling(), Sampling(0.8, seed=3)):
+            found = list(check(runtime, [PROMPT, PROMPT[:9]], sampling, 32))
+            assert [verdict.divergence for verdict in found] == [None] * 2
+            accepted = sum(verdict.accepted for verdict in found)
+            assert 5 < accepted < sum(verdict.drafted for verdict in found)
