@@ -132,8 +132,9 @@ class LlamaVocabulary:
         return bool(self._low.llama_vocab_is_eog(self._vocab, token))
 
     def specials(self) -> Sequence[str]:
-        found = ((self._low.llama_vocab_get_attr(self._vocab, t), self.label(t)) for t in range(self.size))
-        return [label for attr, label in found if label and (attr & _CONTROL or (attr & _SHOWN and _MARKER(label)))]
+        attributes = ((t, self._low.llama_vocab_get_attr(self._vocab, t)) for t in range(self.size))
+        found = [(self.label(t), attr) for t, attr in attributes if attr & (_CONTROL | _SHOWN)]
+        return [label for label, attr in found if label and (attr & _CONTROL or _MARKER(label))]
 
 
 class LlamaModel:
