@@ -4,7 +4,7 @@
 
 PYTHON is one with torch and transformers, FOLDER llama.cpp's source, whose converter has to write the same file.
 Differences are shares of the largest logit, over 73 tokens, in float32. Exit status 1 where anything is not as it
-should be.
+should be. What stands below the table of an existing page is kept.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,11 @@ from typing import Any
 import click
 import numpy as np
 
+from edgespec import Device, Interrupt
+from edgespec.backends import open_model
 from edgespec.converters import convert
 from edgespec.converters.native import LlamaTokenizer
+from edgespec.types import Floats
 from tests import family_checkpoints, llamacpp_converter
 from tests.onnxrun import Onnx
 from tests.test_convert import engine, fields
@@ -54,15 +58,17 @@ transformers are shares of the largest logit. llama.cpp looks GELU up in a table
 StarCoder2 and GPT-2 show. "llama.cpp's converter": its `convert_hf_to_gguf.py` writes the same tensors and keys, but
 for the differences that `tests/llamacpp_converter.py` explains. The tokenizers are tiny ones that cut text as the
 families' own do; llama.cpp cuts some texts otherwise than Mistral's tekken and Phi-4-mini's do, of which a conversion
-warns.
+warns. "Drafts": edgespec's session computes the file in passes of 8 tokens, the last 3 of which are wrong and rolled
+back, and all other logits equal those of passes without them, to the last bit.
 
     python -m benchmarks.families PYTHON --llama-cpp FOLDER --out docs/families.md
 
-| | GGUF: convert | llama.cpp's converter | logits | tokens | template | ONNX: convert | logits | tokens | template |
-|---|---|---|---|---|---|---|---|---|---|
+| | GGUF: convert | llama.cpp's converter | logits | drafts | tokens | template | ONNX | logits | tokens | template |
+|---|---|---|---|---|---|---|---|---|---|---|
 """
 _EQUAL, _UNEQUAL = "equal", "NOT equal"
 _NEAR, _LOOKED_UP = 5e-5, 2e-3
+_PREFIX, _KEPT = 8, 5  # tokens of the prompt, and of each pass after it that are kept
 
 
 @dataclass(frozen=True)
@@ -88,8 +94,16 @@ def main(python: str, llama_cpp: str | None, out: Path | None) -> None:
             lines.append(f"| {kind} | {' | '.join(_row(Path(folder), kind, python, llama_cpp))} |")
         print(lines[-1], flush=True)
     if out:
-        out.write_text(_HEAD + "\n".join(lines) + "\n", encoding="utf-8")
+        notes = _notes(out.read_text(encoding="utf-8")) if out.exists() else ""
+        out.write_text(_HEAD + "\n".join(lines) + "\n" + notes, encoding="utf-8")
     sys.exit(int(any("NOT" in line for line in lines)))
+
+
+def _notes(page: str) -> str:
+    """What stands below the table of a page."""
+    lines = page.splitlines(keepends=True)
+    last = max((at for at, line in enumerate(lines) if line.startswith("|")), default=len(lines) - 1)
+    return "".join(lines[last + 1 :])
 
 
 def _row(folder: Path, kind: str, python: str, llama_cpp: str | None) -> list[str]:
@@ -115,12 +129,26 @@ def _gguf(judge: Judge, output: Path) -> list[str]:
     with engine(output) as llama:
         llama.eval(PROMPT)
         found = difference(llama.scores[: len(PROMPT)], judge.logits)
+    rejected = np.array_equal(_computed(output, []), _computed(output, [7, 8, 9]))
     cut = family_checkpoints.TOKENIZERS[judge.kind]
     with LlamaTokenizer(output) as tokenizer:
         same = [tokenizer.encode(text) == ids for text, ids in judge.tokens if not beyond(cut, text)]
     kept = fields(output).get("tokenizer.chat_template", "") == judge.template
     most = _LOOKED_UP if judge.kind in LOOKED_UP else _NEAR
-    return ["yes", _share(found, most), _word(all(same)), _word(kept) if judge.template else "none"]
+    template = _word(kept) if judge.template else "none"
+    return ["yes", _share(found, most), _word(rejected), _word(all(same)), template]
+
+
+def _computed(model: Path, wrong: Sequence[int]) -> Floats:
+    """The logits after each token behind the prompt, from passes that end with `wrong` tokens, rolled back."""
+    rows, device = [], Device(context=256)
+    with closing(open_model(model, device, Interrupt())) as opened, closing(opened.session(256)) as session:
+        session.prefill(PROMPT[:_PREFIX])
+        for start in range(_PREFIX, len(PROMPT), _KEPT):
+            kept = PROMPT[start : start + _KEPT]
+            rows.append(session.decode([*kept, *wrong])[: len(kept)].copy())
+            session.rollback(start, range(len(kept)))
+    return np.concatenate(rows)
 
 
 def _converter(judge: Judge, folder: Path, python: str, llama_cpp: str) -> str:

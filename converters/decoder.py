@@ -192,6 +192,9 @@ class Decoder:
         if half := re.fullmatch(r"(.*)\[([01])\]", source):
             source, start = half[1], int(half[2]) * shape[-2]
             rows, stored = (range(start, start + shape[-2]),), (*shape[:-2], 2 * shape[-2], shape[-1])
+        elif (parts := re.fullmatch(r"(.*)\[([a-z]+)\]", source)) and self.recurrence:
+            source, rows = parts[1], self.recurrence.grouped(parts[2])
+            stored = (self.recurrence.channels + self.recurrence.inner, shape[-1])
         yield Weight(
             role,
             about.kind,

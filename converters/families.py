@@ -102,6 +102,22 @@ _QWEN35: dict[str, Any] = {
     "fixed": {"attention_bias": False},
 }
 
+# Qwen3-Next: the same but that matrices of a delta net are one, each key head's rows next to each other.
+_QWEN3NEXT: dict[str, Any] = {
+    **_QWEN35,
+    "recurrent": _but(
+        _DELTA_NET,
+        "linear_alpha",
+        "linear_beta",
+        linear_qkv="linear_attn.in_proj_qkvz[qkv]",
+        linear_gate="linear_attn.in_proj_qkvz[z]",
+        linear_beta_alpha="linear_attn.in_proj_ba",
+    ),
+    "roots": ("model.",),
+    "left_out": {},
+    "fixed": {"attention_bias": False, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
+}
+
 # Gemma: norms before and after each block, which multiply by 1 + w; embeddings times the root of their width; scores
 # and logits capped; layers that see only a window, and there turn by another base.
 _GEMMA2 = _but(
@@ -276,7 +292,8 @@ class Family:
         model_type: its name in config.json where that lists no architectures.
         gguf: llama.cpp's name for it.
         block: the tensors of a layer by role, without "weight" and "bias"; {} stands for the number of an expert, and
-            "[0]" or "[1]" at the end for the first or second half of the rows, "|" for tensors below each other.
+            "[0]" or "[1]" at the end for the first or second half of the rows, "[qkv]" and "[z]" for the rows of these
+            parts, "|" for tensors below each other.
         ends: the tensors outside the layers, but for the head.
         roots: what all names but the head's may begin with; `layers` follows, and the layer's number.
         interleaved: whether llama.cpp turns neighbouring rows of a head against each other, and not its halves.
@@ -481,6 +498,7 @@ FAMILIES = {
         own=frozenset({"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"}),
         **_GRANITE_H,
     ),
+    "Qwen3NextForCausalLM": Family("qwen3_next", "qwen3next", block=_QWEN35_SPARSE, **_QWEN3NEXT),
     "Qwen3_5ForCausalLM": Family("qwen3_5_text", "qwen35", block=_QWEN35_BLOCK, **_QWEN35),
     "Qwen3_5ForConditionalGeneration": Family("qwen3_5", "qwen35", block=_QWEN35_BLOCK, **_QWEN35),
     "Qwen3_5MoeForCausalLM": Family("qwen3_5_moe_text", "qwen35moe", block=_QWEN35_SPARSE, **_QWEN35),

@@ -29,6 +29,7 @@ _ROLES = {
     "linear_gate": "attn_gate",
     "linear_alpha": "ssm_alpha",
     "linear_beta": "ssm_beta",
+    "linear_beta_alpha": "ssm_ba",
     "linear_conv": "ssm_conv1d",
     "linear_dt": "ssm_dt",
     "linear_a": "ssm_a",
@@ -42,6 +43,7 @@ _ROLES = {
 }
 #: Its names in single families.
 _OWN_ROLES = {
+    "qwen3next": {"ffn_norm": "post_attention_norm"},
     "qwen35": {"ffn_norm": "post_attention_norm"},
     "qwen35moe": {"ffn_norm": "post_attention_norm"},
     "gpt-oss": {"ffn_norm": "post_attention_norm"},
@@ -54,7 +56,8 @@ _FACTORS = {
     "gemma4",
     "gemma4-assistant",
 }  # their graphs support a divisor for each rotation frequency
-_DELTA_NETS = {"qwen35", "qwen35moe"}
+_DELTA_NETS = {"qwen3next", "qwen35", "qwen35moe"}
+_TILED = {"qwen35", "qwen35moe"}  # which repeat the keys of all groups in turn, not each group's
 _SQUARE_HYBRIDS = {"lfm2", "lfm2moe"}
 _SQUARE = {"olmo2", "phi3", "starcoder2", "gpt2"}  # their graphs require heads * head_dim = hidden size
 
@@ -77,7 +80,9 @@ def name(weight: Weight, family: str) -> str:
 def arranged(weight: Weight, graph: Decoder) -> Weight:
     """The tensor with its rows and columns in llama.cpp's order."""
     state = graph.recurrence
-    if state is None or not weight.role.startswith("linear_") or state.groups == state.heads:
+    if state is None or graph.family.gguf not in _TILED or not weight.role.startswith("linear_"):
+        return weight
+    if state.groups == state.heads:
         return weight
     keys = state.channels - state.inner
     if weight.role in {"linear_qkv", "linear_conv"}:
@@ -234,7 +239,8 @@ def _describe_recurrence(writer: Any, graph: Decoder, state: Recurrence) -> None
         writer.add_array(f"{writer.arch}.attention.recurrent_layers", [*graph.recurrent, *([False] * graph.head)])
         if interval := _interval(graph.recurrent):  # which is all that older versions of llama.cpp read
             writer.add_full_attention_interval(interval)
-        writer.add_rope_dimension_sections(graph.rope.sections)
+        if graph.family.gguf in _TILED:
+            writer.add_rope_dimension_sections(graph.rope.sections)
 
 
 def _interval(recurrent: Sequence[bool]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +42,22 @@ class Recurrence:
             "channels": self.channels,
             "mamba": self.inner + self.channels + self.heads,
             "state heads": self.heads,
+            "state heads twice": 2 * self.heads,
             "state head": self.head,
             "groups": self.groups,
             "group": self.inner // max(1, self.groups),
         }
+
+    def grouped(self, parts: str) -> tuple[range, ...]:
+        """The rows of some of the parts q, k, v and z of a matrix that has all four of a group next to each other."""
+        values = self.heads // self.groups * self.head
+        widths = {"q": self.state, "k": self.state, "v": values, "z": values}
+        ends = dict(zip(widths, accumulate(widths.values()), strict=True))
+        return tuple(
+            range(group * ends["z"] + ends[part] - widths[part], group * ends["z"] + ends[part])
+            for part in parts
+            for group in range(self.groups)
+        )
 
     def tiled(self, offset: int, width: int) -> tuple[range, ...]:
         """The heads, of `width` rows each after the first `offset`, one of each group after the other.

@@ -49,6 +49,7 @@ ROLES = {
     "linear_gate": Role(("inner", "hidden")),
     "linear_alpha": Role(("state heads", "hidden")),
     "linear_beta": Role(("state heads", "hidden")),
+    "linear_beta_alpha": Role(("state heads twice", "hidden")),
     "linear_conv": Role(("channels", "kernel"), stored=("channels", "one", "kernel")),
     "linear_dt": _bare("state heads", kind="bias"),
     "linear_a": _bare("state heads", decay=True),

@@ -15,7 +15,7 @@ from operator import not_
 from typing import Protocol
 
 from edgespec.converters import tokenizer_texts
-from edgespec.converters.vocabulary import USER_DEFINED, GgufVocabulary, TokenizerSpec
+from edgespec.converters.vocabulary import CONTROL, GgufVocabulary, TokenizerSpec
 from edgespec.errors import ConversionError
 
 _MOST_PIECES = 20_000
@@ -56,8 +56,9 @@ def matching_candidate(
     refusal = ""
     for candidate in spec.candidates:
         with open_tokenizer(candidate) as tokenizer:
-            # llama.cpp treats some tokens as control tokens whatever their type, those for code infilling, for example.
-            taken = [candidate.types[token] == USER_DEFINED and tokenizer.control(token) for token in tokens]
+            # llama.cpp takes some tokens for control tokens whatever their type, those for code infilling, for example,
+            # and others never, such as gpt-oss's "<|start|>".
+            taken = [(candidate.types[token] == CONTROL) != tokenizer.control(token) for token in tokens]
             difference = (
                 _difference(
                     tokenizer, compress(specials, map(not_, taken)), compress(plain_specials, map(not_, taken)), False

@@ -45,6 +45,19 @@ CONFIGS: dict[str, Json] = {
         "moe_intermediate_size": 32,
         "shared_expert_intermediate_size": 48,
     },
+    "qwen3next": {
+        **_QWEN35,
+        "architectures": ["Qwen3NextForCausalLM"],
+        "model_type": "qwen3_next",
+        "num_experts": 6,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 48,
+        "norm_topk_prob": True,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+    },
     "gpt-oss": {
         "architectures": ["GptOssForCausalLM"],
         "model_type": "gpt_oss",
@@ -175,6 +188,7 @@ TOKENIZERS = {
     "gemma4-moe": "gemma4",
     "qwen35": "qwen35",
     "qwen35moe": "qwen35",
+    "qwen3next": "qwen2",
     "gpt-oss": "o200k",
     "lfm2": "llama-3",
     "lfm2moe": "llama-3",
@@ -195,7 +209,9 @@ def scaled(name: str, values: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
 
 def bare_norm(name: str, config: Mapping[str, Any]) -> bool:
     """Whether a norm multiplies by 1 + its weight."""
-    return str(config["model_type"]).startswith("qwen3_5") and not name.endswith("linear_attn.norm.weight")
+    return str(config["model_type"]).startswith(("qwen3_5", "qwen3_next")) and not name.endswith(
+        "linear_attn.norm.weight"
+    )
 
 
 def shapes(config: Mapping[str, Any]) -> Shapes:
@@ -247,10 +263,14 @@ def _qwen35(config: Mapping[str, Any], kind: str) -> Shapes:
 def _delta_net(config: Mapping[str, Any]) -> Shapes:
     h, heads, head = config["hidden_size"], config["linear_num_value_heads"], config["linear_value_head_dim"]
     channels = heads * head + 2 * config["linear_num_key_heads"] * config["linear_key_head_dim"]
-    yield "in_proj_qkv.weight", (channels, h)
-    yield "in_proj_z.weight", (heads * head, h)
-    yield "in_proj_a.weight", (heads, h)
-    yield "in_proj_b.weight", (heads, h)
+    if config["model_type"] == "qwen3_next":
+        yield "in_proj_qkvz.weight", (channels + heads * head, h)
+        yield "in_proj_ba.weight", (2 * heads, h)
+    else:
+        yield "in_proj_qkv.weight", (channels, h)
+        yield "in_proj_z.weight", (heads * head, h)
+        yield "in_proj_a.weight", (heads, h)
+        yield "in_proj_b.weight", (heads, h)
     yield "conv1d.weight", (channels, 1, config["linear_conv_kernel_dim"])
     yield "dt_bias", (heads,)
     yield "A_log", (heads,)

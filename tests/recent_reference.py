@@ -108,12 +108,17 @@ class Qwen35(Reference):
         turned = [first * cos - second * sin, second * cos + first * sin, x[..., width:]]
         return np.concatenate(turned, -1)
 
+    def _inputs(self, name: str, x: Floats) -> tuple[Floats, ...]:
+        """Queries, keys and values; gates; the rates of decay and of change."""
+        return tuple(self._linear(f"{name}.in_proj_{part}", x) for part in ("qkv", "z", "a", "b"))
+
     def _delta_net(self, name: str, x: Floats) -> Floats:
         config = self._config
         heads, groups, head = (
             config[f"linear_{key}"] for key in ("num_value_heads", "num_key_heads", "value_head_dim")
         )
-        mixed = _silu(_convolved(self._linear(f"{name}.in_proj_qkv", x), self._tensors[f"{name}.conv1d.weight"]))
+        qkv, z, a, b = self._inputs(name, x)
+        mixed = _silu(_convolved(qkv, self._tensors[f"{name}.conv1d.weight"]))
         keys = groups * config["linear_key_head_dim"]
         q, k, v = (
             part.reshape(len(x), -1, size)
@@ -123,8 +128,8 @@ class Qwen35(Reference):
         )
         q, k = (_unit(part).repeat(heads // groups, 1) for part in (q, k))
         q = q / np.float32(q.shape[-1] ** 0.5)
-        beta = _sigmoid(self._linear(f"{name}.in_proj_b", x))
-        steps = _softplus(self._linear(f"{name}.in_proj_a", x) + self._tensors[f"{name}.dt_bias"])
+        beta = _sigmoid(b)
+        steps = _softplus(a + self._tensors[f"{name}.dt_bias"])
         decay = np.exp(-np.exp(self._tensors[f"{name}.A_log"]) * steps)
         state, said = np.zeros((heads, k.shape[-1], head), np.float32), np.zeros_like(v)
         for i in range(len(x)):
@@ -132,8 +137,23 @@ class Qwen35(Reference):
             change = (v[i] - np.einsum("hkv,hk->hv", state, k[i])) * beta[i][:, None]
             state += k[i][:, :, None] * change[:, None]
             said[i] = np.einsum("hkv,hk->hv", state, q[i])
-        gate = _silu(self._linear(f"{name}.in_proj_z", x)).reshape(said.shape)
+        gate = _silu(z).reshape(said.shape)
         return self._linear(f"{name}.out_proj", (self._norm(f"{name}.norm", said) * gate).reshape(len(x), -1))
+
+
+class Qwen3Next(Qwen35):
+    """Its delta nets have two matrices, each key head's rows next to each other."""
+
+    def _inputs(self, name: str, x: Floats) -> tuple[Floats, ...]:
+        groups, each = self._config["linear_num_key_heads"], self._config["linear_num_value_heads"]
+        each //= groups
+        keys, values = self._config["linear_key_head_dim"], each * self._config["linear_value_head_dim"]
+        found = []
+        for part, ends in (("qkvz", (keys, 2 * keys, 2 * keys + values)), ("ba", (each,))):
+            rows = self._linear(f"{name}.in_proj_{part}", x).reshape(len(x), groups, -1)
+            found += [piece.reshape(len(x), -1) for piece in np.split(rows, ends, 2)]
+        q, k, v, z, b, a = found
+        return np.concatenate([q, k, v], 1), z, a, b
 
 
 class GptOss(Reference):
@@ -432,6 +452,7 @@ def _gelu(x: Floats) -> Floats:
 _KINDS = {
     "gemma4_text": Gemma4,
     "gemma4_assistant": Gemma4Assistant,
+    "qwen3_next": Qwen3Next,
     "qwen3_5_text": Qwen35,
     "qwen3_5_moe_text": Qwen35,
     "gpt_oss": GptOss,

@@ -11,8 +11,10 @@ import gguf
 import numpy as np
 import pytest
 
+from edgespec import Device, Sampling, Speculation, load
 from edgespec.converters import convert
 from edgespec.errors import ConversionError
+from edgespec.tools.check import check
 
 from . import checkpoints, family_checkpoints, recent_checkpoints
 from .llama_heads import Heads
@@ -41,7 +43,7 @@ def rewritten(source: Path, **changes: Any) -> dict[str, Any]:
     return kept
 
 
-@pytest.mark.parametrize("kind", ["qwen35", "qwen35moe"])
+@pytest.mark.parametrize("kind", ["qwen35", "qwen35moe", "qwen3next"])
 def test_a_head_drafts_what_it_should(kind: str, tmp_path: Path) -> None:
     source = family_checkpoints.make(tmp_path / "source", kind)
     run(source, tmp_path / "model.gguf", "gguf")
@@ -245,6 +247,8 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "too wide": ("qwen35", "expected a positive whole number", {"linear_key_head_dim": 1 << 40}),
     "no gate": ("qwen35", "q_proj.weight is", {"num_attention_heads": 8}),
     "sections": ("qwen35", "mrope_section is", {"rope_parameters": {"mrope_section": [0, 0, 0]}}),
+    "another count of keys": ("qwen3next", "in_proj_qkvz.weight is", {"linear_num_key_heads": 3}),
+    "another share of experts": ("qwen3next", "norm_topk_prob is False", {"norm_topk_prob": False}),
     "shared expert": ("qwen35moe", "shared_expert.gate_proj", {"shared_expert_intermediate_size": 64}),
     "shared expert missing": ("qwen35moe", "shared_expert_intermediate_size", {"shared_expert_intermediate_size": 0}),
 }
@@ -293,7 +297,7 @@ def test_onnx_is_refused_with_the_reason(kind: str, tmp_path: Path) -> None:
         run(source, tmp_path / "out", "onnx")
 
 
-@pytest.mark.parametrize("kind", ["qwen35", "qwen35moe", "lfm2", "granite4-h"])
+@pytest.mark.parametrize("kind", ["qwen35", "qwen35moe", "qwen3next", "lfm2", "granite4-h"])
 @pytest.mark.parametrize("quantization", ["f16", "q8_0"])
 def test_quantized(kind: str, quantization: str, tmp_path: Path) -> None:
     """What the recurrent layers compute with stays float32, whatever the rest is."""
@@ -304,3 +308,19 @@ def test_quantized(kind: str, quantization: str, tmp_path: Path) -> None:
         llama.eval(PROMPT)
         found, expected = llama.scores[: len(PROMPT)], judge(source).logits(PROMPT)
     assert np.linalg.norm(found - expected) / np.linalg.norm(expected) < (0.01 if quantization == "f16" else 0.3)
+
+
+@pytest.mark.parametrize(
+    "kind", ["qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "granite4-h", "granite4-h-moe", "gemma4"]
+)
+def test_drafts_do_not_change_the_text(kind: str, tmp_path: Path) -> None:
+    """With look-ups and a draft model that is wrong nearly always: what is rejected leaves nothing behind."""
+    for name, seed in (("target", 0), ("draft", 1)):
+        run(family_checkpoints.make(tmp_path / name, kind, seed=seed), tmp_path / f"{name}.gguf", "gguf")
+    files = (tmp_path / "target.gguf", tmp_path / "draft.gguf")
+    with load(*files, device=Device(context=256, threads=1), speculation=Speculation(k=4)) as runtime:
+        for sampling in (Sampling(), Sampling(0.8, seed=3)):
+            found = list(check(runtime, [PROMPT, PROMPT[:9]], sampling, 32))
+            assert [verdict.divergence for verdict in found] == [None] * 2
+            accepted = sum(verdict.accepted for verdict in found)
+            assert 5 < accepted < sum(verdict.drafted for verdict in found)

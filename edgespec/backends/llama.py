@@ -9,6 +9,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -62,6 +63,11 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> LlamaModel:
             "Hugging Face folder with `edgespec convert`"
         )
     return LlamaModel(path, check(path), device, interrupt)
+
+
+_CONTROL, _SHOWN = 1 << 3, 1 << 4  # LLAMA_TOKEN_ATTR_CONTROL and _USER_DEFINED
+#: Special tokens that llama.cpp makes user-defined, so that their text is shown: "<|channel|>", "<|tool_call>".
+_MARKER = re.compile(r"<\|.+>|<.+\|>").fullmatch
 
 
 class LlamaVocabulary:
@@ -126,8 +132,9 @@ class LlamaVocabulary:
         return bool(self._low.llama_vocab_is_eog(self._vocab, token))
 
     def specials(self) -> Sequence[str]:
-        control = (t for t in range(self.size) if self._low.llama_vocab_is_control(self._vocab, t))
-        return [label for label in map(self.label, control) if label]
+        attributes = ((t, self._low.llama_vocab_get_attr(self._vocab, t)) for t in range(self.size))
+        found = [(self.label(t), attr) for t, attr in attributes if attr & (_CONTROL | _SHOWN)]
+        return [label for label, attr in found if label and (attr & _CONTROL or _MARKER(label))]
 
 
 class LlamaModel:
