@@ -19,7 +19,7 @@ from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter
 from edgespec.engine import Engine, Event, Finished, Request, Started, Text
-from edgespec.prices import Prices, measure
+from edgespec.prices import Prices, measure, sample_text
 from edgespec.stats import Stats
 from edgespec.terminal.options import grouped_options
 from edgespec.types import Guess, Round
@@ -90,12 +90,14 @@ class Bench:
     @cached_property
     def curve(self) -> Sequence[float]:
         """Measured seconds by width."""
-        return measure(self.session, budget=4.0)
+        return measure(self.session, text=sample_text(self.vocabulary), budget=4.0)
 
     def model(self) -> ModelDrafter:
         """A draft model with a session of its own."""
         session = self._draft.session(CONTEXT)
-        return ModelDrafter(session, self.vocabulary.size, measure(session, budget=0.3)[0])
+        return ModelDrafter(
+            session, self.vocabulary.size, measure(session, text=sample_text(self.vocabulary), budget=0.3)[0]
+        )
 
     def add(self, name: str, drafters: list[Drafter], k: int | None) -> None:
         """Compare these drafters at a fixed K, adaptively where None."""

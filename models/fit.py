@@ -195,11 +195,11 @@ def _part(model: Sizes, count: int, context: int, gpus: int) -> _Part:
         return _Part(0, 0, 0)
     there = model.layers[len(model.layers) - count :]
     moved = sum(layer.weights for layer in there if not layer.copied)
-    held = sum(context * layer.cache + model.in_context * layer.state for layer in there)
+    held = sum(model.held(layer, context) for layer in there)
     computing = model.computing(context)
     on_gpu = sum(layer.weights for layer in there) + held + computing * gpus if there else 0
     wholly = bool(there) and count == len(model.layers)
-    whole = context * (model.cache or 0) + model.states
+    whole = model.cached(context) + model.states
     return _Part(count, on_gpu, model.weights - moved + whole - held + (0 if wholly else computing))
 
 
@@ -258,7 +258,7 @@ def _placed(target: Sizes, draft: Sizes | None, free: MachineMemory, asked: Requ
         _layers(second, drafting, theirs, free),
         len(target.layers),
         sum(each.weights for each in models),
-        context * sum(each.cache or 0 for each in models) if all(each.cache is not None for each in models) else None,
+        sum(each.cached(context) for each in models) if all(each.cache is not None for each in models) else None,
         sum(each.computing(context) for each in models),
         on_gpu,
         part.in_ram + drafting.in_ram + (on_gpu if free.shared else 0),

@@ -162,4 +162,4 @@ def _other_bytes(head: Header | None, size: int, context: int) -> int:
         return size // MIN_SIZE_RATIO
     found = of_header(head, size)
     tokens = context or min(found.trained or fit.DEFAULT_CONTEXT, fit.DEFAULT_CONTEXT)
-    return size // MIN_SIZE_RATIO + (found.cache or 0) * tokens + found.states + found.computing(tokens)
+    return size // MIN_SIZE_RATIO + found.cached(tokens) + found.states + found.computing(tokens)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edgespec.backends import attention_window
 from edgespec.backends.gguf_header import Header, header
 from edgespec.backends.recurrent_state import Copies, has_attention_too, recurrent_layers, state_bytes
 
@@ -20,12 +21,13 @@ _LOGIT_ROWS = 64  # rows of logits that are kept besides
 @dataclass(frozen=True, slots=True)
 class Layer:
     """Bytes of a layer's weights, of one token in its cache, and of one copy of its recurrent state. `copied` where the
-    CPU keeps the weights as well."""
+    CPU keeps the weights as well; `windowed` are bytes of one token in a cache that need only hold a sliding window."""
 
     weights: int
     cache: int = 0
     copied: bool = False
     state: int = 0
+    windowed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +38,13 @@ class Sizes:
         weights: bytes of all weights.
         layers: the layers that can be on a GPU, from the input on, with the output matrix as the last; without the
             embeddings. Empty where llama.cpp does not run the model, or its header was not read.
-        cache: bytes of one token in the caches of all layers; None where not known.
+        cache: bytes of one token in the caches of all layers that hold the whole text; None where not known.
         buffers: bytes of compute buffers at an empty context; each token of context adds `_ROWS` 2-byte numbers.
         trained: tokens of context that it was trained for; 0 where not known.
         copies: the recurrent state and the copies of it that a session keeps; None without such a state.
         estimated: whether the header was not read: the layers are equal parts, and what is not known is left out.
+        windowed: bytes of one token in the caches of all layers that need only hold a sliding window.
+        window: tokens of that window.
     """
 
     weights: int
@@ -50,6 +54,22 @@ class Sizes:
     trained: int = 0
     copies: Copies | None = None
     estimated: bool = False
+    windowed: int = 0
+    window: int = 0
+
+    def cached(self, context: int) -> int:
+        """Bytes of all caches with this many tokens of context, with the window that is saved in the CPU's memory."""
+        cells = self._cells(context)
+        saved = self.window if cells < context else 0
+        return context * (self.cache or 0) + (cells + saved) * self.windowed
+
+    def held(self, layer: Layer, context: int) -> int:
+        """Bytes of the cache and the states of a layer, on its device."""
+        return context * layer.cache + self._cells(context) * layer.windowed + self.in_context * layer.state
+
+    def _cells(self, context: int) -> int:
+        """Tokens in caches that need only hold a sliding window."""
+        return min(context, attention_window.cells(self.window, context, _ROWS))
 
     @property
     def state(self) -> int:
@@ -127,15 +147,19 @@ def of_header(head: Header, size: int) -> Sizes:
         head.number("expert_feed_forward_length") * max(1, head.number("expert_used_count"))
     )
     widths = (vocabulary + 2 * inner + 4 * head.number("embedding_length")) * _ROWS + vocabulary * _LOGIT_ROWS
-    layers = tuple(_layers(head, size, caches or (0,) * head.layers, states)) if head.layers else ()
+    window = attention_window.windowed_layers(head)
+    layers = tuple(_layers(head, size, _caching(caches or (0,) * head.layers, states, window))) if head.layers else ()
+    windowed = sum(layer.windowed for layer in layers)
     unused = _unused(head)
     return Sizes(
         size - sum(layers[i].weights for i in unused),
         tuple(Layer(0) if i in unused else layer for i, layer in enumerate(layers)),
-        sum(caches) if caches else None,
+        sum(caches) - windowed if caches else None,
         4 * widths,
         head.number("context_length"),
         Copies.of(head.architecture, sum(states), drafts=False) if any(states) else None,
+        windowed=windowed,
+        window=attention_window.window(head) if windowed else 0,
     )
 
 
@@ -156,14 +180,20 @@ def _caches(head: Header) -> tuple[int, ...] | None:
     return tuple(0 if recurrent[i] or i in unused else bytes_ for i, bytes_ in enumerate(caches))
 
 
-def _layers(head: Header, size: int, caches: Sequence[int], states: Sequence[int]) -> Iterator[Layer]:
+def _caching(caches: Sequence[int], states: Sequence[int], windowed: Sequence[bool]) -> list[Layer]:
+    """The layers of a GGUF without their weights."""
+    layers = zip(caches, states, windowed, strict=True)
+    return [Layer(0, 0 if few else cache, state=state, windowed=cache if few else 0) for cache, state, few in layers]
+
+
+def _layers(head: Header, size: int, layers: Sequence[Layer]) -> Iterator[Layer]:
     """The layers of a GGUF, and its output."""
     if head.parts > 1:  # this header lists only the tensors of its own part
-        each = size // (len(caches) + 1)
-        yield from (Layer(each, cache, state=state) for cache, state in zip(caches, states, strict=True))
+        each = size // (len(layers) + 1)
+        yield from (replace(layer, weights=each) for layer in layers)
         yield Layer(each)
         return
-    weights, output = [0] * len(caches), 0
+    weights, output = [0] * len(layers), 0
     tensors = head.tensor_sizes(size)
     for name, bytes_ in tensors.items():
         kind, _, following = name.partition(".")
@@ -172,8 +202,7 @@ def _layers(head: Header, size: int, caches: Sequence[int], states: Sequence[int
             weights[int(number)] += bytes_
         elif kind in ("output", "output_norm"):
             output += bytes_
-    for weight, cache, state in zip(weights, caches, states, strict=True):
-        yield Layer(weight, cache, state=state)
+    yield from (replace(layer, weights=weight) for layer, weight in zip(layers, weights, strict=True))
     # Embeddings that serve as the output matrix, too, are copied to the GPU.
     tied = "output.weight" not in tensors
     yield Layer(output + tensors.get("token_embd.weight", 0) * tied, copied=tied)

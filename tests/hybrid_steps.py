@@ -1,4 +1,5 @@
-"""Random steps with a recurrent state: what a session computes after them is what a new one computes.
+"""Random steps with a recurrent state, or with layers that have a sliding window: what a session computes after them is
+what a new one computes.
 
 As a program, 2,000 steps for each architecture and use: `python -m tests.hybrid_steps [steps] [architecture ...]`.
 """
@@ -9,9 +10,9 @@ import random
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from edgespec.backends import Session, open_model
 from edgespec.errors import Interrupted
 from edgespec.types import Floats
 
-from . import hybrids
+from . import hybrids, windowed
 
 #: Logits of one text in passes of other widths differ by this much at most, for the cache has 16-bit numbers. Another
 #: last token changes them by more than 1.
@@ -30,32 +31,52 @@ _WIDTHS = (1, 1, 2, 3, 4, 5, 9, 17, 40)
 
 
 class Done(NamedTuple):
-    """What happened: decodes compared, rollbacks after which tokens were owed, and the greatest difference."""
+    """What happened: decodes compared, those and those rollbacks to another length after which tokens were owed, and
+    the greatest difference."""
 
     decodes: int
     owed: int
+    lost: int
     worst: float
 
 
-def random_steps(path: Path, steps: int, *, drafts: bool = False, seed: int = 0) -> Done:
+def random_steps(
+    path: Path,
+    steps: int,
+    *,
+    seed: int = 0,
+    context: int = _CONTEXT,
+    rounding: float = ROUNDING,
+    new: AbstractContextManager[None] | None = None,
+    **device: Any,
+) -> Done:
     """Decode, roll back, prefill and cancel at random, and compare with a new session and with a twin.
 
     The twin does the same with other rejected tokens, so all its logits must be equal to the last bit: nothing of
-    rejected tokens may remain. Raises AssertionError if any differ.
+    rejected tokens may remain. Raises AssertionError if any differ, those of the new session by more than `rounding`.
+
+    Args:
+        new: within which the new session is opened.
+        device: options of `Device`.
     """
     flag = Interrupt()
     with ExitStack() as opened:
-        model = opened.enter_context(closing(open_model(path, Device(threads=1, drafts=drafts), flag)))
-        sessions = [opened.enter_context(closing(model.session(_CONTEXT))) for _ in range(2)]
-        other = opened.enter_context(closing(model.session(_CONTEXT, Interrupt())))
-        return _Steps(random.Random(seed), sessions, other, flag).run(steps)  # noqa: S311 - no secret
+        model = opened.enter_context(closing(open_model(path, Device(threads=1, **device), flag)))
+        sessions = [opened.enter_context(closing(model.session(context))) for _ in range(2)]
+        with new or nullcontext():
+            other = opened.enter_context(closing(model.session(context, Interrupt())))
+        return _Steps(random.Random(seed), sessions, other, flag, rounding).run(steps)  # noqa: S311 - no secret
 
 
 class _Steps:
-    def __init__(self, rng: random.Random, sessions: Sequence[Session], fresh: Session, flag: Interrupt) -> None:
+    def __init__(
+        self, rng: random.Random, sessions: Sequence[Session], fresh: Session, flag: Interrupt, rounding: float
+    ) -> None:
         self._rng = rng
-        self._sessions, self._fresh, self._flag = sessions, fresh, flag
-        self._decodes = self._owed = 0
+        self._sessions, self._fresh, self._flag, self._rounding = sessions, fresh, flag, rounding
+        self._context = sessions[0].context
+        self._prefills = [1, 3, 7, 30, 100] + [300] * (self._context > _CONTEXT)
+        self._decodes = self._owed = self._lost = 0
         self._worst = 0.0
 
     def run(self, steps: int) -> Done:
@@ -65,7 +86,7 @@ class _Steps:
             session, twin = self._sessions
             assert list(session.tokens) == list(twin.tokens)
             assert session.owed == twin.owed
-        return Done(self._decodes, self._owed, self._worst)
+        return Done(self._decodes, self._owed, self._lost, self._worst)
 
     @property
     def _held(self) -> list[int]:
@@ -76,7 +97,7 @@ class _Steps:
 
     def _decode(self) -> None:
         held = self._held
-        width = min(_CONTEXT - len(held), self._rng.choice(_WIDTHS))
+        width = min(self._context - len(held), self._sessions[0].widest, self._rng.choice(_WIDTHS))
         if not width:
             return
         tokens = self._words(width)
@@ -91,13 +112,13 @@ class _Steps:
         right = self._fresh.decode(tokens)
         assert np.array_equal(rows[0][:keep], rows[1][:keep]), f"a trace of rejected tokens after {len(held)}"
         worst = float(np.abs(rows[0] - right).max())
-        assert worst < ROUNDING, f"off by {worst} after {len(held)} tokens"
+        assert worst < self._rounding, f"off by {worst} after {len(held)} tokens"
         self._worst = max(self._worst, worst)
         self._decodes += 1
         self._owed += self._sessions[0].owed > 0
 
     def _prefill(self) -> None:
-        tokens = self._words(min(_CONTEXT - len(self._held), self._rng.choice([1, 3, 7, 30, 100])))
+        tokens = self._words(min(self._context - len(self._held), self._rng.choice(self._prefills)))
         for session in self._sessions:
             session.prefill(tokens)
 
@@ -110,11 +131,12 @@ class _Steps:
     def _roll(self, length: int) -> None:
         for session in self._sessions:
             session.rollback(length)
+        self._lost += self._sessions[0].owed > 0
 
     def _cancel(self) -> None:
         """Set the interrupt before a pass; in the middle of one it is not deterministic."""
         held = self._held
-        if len(held) + 10 > _CONTEXT:
+        if len(held) + 10 > self._context:
             return
         tokens = self._words(10)
         self._flag.set()
@@ -134,13 +156,32 @@ def main() -> None:
     """Run the steps for the architectures named, by default for all."""
     steps, *named = sys.argv[1:] or ["2000"]
     with tempfile.TemporaryDirectory() as folder:
-        for architecture in named or hybrids.ARCHITECTURES:
+        for architecture in named or (*hybrids.ARCHITECTURES, *windowed.ARCHITECTURES):
+            if architecture in windowed.ARCHITECTURES:
+                _windowed_steps(Path(folder), architecture, int(steps))
+                continue
             path = hybrids.write(Path(folder) / f"{architecture}.gguf", architecture)
             for drafts in (False, True):
                 done = random_steps(path, int(steps), drafts=drafts)
                 use = "draft" if drafts else "target"
                 sys.stdout.write(f"{architecture} {use}: {steps} steps, {done}\n")
                 sys.stdout.flush()
+
+
+def _windowed_steps(folder: Path, architecture: str, steps: int) -> None:
+    path = windowed.write(folder / f"{architecture}.gguf", architecture)
+    for exact in (0, 32):
+        with windowed.short_passes():
+            done = random_steps(
+                path,
+                steps,
+                context=windowed.CONTEXT,
+                rounding=windowed.ROUNDING[architecture],
+                new=windowed.whole_cache(),
+                exact=exact,
+            )
+        sys.stdout.write(f"{architecture} exact={exact}: {steps} steps, {done}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

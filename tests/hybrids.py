@@ -38,7 +38,12 @@ def write(path: Path, architecture: str, *, seed: int = 0, **fields: Any) -> Pat
     Args:
         fields: keys of the architecture, with "_" for ".", that replace its own; None leaves one out.
     """
-    own, shapes = ARCHITECTURES[architecture]()
+    return write_model(path, architecture, ARCHITECTURES[architecture](), seed=seed, **fields)
+
+
+def write_model(path: Path, architecture: str, model: tuple[Fields, Shapes], *, seed: int = 0, **fields: Any) -> Path:
+    """A model of these keys and tensors, with the embeddings and the tokens of all, at `path`; `fields` as above."""
+    own, shapes = model
     writer = gguf.GGUFWriter(path, architecture)
     common: Fields = {
         "context_length": (U32, 4096),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
+from itertools import chain, cycle, islice
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,45 @@ def test_measuring_here_keeps_what_the_session_holds() -> None:
     assert set(session.starts) == {200}
 
 
+class Read(Priced):
+    """Keeps the tokens of all passes."""
+
+    def __init__(self, vocab: int = 250) -> None:
+        self.clock = Clock()
+        super().__init__(ngram_rule(vocab), vocab, self.clock, STAIRS)
+        self.read: list[list[int]] = []
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        self.read.append([*tokens])
+        super().prefill(tokens)
+
+    def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
+        self.read.append([*tokens])
+        return super().decode(tokens, tree)
+
+
+def test_each_pass_takes_the_next_tokens_of_the_text() -> None:
+    """A mixture of experts loads more of them for unlike tokens, and fewest for a repeated one."""
+    text = [3 * n % 250 for n in range(97)]
+    session = Read()
+    measure(session, text=[*text, 250, -1], budget=0, clock=Clock().perf_counter)
+    passes = session.read[1:]
+    read = list(chain(*session.read))
+    assert len(session.read[0]) == 64
+    assert read == list(islice(cycle(text), len(read))), "no token that the model does not have"
+    assert len({tuple(each) for each in passes if len(each) == 4}) == 24, "another stretch in each sweep"
+    session = Read()
+    refresh(session, Prices(STAIRS), session.clock.perf_counter, text=text)
+    assert session.read == [[token] for token in text[:3]]
+
+
+def test_without_a_text_the_tokens_count_up() -> None:
+    session = Read(8)
+    measure(session, widest=2, budget=0, clock=Clock().perf_counter)
+    assert session.read[0][:8] == [1, 2, 3, 4, 5, 6, 1, 2]
+    assert list(chain(*session.read[1:]))[:9] == [1, 2, 3, 4, 5, 6, 1, 2, 3]
+
+
 def test_the_session_is_empty_after_an_interrupted_measurement() -> None:
     session = SlowStart(Clock())
 
@@ -182,7 +222,8 @@ def test_prices_are_kept_and_recalled(own_cache: Path) -> None:
         {"version": 1},
         {"version": 2},
         {"version": 3},  # may have been measured beside busy programs
-        {"version": 5},
+        {"version": 4},  # measured with tokens 1, 2, 3, ...
+        {"version": 6},
         {"identity": "another"},
         {"rows": []},
         {"rows": {}},

@@ -12,14 +12,24 @@ import numpy as np
 import pytest
 
 from edgespec import models
-from edgespec.backends import Device, Interrupt, Session
+from edgespec.backends import Device, Interrupt
 from edgespec.backends.toy import ToyModel, ToySession, ngram_rule
 from edgespec.errors import Interrupted, ModelFileError, OptionError, VocabularyMismatch
 from edgespec.prices import recall, restless
 from edgespec.prices.draft_length import Best, best, break_even, ceiling, committed, speedup
 from edgespec.runtime.loading import assemble
 from edgespec.terminal.tune import TuneReport, gains, meaning, prices
-from edgespec.tools.tuning import WIDEST, Measured, cache_lengths, fastest, opener, plausible, thread_counts, tune
+from edgespec.tools.tuning import (
+    WIDEST,
+    Measured,
+    OpenedPair,
+    cache_lengths,
+    fastest,
+    opener,
+    plausible,
+    thread_counts,
+    tune,
+)
 from edgespec.types import Floats
 
 from . import checkpoints
@@ -141,13 +151,13 @@ class Shop:
         self._speeds, self._draft, self._context = speeds, draft, context
 
     @contextmanager
-    def __call__(self, threads: int) -> Iterator[tuple[Session, Session | None]]:
+    def __call__(self, threads: int) -> Iterator[OpenedPair]:
         self.open += 1
         target = Slow(self, "target", threads, [s / self._speeds[threads] for s in (*Q8_0, *[6.0] * 16)], self._context)
         draft = Slow(self, "draft", threads, [0.1] * 32, self._context) if self._draft else None
         self.sessions.append(target)
         try:
-            yield target, draft
+            yield OpenedPair(target, draft)
         finally:
             self.open -= 1
 
@@ -200,7 +210,7 @@ def test_the_next_load_finds_what_was_measured(own_cache: Path) -> None:
     shop = Shop({1: 1.0, 2: 1.8}, draft=True)
     *_, last = tune(shop, [1, 2], clock=shop.clock.perf_counter)
     for threads, rows in ((1, {64}), (2, {64, 1024, 4064})):
-        with shop(threads) as (target, draft):
+        with shop(threads) as (target, draft, _):
             assert draft is not None
             kept = recall(target)
             assert kept is not None
@@ -246,7 +256,7 @@ def test_leaving_early_loses_nothing_and_closes_everything(own_cache: Path) -> N
         next(measuring)
     assert shop.open == 0
     shop.fail_after = None
-    with shop(1) as (one, _), shop(2) as (two, _):
+    with shop(1) as (one, *_), shop(2) as (two, *_):
         assert recall(one) is not None
         assert recall(two) is None
 
@@ -260,12 +270,12 @@ def test_what_a_busy_machine_spoilt_is_not_kept(own_cache: Path) -> None:
             return super().decode(tokens, tree)
 
     @contextmanager
-    def opened(threads: int) -> Iterator[tuple[Session, Session | None]]:
-        yield Busy(shop, "busy", threads, [1.0] * 32, 128), None
+    def opened(threads: int) -> Iterator[OpenedPair]:
+        yield OpenedPair(Busy(shop, "busy", threads, [1.0] * 32, 128))
 
     (found,) = tune(opened, [1], clock=shop.clock.perf_counter)
     assert restless(found.curve)
-    with opened(1) as (session, _):
+    with opened(1) as (session, *_):
         assert recall(session) is None
 
 
@@ -279,12 +289,13 @@ def test_a_budget_that_is_none_is_refused_before_anything_is_opened(budget: floa
 
 def test_the_opener_opens_with_the_threads_asked_for(demo: dict[str, Path], tmp_path: Path) -> None:
     opened = opener(demo["target"], demo["draft"], Device(context=128), Interrupt())
-    with opened(1) as (session, draft):
+    with opened(1) as (session, draft, text):
         assert session.identity.endswith("threads=1")
         assert session.context == 128
+        assert len(text) > 300
         assert draft is not None
         assert draft.identity.endswith("threads=1")
-    with opener(demo["target"], None, Device(context=128), Interrupt())(2) as (session, draft):
+    with opener(demo["target"], None, Device(context=128), Interrupt())(2) as (session, draft, _):
         assert session.identity.endswith("threads=2")
         assert draft is None
     with pytest.raises(ModelFileError), opener(tmp_path / "none.gguf", None, Device(), Interrupt())(1):

@@ -21,6 +21,7 @@ from ..sampling import stated
 from ..storage.checksum import sampled
 from . import Device, Interrupt
 from .amx import uses_amx
+from .attention_window import can_forget, cells
 from .gguf_header import Header
 from .llama_file import check
 from .llama_library import bindings, captured_errors, require_no_fork
@@ -146,6 +147,7 @@ class LlamaModel:
         self._interrupt = interrupt
         self._threads = device.threads or physical_cores()
         self._exact = device.exact
+        self._forgets = can_forget(head.architecture)
         params = low.llama_model_default_params()
         params.n_gpu_layers = _gpu_layers(low, device)
         params.use_extra_bufts = not uses_amx(low)
@@ -215,6 +217,8 @@ class LlamaModel:
         identity = f"{self._identity}|threads={self._threads}" + (f"|exact={self._exact}" if self._exact else "")
         if opened.copies is not None:
             identity += f"|snapshots={opened.copies.snapshots}"
+        if opened.window:
+            identity += f"|cells={opened.cells}"
         return LlamaSession(opened, interrupt or self._interrupt, vocab=self.vocabulary.size, identity=identity)
 
     def close(self) -> None:
@@ -229,7 +233,9 @@ class LlamaModel:
         # Equal, so that no pass is split: llama.cpp would end the process if a part were no wider than the snapshots.
         params.n_batch = params.n_ubatch = _CHUNK
         params.n_threads = params.n_threads_batch = self._threads
-        params.swa_full = True  # a sliding window that discards cells cannot be rolled back
+        window = int(self._low.llama_model_n_swa(self._model)) if self._forgets else 0
+        held = cells(window, params.n_ctx, _CHUNK)
+        params.swa_full = held == params.n_ctx  # else cells are lost that a far rollback needs: see llama_windowed
         params.no_perf = True
         handle, errors, sequences, snapshots = None, list[str](), 1, 0
         for sequences, snapshots in self._ways():
@@ -247,7 +253,8 @@ class LlamaModel:
         chunk = int(self._low.llama_n_batch(handle))
         copies = self._copies and replace(self._copies, snapshots=snapshots)
         leaves = sequences if sequences > 1 and copies is None else 0
-        return Opened(self._low, handle, length, chunk, leaves, self._exact, copies, _poller())
+        window = 0 if params.swa_full else window
+        return Opened(self._low, handle, length, chunk, leaves, self._exact, copies, _poller(), window, held)
 
     def _ways(self) -> Iterator[tuple[int, int]]:
         """Sequences and snapshots with which to open a context, the best ones first."""

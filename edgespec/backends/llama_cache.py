@@ -63,8 +63,12 @@ class LlamaCache:
         """A pass after `length` tokens failed or was aborted; returns how many of them are left."""
         return self.cut(length)
 
+    def saves(self, length: int) -> bool:  # noqa: ARG002 - there is no state to save
+        """Whether to save the state after `length` tokens of a prompt."""
+        return False
+
     def save(self, length: int) -> None:
-        """There is no state to save."""
+        """Save the present state, of `length` tokens."""
 
     def keep(self, branches: Branches, path: Sequence[int], start: int) -> None:
         """Keep `path` of the tree that was just decoded after `start` tokens; remove its other nodes."""

@@ -14,14 +14,12 @@ like the last one, but for its end.
 
 from __future__ import annotations
 
-import ctypes
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import EngineError
+from .llama_saved import SavedStates
 
 _TEXT, _SPARE = 0, 1  # sequences
-_PARTIAL = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: the recurrent state without the attention's cells
 
 
 class Recurrent:
@@ -36,15 +34,14 @@ class Recurrent:
     """
 
     def __init__(self, low: Any, context: Any, snapshots: int, saved: int) -> None:
-        self._low, self._context = low, context
+        self._low = low
         self._memory = low.llama_get_memory(context)
         self._snapshots = snapshots
         self._at: int | None = 0  # the length whose state sequence 0 has; None if it has none of use
         self._free = 0  # tokens that snapshots take back now
         self._spare = 0  # the length whose state the spare sequence has; 0 if none
         self._due = True  # whether the spare sequence should take the state of the next pass's start
-        self._saved: list[_Saved] = []
-        self._most_saved = saved
+        self._saved = SavedStates(low, context, saved)
 
     @property
     def aborts(self) -> bool:
@@ -57,7 +54,7 @@ class Recurrent:
 
     def cut(self, length: int) -> int:
         """The text has only `length` tokens; returns for how many of them there is a state."""
-        self._saved = [each for each in self._saved if each.length <= length]
+        self._saved.drop(length)
         if self._spare > length:
             self._spare = 0
         return self._nearest(length)
@@ -83,30 +80,25 @@ class Recurrent:
         self._at, self._free = None, 0
         return self._nearest(length)
 
+    def saves(self, length: int) -> bool:  # noqa: ARG002 - every prompt's
+        """Whether to save the state after `length` tokens of a prompt."""
+        return True
+
     def save(self, length: int) -> None:
         """Save the present state, of `length` tokens."""
-        size = int(self._low.llama_state_seq_get_size_ext(self._context, _TEXT, _PARTIAL))
-        full = len(self._saved) >= self._most_saved
-        # A new buffer would take ten times as long to fill, for its pages come with the first touch.
-        buffer = self._saved.pop(0).buffer if full else ctypes.create_string_buffer(size)
-        if ctypes.sizeof(buffer) < size:
-            buffer = ctypes.create_string_buffer(size)
-        pointer = ctypes.cast(buffer, ctypes.POINTER(ctypes.c_uint8))
-        if self._low.llama_state_seq_get_data_ext(self._context, pointer, size, _TEXT, _PARTIAL) == size:
-            self._saved.append(_Saved(length, size, buffer))
+        self._saved.save(length)
 
     def _nearest(self, length: int) -> int:
         """The greatest length up to `length` of which there is a state."""
         if self._at is not None and self._at - self._free <= length <= self._at:
             return length
-        known = [self._spare, *(each.length for each in self._saved)]
+        known = [self._spare, *self._saved.lengths]
         if self._at is not None:
             known.append(self._at)
         return max((each for each in known if each <= length), default=0)
 
     def _go_back(self, at: int) -> bool:
         """Make sequence 0 hold exactly the first `at` tokens; False if llama.cpp cannot."""
-        saved = next((each for each in self._saved if each.length == at), None)
         if self._at is not None and self._at - self._free <= at < self._at:
             done = self._remove(at)
         elif not at:
@@ -116,9 +108,9 @@ class Recurrent:
             self._low.llama_memory_seq_cp(self._memory, _SPARE, _TEXT, 0, 0)
             done = self._remove(at)
         else:
-            done = saved is not None and self._load(saved)
+            done = self._saved.load(at) and self._remove(at)
             if not done:
-                self._saved = [each for each in self._saved if each is not saved]
+                self._saved.forget(at)
         if done:
             self._at, self._free = at, 0
         elif at == self._spare:
@@ -127,19 +119,5 @@ class Recurrent:
             raise EngineError("llama.cpp could not clear the state of a sequence; open the model again")
         return done
 
-    def _load(self, saved: _Saved) -> bool:
-        pointer = ctypes.cast(saved.buffer, ctypes.POINTER(ctypes.c_uint8))
-        read = self._low.llama_state_seq_set_data_ext(self._context, pointer, saved.size, _TEXT, _PARTIAL)
-        return read == saved.size and self._remove(saved.length)
-
     def _remove(self, length: int) -> bool:
         return bool(self._low.llama_memory_seq_rm(self._memory, _TEXT, length, -1))
-
-
-@dataclass(frozen=True, slots=True)
-class _Saved:
-    """The state after `length` tokens, in the first `size` bytes of `buffer`."""
-
-    length: int
-    size: int
-    buffer: Any

@@ -15,6 +15,7 @@ from . import MOST_OWED, Interrupt
 from .llama_batch import Batch
 from .llama_cache import LlamaCache
 from .llama_recurrent import Recurrent
+from .llama_windowed import Windowed
 from .recurrent_state import Copies
 from .sequence import SequenceCache
 from .tree_layout import Branches
@@ -38,6 +39,8 @@ class Opened:
         exact: the width in tokens that every decode is padded to; 0 for no padding.
         copies: those of a recurrent state; None for a model without one.
         poll: a native function that says whether to abort a pass; None where there is none.
+        window: tokens of the sliding window of layers whose cache does not hold all tokens; 0 where all are held.
+        cells: tokens in the cache of these layers.
     """
 
     low: Any
@@ -48,6 +51,8 @@ class Opened:
     exact: int
     copies: Copies | None
     poll: Any
+    window: int = 0
+    cells: int = 0
 
 
 class LlamaSession(SequenceCache):
@@ -65,7 +70,10 @@ class LlamaSession(SequenceCache):
         self._recurs = copies is not None
         self._cache: LlamaCache | Recurrent
         if copies is None:
-            self._cache = LlamaCache(self._low, self._context, opened.leaves)
+            if opened.window:
+                self._cache = Windowed(self._low, self._context, opened.window, opened.cells)
+            else:
+                self._cache = LlamaCache(self._low, self._context, opened.leaves)
             self.widest = opened.exact or opened.chunk
         else:
             self._cache = Recurrent(self._low, self._context, copies.snapshots, copies.saved)
@@ -81,7 +89,8 @@ class LlamaSession(SequenceCache):
         self._context = None
 
     def prefill(self, tokens: Sequence[int]) -> None:
-        self._save_at = len(self._held) + len(tokens) - _TAIL if self._recurs and len(tokens) > _TAIL else -1
+        end = len(self._held) + len(tokens) - _TAIL
+        self._save_at = end if len(tokens) > _TAIL and self._cache.saves(end) else -1
         super().prefill(tokens)
 
     def _chunk(self) -> int:
@@ -89,7 +98,8 @@ class LlamaSession(SequenceCache):
         return min(room, until) if until > 0 else room
 
     def _recompute(self, most: int) -> None:
-        while self.owed > most:
+        # Only passes of a recurrent state begin with owed tokens in each round; `widest` leaves room for them there.
+        while self.owed > (most if self._recurs else 0):
             start = self._cache.begin(len(self._held))
             tokens = self._held[start : start + self._chain.size]
             self._chain.chain(tokens, start, logits=False)
@@ -107,9 +117,9 @@ class LlamaSession(SequenceCache):
         end = start + len(chain)
         self._chain.chain(chain, start, width=width, silent=len(chain) - len(tokens), logits=logits)
         self._pass(self._chain, judged=logits)
+        self._cache.passed(end, len(chain))
         if len(chain) < width:
             self._cache.cut(end)
-        self._cache.passed(end, len(chain))
         if end == self._save_at:
             self._cache.save(end)
 

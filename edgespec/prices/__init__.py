@@ -7,6 +7,7 @@ kernels take rows in groups of 4 or 8), so nothing is assumed of their shape.
 from .measuring import WIDTHS, Clock, Curve, calmed, filler, measure, measure_here, refresh, restless
 from .prices import BASE, Prices
 from .running import RunningPrice
+from .sample_text import sample_text
 from .store import keep, measure_and_keep, recall
 from .table import Table
 
@@ -27,4 +28,5 @@ __all__ = [
     "recall",
     "refresh",
     "restless",
+    "sample_text",
 ]

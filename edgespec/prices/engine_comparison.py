@@ -21,6 +21,7 @@ from ..backends import (
 from ..errors import EngineError, MissingPackage, ModelError, OptionError
 from .draft_length import TYPICAL, best
 from .prices import Prices
+from .sample_text import sample_text
 from .store import measure_and_keep
 
 _CONTEXT = 256  # tokens: prices are measured at the base cache length alone
@@ -130,7 +131,7 @@ class _Job:
         with ExitStack() as opened:
             model = opened.enter_context(closing(open_model(self.path, device, self.interrupt)))
             session = opened.enter_context(closing(model.session(_CONTEXT)))
-            return measure_and_keep(session, lambda share: self.report(what, share))
+            return measure_and_keep(session, sample_text(model.vocabulary), lambda share: self.report(what, share))
 
     def _speed(self, curve: Sequence[float]) -> float:
         return (1.0 if self.drafts else best(curve, 0.0, TYPICAL).speedup) / curve[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, cycle, islice
 
 from ..backends import Session
 from .prices import BASE, Prices
@@ -37,18 +37,21 @@ def measure(
     session: Session,
     on_share: Tell = lambda _share: None,
     *,
+    text: Sequence[int] = (),
     widest: int = WIDTHS,
     budget: float = 1.0,
     clock: Clock = time.perf_counter,
 ) -> Curve:
-    """Measure passes of 1 to `widest` tokens after `BASE` others: seconds by width, as `measure_here` does.
+    """Measure passes of 1 to `widest` tokens of `text` after `BASE` others: seconds by width, as `measure_here` does.
 
     The session must be empty, and is so afterwards.
     """
     widest = max(1, min(widest, session.widest, session.context - 1))
     try:
-        session.prefill(filler(session, max(0, min(BASE, session.context - widest))))
-        return measure_here(session, on_share, widest=widest, budget=budget, clock=clock)
+        before = max(0, min(BASE, session.context - widest))
+        session.prefill(filler(session, before, text))
+        following = (*text[before:], *text[:before])
+        return measure_here(session, on_share, text=following, widest=widest, budget=budget, clock=clock)
     finally:
         session.rollback(0)
 
@@ -57,49 +60,68 @@ def measure_here(
     session: Session,
     on_share: Tell = lambda _share: None,
     *,
+    text: Sequence[int] = (),
     widest: int = WIDTHS,
     budget: float = 1.0,
     clock: Clock = time.perf_counter,
 ) -> Curve:
-    """Measure passes of 1 to `widest` tokens after what the session holds: the median seconds by width.
+    """Measure passes of 1 to `widest` tokens of `text` after what the session holds: the median seconds by width.
 
     The widths where kernels have their steps are timed at least twice; a first pass, in which engines build graphs,
     is not counted. The others are, too, as far as `budget` seconds suffice; what is left out lies on a straight
     line between its neighbours. Sweeps go up and down by turns, and on while there is time. The session holds what it
     held before. `on_share` is told the share done, from 0 to 1.
+
+    Args:
+        text: tokens of ordinary text (`sample_text`), of which each pass takes the next ones: what a pass of a mixture
+            of experts costs depends on them. Without it they are 1, 2, 3, ...
     """
     widest = max(1, min(widest, session.widest, session.context - len(session.tokens)))
-    return _Measurement(session, clock, on_share, widest).run(budget)
+    return _Measurement(session, clock, on_share, widest, _Stretches(session, text)).run(budget)
 
 
-def filler(session: Session, n: int) -> list[int]:
-    """`n` tokens to fill a cache with; which does not matter."""
-    return [1 + i % max(1, session.vocab - 2) for i in range(n)]
+def filler(session: Session, n: int, text: Sequence[int] = ()) -> list[int]:
+    """`n` tokens of `text` to fill a cache with."""
+    return _Stretches(session, text).following(n)
 
 
-def refresh(session: Session, prices: Prices, clock: Clock = time.perf_counter) -> None:
+def refresh(session: Session, prices: Prices, clock: Clock = time.perf_counter, *, text: Sequence[int] = ()) -> None:
     """Scale recalled `prices` to what a plain step takes now: a laptop on battery, or with company, is another machine.
 
     Takes three plain steps, which also bring the weights into memory. The session must be empty, and is so afterwards.
     """
-    times = []
+    times, stretches = [], _Stretches(session, text)
     for _ in range(3):
+        tokens = stretches.following(1)
         before = clock()
-        session.decode((0,))
+        session.decode(tokens)
         times.append(clock() - before)
     session.rollback(0)
     prices.rescale(min(times[1:]) / prices.plain(0))
 
 
+class _Stretches:
+    """The tokens of a text, from stretch to stretch, and from its beginning again after its end; without a text 1, 2,
+    3, ..."""
+
+    def __init__(self, session: Session, text: Sequence[int]) -> None:
+        known = [token for token in text if 0 <= token < session.vocab]
+        self._tokens = cycle(known or range(1, max(2, session.vocab - 1)))
+
+    def following(self, n: int) -> list[int]:
+        """The next `n` tokens."""
+        return list(islice(self._tokens, n))
+
+
 class _Measurement:
     """One curve in the making."""
 
-    def __init__(self, session: Session, clock: Clock, on_share: Tell, widest: int) -> None:
+    def __init__(self, session: Session, clock: Clock, on_share: Tell, widest: int, stretches: _Stretches) -> None:
         self._session = session
         self._clock = clock
         self._tell = on_share
         self._base = len(session.tokens)
-        self._tokens = filler(session, widest)
+        self._stretches = stretches
         self._widest = widest
         self._times: dict[int, list[float]] = {n: [] for n in range(1, widest + 1)}
         self._done = 0
@@ -126,8 +148,9 @@ class _Measurement:
             for n in widths if self._up else reversed(widths):
                 if self._session.owed:
                     self._session.prefill(())
+                tokens = self._stretches.following(n)
                 before = self._clock()
-                self._session.decode(self._tokens[:n])
+                self._session.decode(tokens)
                 self._times[n].append(self._clock() - before)
                 self._session.rollback(self._base)
                 self._done += 1

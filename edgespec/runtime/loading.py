@@ -17,7 +17,7 @@ from ..drafters.failsafe import Failsafe
 from ..drafters.lookup import Lookup
 from ..drafters.model import ModelDrafter
 from ..errors import OptionError, VocabularyMismatch
-from ..prices import Prices, measure_and_keep, recall, refresh
+from ..prices import Prices, measure_and_keep, recall, refresh, sample_text
 from ..prices.engine_comparison import with_engines
 from ..values import instance, shown
 from .earlier_texts import EarlierTexts
@@ -181,7 +181,7 @@ class _Opening:
             undo.callback(sessions.close)
             session = _opened(target, self.context, own)
             sessions.callback(session.close)
-            prices = self._priced("target", session)
+            prices = self._priced("target", session, target)
             kept = (
                 EarlierTexts(fingerprint(target.vocabulary), target.vocabulary.size) if speculation.remember else None
             )
@@ -189,7 +189,7 @@ class _Opening:
             if draft is not None:
                 drafting = _opened(draft, self.context, own)
                 sessions.callback(drafting.close)
-                built_in.append(_drafter(drafting, target, draft, self._priced("draft", drafting).plain()))
+                built_in.append(_drafter(drafting, target, draft, self._priced("draft", drafting, draft).plain()))
             facts = Target(target.vocabulary, session.context, target.description, target.weights)
             added = list(made(self.given, speculation.drafters or (), facts, undo))
             pair = LoadedPair(
@@ -223,8 +223,11 @@ class _Opening:
             self.weights.leave(user)
             raise
 
-    def _priced(self, role: str, session: Session) -> Prices:
-        return self.weights.prices(role, session, lambda: _priced(session, role, self.on_progress))
+    def _priced(self, role: str, session: Session, model: Model) -> Prices:
+        def measured() -> Prices:
+            return _priced(session, sample_text(model.vocabulary), role, self.on_progress)
+
+        return self.weights.prices(role, session, measured)
 
 
 def settings(device: Device | None, speculation: Speculation | None) -> tuple[Device, Speculation]:
@@ -255,19 +258,19 @@ def _opened(model: Model, context: int, interrupt: Interrupt | None) -> Session:
     return model.session(context) if interrupt is None else model.session(context, interrupt)
 
 
-def _priced(session: Session, what: str, on_progress: OnProgress | None) -> Prices:
+def _priced(session: Session, text: Sequence[int], what: str, on_progress: OnProgress | None) -> Prices:
     prices = recall(session)
-    if prices is not None and _holds(session, prices):
+    if prices is not None and _holds(session, text, prices):
         return prices
     report = on_progress or (lambda _what, _share: None)
-    return measure_and_keep(session, lambda share: report(what, share))
+    return measure_and_keep(session, text, lambda share: report(what, share))
 
 
-def _holds(session: Session, prices: Prices) -> bool:
+def _holds(session: Session, text: Sequence[int], prices: Prices) -> bool:
     """Whether recalled `prices` are valid, scaled to the present pace of the machine. Those measured on a busy machine
     are valid only while it is busy."""
     with OtherPrograms() as others:
-        refresh(session, prices)
+        refresh(session, prices, text=text)
         if not prices.trusted:
             time.sleep(_OBSERVED)
     return prices.trusted or others.busy

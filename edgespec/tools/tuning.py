@@ -8,11 +8,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from ..backends import Device, Interrupt, Session, context_length, open_model, require_same_tokens
 from ..backends.machine import OtherPrograms
 from ..errors import OptionError
-from ..prices import BASE, Clock, Curve, Prices, filler, keep, measure, measure_here, restless
+from ..prices import BASE, Clock, Curve, Prices, filler, keep, measure, measure_here, restless, sample_text
 from ..prices.draft_length import TYPICAL, best
 
 WIDEST = 32  #: the greatest width measured, in tokens
@@ -27,7 +28,7 @@ _CHEAPEST, _DEAREST = 0.7, 2.0
 #: Called with the name of what is being measured, and the share of all work done, from 0 to 1.
 OnProgress = Callable[[str, float], None]
 #: Opens the sessions of a target and of its draft model, if any, with a number of threads.
-Opener = Callable[[int], AbstractContextManager[tuple[Session, Session | None]]]
+Opener = Callable[[int], AbstractContextManager["OpenedPair"]]
 
 
 def plausible(curve: Sequence[float]) -> bool:
@@ -88,6 +89,14 @@ class Measured:
         return best(self.curve, self.drafting, TYPICAL).speedup / self.curve[0]
 
 
+class OpenedPair(NamedTuple):
+    """Sessions of a target and of its draft model, if any, and tokens of ordinary text to measure them with."""
+
+    session: Session
+    drafting: Session | None = None
+    text: Sequence[int] = ()
+
+
 def fastest(measured: Sequence[Measured]) -> Measured:
     """The one with the fewest threads among those within 2% of the greatest speed."""
     top = max(each.speed for each in measured)
@@ -98,18 +107,18 @@ def opener(target: Path, draft: Path | None, device: Device, interrupt: Interrup
     """An `Opener` for these files on `device`."""
 
     @contextmanager
-    def opened(threads: int) -> Iterator[tuple[Session, Session | None]]:
+    def opened(threads: int) -> Iterator[OpenedPair]:
         requested = replace(device, threads=threads, exact=0)
         with closing(open_model(target, requested, interrupt)) as model:
-            context = context_length(requested, model)
+            context, text = context_length(requested, model), sample_text(model.vocabulary)
             with closing(model.session(context)) as session:
                 if draft is None:
-                    yield session, None
+                    yield OpenedPair(session, None, text)
                     return
                 with closing(open_model(draft, requested.of_draft(draft), interrupt)) as second:
                     require_same_tokens(model.vocabulary, second.vocabulary)
                     with closing(second.session(context)) as drafting:
-                        yield session, drafting
+                        yield OpenedPair(session, drafting, text)
 
     return opened
 
@@ -163,45 +172,47 @@ def _tune(opened: Opener, threads: Sequence[int], job: _Job) -> Iterator[Measure
     known: list[Measured] = []
     each = _COMPARING / len(threads)
     for i, count in enumerate(threads):
-        with opened(count) as (session, drafting):
-            known.append(_measure_short(session, drafting, count, job.part(i * each, (i + 1) * each)))
+        with opened(count) as pair:
+            known.append(_measure_short(pair, count, job.part(i * each, (i + 1) * each)))
         yield known[-1]
     chosen = fastest(known)
-    with opened(chosen.threads) as (session, _):
-        yield from _measure_long(session, chosen, job.part(_COMPARING, 1.0))
+    with opened(chosen.threads) as pair:
+        yield from _measure_long(pair, chosen, job.part(_COMPARING, 1.0))
 
 
-def _measure_short(session: Session, drafting: Session | None, threads: int, job: _Job) -> Measured:
+def _measure_short(pair: OpenedPair, threads: int, job: _Job) -> Measured:
     """The price curve at the cache length of loading, and the step of the draft model."""
+    session, drafting, text = pair
     what = f"measuring with {threads} thread{'s' * (threads > 1)}"
     first = job.part(0, 0.9 if drafting is not None else 1)
     with OtherPrograms() as others:
-        curve = measure(session, first.reporter(what), widest=WIDEST, budget=first.budget, clock=job.clock)
+        curve = measure(session, first.reporter(what), text=text, widest=WIDEST, budget=first.budget, clock=job.clock)
     _keep(session, Prices(curve.timed), others)
     step = None
     if drafting is not None:
         rest = job.part(0.9, 1)
         with OtherPrograms() as others:
-            stepping = Prices(measure(drafting, rest.reporter(what), budget=rest.budget, clock=job.clock).timed)
+            steps = measure(drafting, rest.reporter(what), text=text, budget=rest.budget, clock=job.clock)
+            stepping = Prices(steps.timed)
         _keep(drafting, stepping, others)
         step = stepping.plain()
     return Measured(threads, {}, step).with_row(BASE, curve)
 
 
-def _measure_long(session: Session, known: Measured, job: _Job) -> Iterator[Measured]:
+def _measure_long(pair: OpenedPair, known: Measured, job: _Job) -> Iterator[Measured]:
     """Price curves at longer cache lengths, from short to long, as far as the time suffices."""
-    until = job.clock() + job.budget
+    session, text, until = pair.session, pair.text, job.clock() + job.budget
     contexts = cache_lengths(session.context)
     for i, context in enumerate(contexts):
         report = job.part(i / len(contexts), (i + 1) / len(contexts)).reporter(
             f"measuring with {context} tokens before"
         )
         report(0.0)
-        if not _fill(session, filler(session, context), job.clock, until):
+        if not _fill(session, filler(session, context, text), job.clock, until):
             return
         budget = (until - job.clock()) / (len(contexts) - i)
         with OtherPrograms() as others:
-            curve = measure_here(session, report, widest=WIDEST, budget=_MEASURING * budget, clock=job.clock)
+            curve = measure_here(session, report, text=text, widest=WIDEST, budget=_MEASURING * budget, clock=job.clock)
         known = known.with_row(context, curve)
         _keep(session, Prices.of({context: curve}), others)
         yield known
