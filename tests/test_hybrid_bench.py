@@ -47,4 +47,6 @@ def test_what_a_step_says_is_in_the_report() -> None:
     assert "failed with status 1: " in run(Step("", ["tests.nowhere"]), 60)
     assert run(Step("", ["this"]), 60).startswith("The Zen of Python")
     assert run(Step("", ["this"]), 0.5) == "left out: the time was up"
-    assert run(Step("", ["timeit", "-n", "1", "import time; time.sleep(60)"]), 1.5).endswith("ended after 2 seconds: the time was up")
+    assert run(Step("", ["timeit", "-n", "1", "import time; time.sleep(60)"]), 1.5).endswith(
+        "ended after 2 seconds: the time was up"
+    )
