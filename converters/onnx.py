@@ -24,7 +24,10 @@ from edgespec.storage.checksum import digest
 
 DEFAULT = "int8"  # quantization
 MODEL = "model.onnx"
-_FORMAT = "1"  # of what a reader has to know beside the graph
+#: What a reader has to know beside the graph; the second for models with layers that have a state.
+_FORMAT, _RECURRENT = "1", "2"
+#: llama.cpp's names of the families whose recurrent layers are converted.
+_STATES = ("lfm2", "lfm2moe")
 _LARGEST_GRAPH = 64_000_000  # bytes; ours are thousands
 _REPORT = 16_000_000  # parameters between two progress reports of one tensor
 # https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html, "When and why do I need to try U8U8?"
@@ -116,9 +119,10 @@ def _is_ours(path: Path) -> bool:
 
 
 def _check_graph(checkpoint: Checkpoint, graph: decoder.Decoder) -> None:
-    if graph.recurrence is not None:
+    if graph.recurrence is not None and graph.family.gguf not in _STATES:
         raise ConversionError(
-            f"{checkpoint.folder}: layers that keep a state are not converted to onnx; convert to gguf"
+            f"{checkpoint.folder}: ONNX Runtime has no operator for the recurrent layers of {graph.family.gguf} models "
+            "(Mamba 2) on CPUs; convert to gguf"
         )
     if graph.gemma4 is not None:
         raise ConversionError(
@@ -171,7 +175,7 @@ def _metadata(
     even = any(isinstance(p, Blockwise) and p.block > 32 for p in (scheme.matrices, scheme.ends))
     values = {
         "version": _version(),
-        "format": _FORMAT,
+        "format": _RECURRENT if graph.recurrence is not None else _FORMAT,
         "quantization": quantization,
         "name": card.read(checkpoint).name,
         "layers": graph.layers,
@@ -184,8 +188,17 @@ def _metadata(
         "weights": _fingerprint(made),
         "data_bytes": made.layout.size,
         "even": int(even),
+        **_recurrence(graph),
     }
     return {f"edgespec.{key}": str(value) for key, value in values.items()}
+
+
+def _recurrence(graph: decoder.Decoder) -> Mapping[str, str | int]:
+    """Which layers have a state, and its shape."""
+    if (sizes := graph.recurrence) is None:
+        return {}
+    layers = ",".join(str(layer) for layer in range(graph.layers) if graph.is_recurrent(layer))
+    return {"recurrent_layers": layers, "kernel": sizes.kernel, "channels": sizes.channels or graph.hidden}
 
 
 def _fingerprint(made: GraphBuilder) -> str:

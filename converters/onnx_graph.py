@@ -8,12 +8,17 @@ in buffers that the caller owns and cuts by a smaller `total_sequence_length`.
              attention_bias [1, 1, n, total], out_idx [m], past.{i}.key and .value [1, kv_heads, capacity, head_dim]
     outputs  logits float32 [1, m, vocabulary] of the rows out_idx, present.{i}.key and .value,
              hidden.{i} [1, n, hidden]: the residual stream after layer i
+
+A layer with a short convolution has no keys and values. What it convolves of the tokens before the pass is an input,
+and that of the tokens of the pass an output, so that the caller can go on after any of them:
+
+    past.{i}.rows [1, kernel - 1, channels], present.{i}.rows [1, n, channels]
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -87,9 +92,7 @@ class GraphBuilder:
             normed, stream = self._entered(layer, "attn_norm", stream, change)
             if layer:
                 self._output(stream, self._type, (1, "n", decoder.hidden))
-            change = self._left(
-                layer, "attn_post_norm", self._linear(layer, "attn_output", self._attention(layer, normed))
-            )
+            change = self._left(layer, "attn_post_norm", self._mixed(layer, normed))
             normed, stream = self._entered(layer, "ffn_norm", stream, change)
             change = self._left(layer, "ffn_post_norm", self._mlp(layer, normed))
         normed, stream = self._entered(None, "output_norm", stream, change)
@@ -167,11 +170,57 @@ class GraphBuilder:
         kinds = [kind for kind in ("weight", "bias") if (layer, role, kind) in self._weights]
         return [self._vector(layer, role, kind) for kind in kinds]
 
+    def _mixed(self, layer: int, normed: str) -> str:
+        """What a layer takes from other tokens: by attention, or by a convolution."""
+        if self._decoder.is_recurrent(layer):
+            return self._short_convolution(layer, normed)
+        return self._linear(layer, "attn_output", self._attention(layer, normed))
+
+    def _short_convolution(self, layer: int, normed: str) -> str:
+        """The gated short convolution of LFM2 (https://arxiv.org/abs/2511.23404)."""
+        joined = self._linear(layer, "shortconv.in_proj", normed)
+        before, after, x = (f"{joined}.{part}" for part in ("before", "after", "x"))
+        self._node("Split", (joined,), (before, after, x), {"axis": -1, "num_outputs": 3})
+        rows = self._node("Mul", (before, x), f"present.{layer}.rows")
+        convolved = self._convolved(layer, "shortconv.conv", rows, self._decoder.hidden)
+        gated = self._node("Mul", (after, convolved), f"{_name(layer, 'shortconv')}.gated")
+        return self._linear(layer, "shortconv.out_proj", gated)
+
+    def _convolved(self, layer: int, role: str, rows: str, channels: int) -> str:
+        """A causal convolution of each channel of `rows`, which are an output, over those before them, an input.
+
+        Products of shifted rows: on the CPU this takes a third to two thirds of the time of CausalConvWithState, older
+        versions of ONNX Runtime have it, and a token's result does not depend on the width of the pass.
+        """
+        name, kernel = _name(layer, role), self._weights[layer, role, "weight"].shape[1]
+        self._input(f"past.{layer}.rows", self._type, (1, kernel - 1, channels))
+        self._output(rows, self._type, (1, "n", channels))
+        whole = self._node("Concat", (f"past.{layer}.rows", rows), f"{name}.rows", {"axis": 1})
+        turned = self._node("Transpose", (self._kernels(layer, role),), f"{name}.turned")
+        factors = [f"{name}.factor.{i}" for i in range(kernel)]
+        self._node("Split", (turned,), factors, {"axis": 0, "num_outputs": kernel})
+        axis, last = self._constant("axis", np.array([1])), np.iinfo(np.int64).max
+        total = ""
+        for i, factor in enumerate(factors):
+            start = self._constant(f"from.{i}", np.array([i]))
+            end = self._constant(f"before.{kernel - 1 - i}", np.array([i - kernel + 1 or last]))
+            shifted = self._node("Slice", (whole, start, end, axis), f"{name}.shifted.{i}")
+            product = self._node("Mul", (shifted, factor), f"{name}.product.{i}")
+            total = self._node("Add", (total, product), f"{name}.sum.{i}") if total else product
+        return total
+
+    def _kernels(self, layer: int, role: str) -> str:
+        """The factors of a convolution [channels, kernel]."""
+        weight = self._weights[layer, role, "weight"]
+        sources = tuple(replace(stored, shape=weight.shape) for stored in self._sources(layer, role, "weight"))
+        (place,) = self.layout.matrix(sources, self._scheme.plain).places
+        return self._stored(f"{_name(layer, role)}.weight", place)
+
     def _attention(self, layer: int, normed: str) -> str:
-        decoder, name = self._decoder, _name(layer, "attn")
-        roles = "attn_qkv" if "attn_qkv" in decoder.family.block else "attn_q attn_k attn_v"
+        decoder, block, name = self._decoder, self._decoder.block(layer), _name(layer, "attn")
+        roles = "attn_qkv" if "attn_qkv" in block else "attn_q attn_k attn_v"
         parts = [self._linear(layer, roles, normed), "", ""]
-        if "attn_q_norm" in decoder.family.block:
+        if "attn_q_norm" in block:
             parts = self._normed_heads(layer, parts[0])
         cache = [f"{layer}.key", f"{layer}.value"]
         for part in cache:
@@ -239,7 +288,7 @@ class GraphBuilder:
         return [*found, parts[2]]
 
     def _mlp(self, layer: int, normed: str) -> str:
-        block = self._decoder.family.block
+        block = self._decoder.block(layer)
         if "ffn_gate_up" in block:
             both = self._linear(layer, "ffn_gate_up", normed)
             gate, up = f"{both}.gate", f"{both}.up"

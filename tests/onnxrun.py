@@ -34,8 +34,12 @@ class Onnx:
         self._past = {
             name: np.zeros((1, entry.shape[1], capacity, entry.shape[3]), self.type)
             for name, entry in inputs.items()
-            if name.startswith("past.")
+            if name.startswith("past.") and not name.endswith(".rows")
         }
+        rows = {name: entry.shape for name, entry in inputs.items() if name.endswith(".rows")}
+        self._kernel = 1 + max((shape[1] for shape in rows.values()), default=0)
+        #: What convolutions see of all tokens, and of those before the first.
+        self._rows = {name: np.zeros(shape, self.type) for name, shape in rows.items()}
         self.outputs = [entry.name for entry in self._session.get_outputs()]
         self.length = 0
         self.hidden: dict[str, Array] = {}
@@ -61,10 +65,14 @@ class Onnx:
                 "attention_bias": bias,
                 "out_idx": np.arange(n) if rows is None else np.array(rows, np.int64),
                 **self._past,
+                **{name: seen[:, self.length :][:, : self._kernel - 1] for name, seen in self._rows.items()},
             },
         )
         named = dict(zip(self.outputs, found, strict=True))
         self._past = {name: named[name.replace("past", "present")] for name in self._past}
+        for name, seen in self._rows.items():
+            before, own = seen[:, : self.length + self._kernel - 1], named[name.replace("past", "present")]
+            self._rows[name] = np.concatenate([before, own], axis=1)
         self.hidden = {name: value[0] for name, value in named.items() if name.startswith("hidden.")}
         self.length = total
         return np.asarray(named["logits"][0])

@@ -22,6 +22,7 @@ from .onnx_file import Described, read
 from .onnx_vocabulary import OnnxVocabulary, TokenizerFiles
 from .ort_package import CPU, CUDA, bindings, chosen, load_cuda, providers
 from .ort_passes import LoadedGraph
+from .ort_recurrent_session import OrtRecurrentSession
 from .ort_session import OrtSession
 
 _QUIET = 4
@@ -60,11 +61,17 @@ class OrtModel:
         self.sampling = files.sampling
         self.weights = f"{described.digest or sampled(described.data)}|{described.weights}|{described.quantization}"
         self.vocabulary = OnnxVocabulary(files, described.vocabulary)
-        on_cpu = device.provider == "auto" and (device.exact or not device.gpu_layers)
+        recurs = described.recurrence is not None
+        on_cpu = device.provider == "auto" and (device.exact or not device.gpu_layers or recurs)
         requested = chosen(CPU if on_cpu else device.provider, half=described.half)
         if device.exact and requested != CPU:
             raise OptionError(
                 f"exact is {device.exact}, but passes of equal width may differ in their last bits unless on the CPU; "
+                "give provider cpu"
+            )
+        if recurs and requested != CPU:
+            raise OptionError(
+                f"{described.summary} has layers with a recurrent state, which run on the CPU only in ONNX Runtime; "
                 "give provider cpu"
             )
         session = _load(described, requested, self._threads, interrupt)
@@ -96,7 +103,8 @@ class OrtModel:
         model = self._graph.model
         if strange := [layer for layer in hidden if not 0 <= layer < model.layers]:
             raise OptionError(f"no layer {strange[0]}: {self.description} has layers 0 to {model.layers - 1}")
-        session = OrtSession(
+        kind = OrtSession if model.recurrence is None else OrtRecurrentSession
+        session = kind(
             self._graph,
             interrupt or self._interrupt,
             context,
@@ -105,6 +113,12 @@ class OrtModel:
             hidden=hidden,
         )
         self._exactness.limit(session)
+        if model.recurrence is not None and self._exactness.notices:
+            session.close()
+            raise OptionError(
+                f"exact is {self._exactness.width}, but on this machine logits depend on the width of passes, and "
+                f"those of {self.description} cannot all have the same: leave exact out"
+            )
         if session.context < context:
             self._note(f"{self.description} holds {session.context} tokens and not {context}: it has no more positions")
         return session
