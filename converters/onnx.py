@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import BinaryIO
@@ -27,7 +28,7 @@ MODEL = "model.onnx"
 #: What a reader has to know beside the graph; the second for models with layers that have a state.
 _FORMAT, _RECURRENT = "1", "2"
 #: llama.cpp's names of the families whose recurrent layers are converted.
-_STATES = ("lfm2", "lfm2moe")
+_STATES = ("lfm2", "lfm2moe", "qwen35", "qwen35moe")
 _LARGEST_GRAPH = 64_000_000  # bytes; ours are thousands
 _REPORT = 16_000_000  # parameters between two progress reports of one tensor
 # https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html, "When and why do I need to try U8U8?"
@@ -72,7 +73,7 @@ def check_output(output: Path, force: bool) -> None:
 
 def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) -> Iterator[ConversionProgress | Note]:
     """Convert `checkpoint` into the folder `output`. See `edgespec.converters.convert`."""
-    graph = decoder.read(checkpoint)
+    graph = _without_head(decoder.read(checkpoint))
     total = graph.parameters()
     _check_graph(checkpoint, graph)
     yield ConversionProgress("the tokenizer", 0, total)
@@ -97,6 +98,12 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
         (folder / MODEL).write_bytes(made.model(about).SerializeToString())
         yield ConversionProgress("done", total, total)
         check_output(output, force)
+
+
+def _without_head(graph: decoder.Decoder) -> decoder.Decoder:
+    if not graph.head:
+        return graph
+    return replace(graph, head=False, notes=(*graph.notes, "the head for drafting (mtp) is left out"))
 
 
 def _foreign(folder: Path) -> str:
@@ -198,7 +205,11 @@ def _recurrence(graph: decoder.Decoder) -> Mapping[str, str | int]:
     if (sizes := graph.recurrence) is None:
         return {}
     layers = ",".join(str(layer) for layer in range(graph.layers) if graph.is_recurrent(layer))
-    return {"recurrent_layers": layers, "kernel": sizes.kernel, "channels": sizes.channels or graph.hidden}
+    found: dict[str, str | int] = {"recurrent_layers": layers, "kernel": sizes.kernel}
+    if not sizes.heads:
+        return {**found, "channels": graph.hidden}
+    state = {"state_heads": sizes.heads, "state_key": sizes.state, "state_value": sizes.head}
+    return {**found, "channels": sizes.channels, **state}
 
 
 def _fingerprint(made: GraphBuilder) -> str:

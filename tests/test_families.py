@@ -83,7 +83,7 @@ def test_a_tree_is_its_branches(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("quantization", ["int8", "r8", "fp16"])
-@pytest.mark.parametrize("kind", ["granite", "olmo2", "phi4-mini", "gemma2", "gpt2", "lfm2"])
+@pytest.mark.parametrize("kind", ["granite", "olmo2", "phi4-mini", "gemma2", "gpt2", "lfm2", "qwen35"])
 def test_quantized(kind: str, quantization: str, tmp_path: Path) -> None:
     source = family_checkpoints.make(tmp_path / "source", kind)
     for _ in convert(source, tmp_path / "out", fmt="onnx", quantization=quantization):

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from edgespec import Device, Finished, Interrupt, Runtime, Sampling, Speculation, Started, Text, load
-from edgespec.backends import ort_recurrent
+from edgespec.backends import ort, ort_recurrent
+from edgespec.backends.onnx_file import read
 from edgespec.backends.ort import OrtModel, open_model
 from edgespec.backends.ort_recurrent import RecurrentRows
 from edgespec.backends.ort_recurrent_session import OrtRecurrentSession
 from edgespec.converters import convert
-from edgespec.errors import EngineError, Interrupted, ModelFileError, OptionError
+from edgespec.errors import EngineError, Interrupted, MissingPackage, ModelFileError, OptionError
 from edgespec.models.sizes import sizes
 from edgespec.testing import check_model
 from edgespec.tools.check import check
@@ -280,6 +281,18 @@ def test_openvino_refuses_it_in_one_line(converted: Converted, kind: str) -> Non
     assert "\n" not in str(caught.value)
 
 
+def test_an_onnxruntime_without_the_operator(
+    converted: Converted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(shutil.copytree(converted("qwen35"), tmp_path / "copied"))
+    data = (folder / "model.onnx").read_bytes()
+    (folder / "model.onnx").write_bytes(data.replace(b"LinearAttention", b"LinearAttentiox"))
+    monkeypatch.setattr(ort, "_NEWEST", "LinearAttentiox")
+    with pytest.raises(MissingPackage, match=r"has no operator LinearAttentiox.*pip install -U onnxruntime") as caught:
+        opened(folder)
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
@@ -289,6 +302,7 @@ def test_openvino_refuses_it_in_one_line(converted: Converted, kind: str) -> Non
         ("recurrent_layers", None, "incomplete"),
         ("kernel", "9", r"past\.0\.rows is \[1, 2, 64\] and not \[1, 8, 64\]"),
         ("channels", "1" * 18, r"past\.0\.rows"),
+        ("state_heads", "6", "incomplete"),
         ("format", "3", "reads '1' and '2'"),
     ],
 )
@@ -306,12 +320,22 @@ def test_damaged_metadata_is_refused(
 # --- memory
 
 
-def test_the_plan_counts_the_rows_that_are_kept(converted: Converted) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_plan_counts_what_is_kept(converted: Converted, kind: str) -> None:
     """And no cache for layers without attention."""
-    found = sizes(converted("lfm2"))
-    assert found.cache == 2 * 1 * 2 * 16 * 4, "keys and values of one layer, two heads of 16 numbers"
-    with closing(opened(converted("lfm2"))) as model, closing(model.session(256)) as session:
+    found = sizes(converted(kind))
+    described = read(converted(kind) / "model.onnx")
+    assert found.cache == 2 * 1 * 2 * described.head_dim * 4, "keys and values of one layer, two heads"
+    with closing(opened(converted(kind))) as model, closing(model.session(256)) as session:
         assert isinstance(session, OrtRecurrentSession)
-        held = sum(each.nbytes for each in session._recurrent._rows)
-    saved = 3 * 2 * 3 * 64 * 4  # of two prompts, and of the last round
-    assert found.buffers == 4 * (701 * 64 + 8 * 64 * 512) + held + saved
+        for prompt in (TEXT, WORDS):
+            session.prefill(prompt)
+            session.decode(WORDS)
+            session.rollback(len(session.tokens) - 3)
+            session.decode(WORDS[:1])
+        known = session._recurrent
+        held = sum(each.nbytes for each in (*known._rows, *known._gates))
+        held += sum(each.nbytes for saved in known._saved for each in saved.rows)
+        states = sum(each.nbytes for made in known._made for each in made)
+    counted = found.buffers - 4 * (described.vocabulary * 64 + 8 * 64 * 512)
+    assert held + states <= counted < 1.1 * held + 2 * states + 1e4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,22 @@ class Recurrence:
         layers: their numbers.
         kernel: the tokens that their convolution sees.
         channels: the numbers of a token that it sees.
+        heads: the heads with a state of their own; 0 where the convolution is all.
+        key: the rows of a head's state.
+        value: its columns.
     """
 
     layers: tuple[int, ...]
     kernel: int
     channels: int
+    heads: int = 0
+    key: int = 0
+    value: int = 0
+
+    @property
+    def state(self) -> tuple[int, int, int, int]:
+        """The shape of the state of a layer, of 32-bit numbers."""
+        return (1, self.heads, self.key, self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +171,17 @@ def _described(path: Path, props: dict[str, str]) -> Described:
             props["edgespec.weights"],
             number("data_bytes"),
             props.get("edgespec.digest", ""),
-            None
-            if form == _FORMAT
-            else Recurrence(_numbers(props["edgespec.recurrent_layers"]), number("kernel"), number("channels")),
+            None if form == _FORMAT else _recurrence(props, number),
         )
     except (KeyError, ValueError) as error:
         raise ModelFileError(f"{path} has incomplete metadata ({error}); convert the checkpoint again") from error
+
+
+def _recurrence(props: dict[str, str], number: Callable[[str], int]) -> Recurrence:
+    keys = ["kernel", "channels"]
+    if "edgespec.state_heads" in props:
+        keys += ["state_heads", "state_key", "state_value"]
+    return Recurrence(_numbers(props["edgespec.recurrent_layers"]), *(number(key) for key in keys))
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -226,7 +242,7 @@ def _wrong(described: Described, graph: Any) -> Iterator[str]:
     if strange := next((name for name in {**wanted, **caches} if caches.get(name) != wanted.get(name)), None):
         yield f"{strange} is {caches.get(strange)} and not {wanted.get(strange)}"
         return
-    kinds = {inputs[name][0] for name in wanted}
+    kinds = {inputs[name][0] for name in wanted if not name.endswith((".gates", ".state"))}
     if (half := _FLOAT16 in kinds) != described.half or len(kinds) != 1:
         yield f"numbers of {16 if half else 32} bits, and the quantization {described.quantization}"
     for name, width in (("logits", described.vocabulary), (f"hidden.{described.layers - 1}", described.hidden)):
@@ -242,8 +258,11 @@ def _caches(described: Described) -> dict[str, list[int]]:
     kept = [1, described.kv_heads, 0, described.head_dim]
     found = {f"past.{layer}.{kind}": kept for layer in described.attention for kind in ("key", "value")}
     if described.recurrence is not None:
-        rows = [1, described.recurrence.kernel - 1, described.recurrence.channels]
-        found |= {f"past.{layer}.rows": rows for layer in described.recurrence.layers}
+        recurrence = described.recurrence
+        rows = [1, 0 if recurrence.heads else recurrence.kernel - 1, recurrence.channels]
+        own = {"rows": rows, "gates": [1, 0, 2 * recurrence.heads], "state": list(recurrence.state)}
+        kinds = tuple(own) if recurrence.heads else ("rows",)
+        found |= {f"past.{layer}.{kind}": own[kind] for layer in recurrence.layers for kind in kinds}
     return found
 
 

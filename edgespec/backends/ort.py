@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError
+from ..errors import ClosedError, EngineError, Interrupted, MissingPackage, ModelFileError, OptionError
 from ..storage.checksum import sampled
 from . import Device, Interrupt
 from .exactness import Exactness
@@ -26,6 +26,8 @@ from .ort_recurrent_session import OrtRecurrentSession
 from .ort_session import OrtSession
 
 _QUIET = 4
+_NEWEST = "LinearAttention"  # the operator that older versions of ONNX Runtime lack
+_UNKNOWN = ("not a registered function", "not find an implementation")
 # Bytes of weights of a model whose passes one thread computes. For a draft model of 3 MB two threads are no faster
 # (0.22 ms a pass), and wait for each other where it takes turns with a target (0.42 ms on average). For 16 MB two are
 # faster (0.82 ms instead of 1.25); nothing between was measured.
@@ -174,6 +176,11 @@ def _load(described: Described, provider: str, threads: int, interrupt: Interrup
         if interrupt.is_set:
             raise Interrupted from None
         reason = " ".join(str(error).split())
+        if _NEWEST in reason and any(words in reason for words in _UNKNOWN):
+            raise MissingPackage(
+                f"onnxruntime {bindings().__version__} has no operator {_NEWEST}, which {described.path} needs; update "
+                "it with `pip install -U onnxruntime`"
+            ) from error
         raise ModelFileError(f"{described.path} cannot be loaded: {reason}; convert it again") from error
     if interrupt.is_set:
         raise Interrupted
