@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from edgespec import Device, Finished, Interrupt, Runtime, Sampling, Speculation, Started, Text, load
-from edgespec.backends import ort, ort_recurrent
+from edgespec.backends import installed, ort, ort_recurrent
 from edgespec.backends.onnx_file import read
 from edgespec.backends.ort import OrtModel, open_model
 from edgespec.backends.ort_recurrent import RecurrentRows
@@ -21,6 +21,7 @@ from edgespec.backends.ort_recurrent_session import OrtRecurrentSession
 from edgespec.converters import convert
 from edgespec.errors import EngineError, Interrupted, MissingPackage, ModelFileError, OptionError
 from edgespec.models.sizes import sizes
+from edgespec.prices import Prices, engine_comparison
 from edgespec.testing import check_model
 from edgespec.tools.check import check
 from edgespec.types import Floats
@@ -279,6 +280,17 @@ def test_openvino_refuses_it_in_one_line(converted: Converted, kind: str) -> Non
     with pytest.raises(ModelFileError, match=r"recurrent state.*take --backend onnx") as caught:
         load(converted(kind), device=Device(backend="openvino"))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_the_choice_of_an_engine_leaves_openvino_out(converted: Converted, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openvino")
+    monkeypatch.setattr(engine_comparison, "installed", installed)
+    monkeypatch.setattr(engine_comparison, "measure_and_keep", lambda _session, _on_share: Prices([1.0, 1.5, 2.0]))
+    device, choice = engine_comparison.with_engine(converted("lfm2"), Device(threads=1), Interrupt())
+    assert device.backend == "onnx"
+    assert choice is not None
+    assert list(choice.speeds) == ["onnx"]
 
 
 def test_an_onnxruntime_without_the_operator(
