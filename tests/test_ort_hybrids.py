@@ -329,6 +329,14 @@ def test_damaged_metadata_is_refused(
     refused(folder)
 
 
+@pytest.mark.parametrize("kernel", ["3", "5", "1" * 18])
+def test_a_kernel_that_the_graph_does_not_have_is_refused(converted: Converted, tmp_path: Path, kernel: str) -> None:
+    """Its rows are of any number where they come with those of tokens that are computed again."""
+    folder = Path(shutil.copytree(converted("qwen35"), tmp_path / "copied"))
+    rewritten(folder, kernel=kernel)
+    refused(folder, "convolutions are [(160, 4)]", kernel)
+
+
 # --- memory
 
 

@@ -251,6 +251,14 @@ def _wrong(described: Described, graph: Any) -> Iterator[str]:
     for table in graph.initializer:
         if table.name in _TABLES and [*table.dims, 0][0] < described.context:
             yield f"{table.name} has {[*table.dims, 0][0]} positions and not {described.context}"
+    if described.recurrence is not None:
+        yield from _wrong_kernels(described.recurrence, graph)
+
+
+def _wrong_kernels(recurrence: Recurrence, graph: Any) -> Iterator[str]:
+    found = {tuple(each.dims) for each in graph.initializer if _text(each.name).endswith("conv.weight")}
+    if found != (expected := {(recurrence.channels, recurrence.kernel)}):
+        yield f"its convolutions are {sorted(found)[:3]} and not {sorted(expected)}"
 
 
 def _caches(described: Described) -> dict[str, list[int]]:
