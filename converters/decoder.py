@@ -138,13 +138,17 @@ class Decoder:
         root = "" if role.startswith("nextn") else self.root
         return Weight(role, kind, None, f"{root}{self.family.ends[role]}.{kind}", shape, plus=plus)
 
+    def is_recurrent(self, layer: int) -> bool:
+        """Whether the layer has a state instead of attention."""
+        return layer < len(self.recurrent) and self.recurrent[layer]
+
     def block(self, layer: int) -> Mapping[str, str]:
         """The tensors of a layer by role: their names in the checkpoint, without "weight" and "bias"."""
         family = self.family
         sparse = self.experts is not None and layer >= self.experts.first
         parts = (
             family.block,
-            family.recurrent if layer < len(self.recurrent) and self.recurrent[layer] else family.attention,
+            family.recurrent if self.is_recurrent(layer) else family.attention,
             family.sparse if sparse else family.dense,
         )
         root = f"{self.root}{family.layers}.{layer}" if layer < self.layers else f"mtp.layers.{layer - self.layers}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import BinaryIO
@@ -24,7 +25,10 @@ from edgespec.storage.checksum import digest
 
 DEFAULT = "int8"  # quantization
 MODEL = "model.onnx"
-_FORMAT = "1"  # of what a reader has to know beside the graph
+#: What a reader has to know beside the graph; the second for models with layers that have a state.
+_FORMAT, _RECURRENT = "1", "2"
+#: llama.cpp's names of the families whose recurrent layers are converted.
+_STATES = ("lfm2", "lfm2moe", "qwen35", "qwen35moe")
 _LARGEST_GRAPH = 64_000_000  # bytes; ours are thousands
 _REPORT = 16_000_000  # parameters between two progress reports of one tensor
 # https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html, "When and why do I need to try U8U8?"
@@ -69,7 +73,7 @@ def check_output(output: Path, force: bool) -> None:
 
 def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) -> Iterator[ConversionProgress | Note]:
     """Convert `checkpoint` into the folder `output`. See `edgespec.converters.convert`."""
-    graph = decoder.read(checkpoint)
+    graph = _without_head(decoder.read(checkpoint))
     total = graph.parameters()
     _check_graph(checkpoint, graph)
     yield ConversionProgress("the tokenizer", 0, total)
@@ -96,6 +100,12 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
         check_output(output, force)
 
 
+def _without_head(graph: decoder.Decoder) -> decoder.Decoder:
+    if not graph.head:
+        return graph
+    return replace(graph, head=False, notes=(*graph.notes, "the head for drafting (mtp) is left out"))
+
+
 def _foreign(folder: Path) -> str:
     """A file in `folder` that no conversion wrote; empty if there is none."""
     known = {MODEL, DATA, *auxiliary_files.NAMES}
@@ -116,9 +126,10 @@ def _is_ours(path: Path) -> bool:
 
 
 def _check_graph(checkpoint: Checkpoint, graph: decoder.Decoder) -> None:
-    if graph.recurrence is not None:
+    if graph.recurrence is not None and graph.family.gguf not in _STATES:
         raise ConversionError(
-            f"{checkpoint.folder}: layers that keep a state are not converted to onnx; convert to gguf"
+            f"{checkpoint.folder}: ONNX Runtime has no operator for the recurrent layers of {graph.family.gguf} models "
+            "(Mamba 2) on CPUs; convert to gguf"
         )
     if graph.gemma4 is not None:
         raise ConversionError(
@@ -171,7 +182,7 @@ def _metadata(
     even = any(isinstance(p, Blockwise) and p.block > 32 for p in (scheme.matrices, scheme.ends))
     values = {
         "version": _version(),
-        "format": _FORMAT,
+        "format": _RECURRENT if graph.recurrence is not None else _FORMAT,
         "quantization": quantization,
         "name": card.read(checkpoint).name,
         "layers": graph.layers,
@@ -184,8 +195,21 @@ def _metadata(
         "weights": _fingerprint(made),
         "data_bytes": made.layout.size,
         "even": int(even),
+        **_recurrence(graph),
     }
     return {f"edgespec.{key}": str(value) for key, value in values.items()}
+
+
+def _recurrence(graph: decoder.Decoder) -> Mapping[str, str | int]:
+    """Which layers have a state, and its shape."""
+    if (sizes := graph.recurrence) is None:
+        return {}
+    layers = ",".join(str(layer) for layer in range(graph.layers) if graph.is_recurrent(layer))
+    found: dict[str, str | int] = {"recurrent_layers": layers, "kernel": sizes.kernel}
+    if not sizes.heads:
+        return {**found, "channels": graph.hidden}
+    state = {"state_heads": sizes.heads, "state_key": sizes.state, "state_value": sizes.head}
+    return {**found, "channels": sizes.channels, **state}
 
 
 def _fingerprint(made: GraphBuilder) -> str:

@@ -37,6 +37,13 @@ def described(path: Path) -> Described | DescribedIr:
     return openvino_ir_file.read(file) if file.suffix.lower() == ".xml" else onnx_file.read(file)
 
 
+def kept_bytes(model: Described | DescribedIr, widest: int) -> int:
+    """Bytes that a session keeps of what recurrent layers computed, with passes of at most `widest` tokens."""
+    from edgespec.backends import onnx_file, ort_recurrent  # noqa: PLC0415
+
+    return ort_recurrent.state_bytes(model, widest) if isinstance(model, onnx_file.Described) else 0
+
+
 def weights_of(path: Path) -> Path | None:
     """The file of the weights beside the file of a graph; None for another file, or if there is none."""
     suffix = path.suffix.lower()

@@ -11,7 +11,7 @@ from edgespec.backends.gguf_header import Header, header
 from edgespec.backends.recurrent_state import Copies, has_attention_too, recurrent_layers, state_bytes
 
 from . import draft_head
-from .graph_file import described, is_graph, weights_of
+from .graph_file import described, is_graph, kept_bytes, weights_of
 
 _ROWS = 512  # tokens of a prefill pass
 _PARTS = 64  # of a model whose layers are not known
@@ -212,4 +212,5 @@ def _of_graph(path: Path) -> Sizes:
     model = described(path)
     cache = model.cache_bytes
     widths = (model.vocabulary * _LOGIT_ROWS + 8 * model.hidden * _ROWS) * 4
-    return Sizes(model.data_bytes, (), cache, widths, model.context)
+    buffers = widths + kept_bytes(model, _ROWS)
+    return Sizes(model.data_bytes, (), cache, buffers, model.context)

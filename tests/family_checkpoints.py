@@ -128,8 +128,10 @@ CONFIGS: dict[str, Json] = {
 }
 #: Mixtures of experts: GGUF only.
 SPARSE = ("mixtral", "qwen3moe", "qwen35moe")
+#: With layers that have a state, written for ONNX Runtime, which OpenVINO does not compute.
+RECURRENT = ("lfm2", "qwen35")
 #: All that ONNX is not written for.
-GGUF_ONLY = (*SPARSE, *recent_checkpoints.CONFIGS)
+GGUF_ONLY = (*SPARSE, *(kind for kind in recent_checkpoints.CONFIGS if kind not in RECURRENT))
 #: Its tokenizer's kind, tiny. Granite 3's and StarCoder2's cut as SmolLM's does.
 TOKENIZERS = {
     "llama": "llama-3",

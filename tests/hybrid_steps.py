@@ -1,7 +1,8 @@
 """Random steps with a recurrent state, or with layers that have a sliding window: what a session computes after them is
 what a new one computes.
 
-As a program, 2,000 steps for each architecture and use: `python -m tests.hybrid_steps [steps] [architecture ...]`.
+As a program, 2,000 steps for each architecture and use: `python -m tests.hybrid_steps [steps] [architecture ...]`. The
+name "onnx/lfm2" is that of a family converted for ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ import numpy as np
 
 from edgespec import Device, Interrupt
 from edgespec.backends import Session, open_model
+from edgespec.converters import convert
 from edgespec.errors import Interrupted
 from edgespec.types import Floats
 
-from . import hybrids, windowed
+from . import family_checkpoints, hybrids, windowed
 
 #: Logits of one text in passes of other widths differ by this much at most, for the cache has 16-bit numbers. Another
 #: last token changes them by more than 1.
@@ -152,15 +154,28 @@ class _Steps:
         self._flag.clear()
 
 
+def written(folder: Path, name: str) -> Path:
+    """A model of an architecture in `folder`, or of a family for ONNX Runtime."""
+    kind, _, family = name.partition("/")
+    if kind != "onnx":
+        return hybrids.write(folder / f"{name}.gguf", name)
+    source = family_checkpoints.make(folder / "source" / family, family)
+    for _ in convert(source, folder / family, fmt="onnx", quantization="fp32"):
+        pass
+    return folder / family / "model.onnx"
+
+
 def main() -> None:
     """Run the steps for the architectures named, by default for all."""
     steps, *named = sys.argv[1:] or ["2000"]
+    converted = (f"onnx/{family}" for family in family_checkpoints.RECURRENT)
+    known = (*hybrids.ARCHITECTURES, *windowed.ARCHITECTURES, *converted)
     with tempfile.TemporaryDirectory() as folder:
-        for architecture in named or (*hybrids.ARCHITECTURES, *windowed.ARCHITECTURES):
+        for architecture in named or known:
             if architecture in windowed.ARCHITECTURES:
                 _windowed_steps(Path(folder), architecture, int(steps))
                 continue
-            path = hybrids.write(Path(folder) / f"{architecture}.gguf", architecture)
+            path = written(Path(folder), architecture)
             for drafts in (False, True):
                 done = random_steps(path, int(steps), drafts=drafts)
                 use = "draft" if drafts else "target"

@@ -34,8 +34,26 @@ class Onnx:
         self._past = {
             name: np.zeros((1, entry.shape[1], capacity, entry.shape[3]), self.type)
             for name, entry in inputs.items()
-            if name.startswith("past.")
+            if name.startswith("past.") and name.endswith((".key", ".value"))
         }
+        told = metadata(folder)
+        self._before = int(told.get("edgespec.kernel", "1")) - 1
+        #: What convolutions see of all tokens and of those before the first, the gates of all tokens, and the state
+        #: before the last ones that were fed, which are computed from it again.
+        self._rows = {
+            name: np.zeros((1, self._before, entry.shape[2]), self.type)
+            for name, entry in inputs.items()
+            if name.endswith(".rows")
+        }
+        self._gates = {
+            name: np.zeros((1, 0, entry.shape[2]), np.float32)
+            for name, entry in inputs.items()
+            if name.endswith(".gates")
+        }
+        self._states = {
+            name: np.zeros(entry.shape, np.float32) for name, entry in inputs.items() if name.endswith(".state")
+        }
+        self._fed = 0  # tokens before the last ones that were fed
         self.outputs = [entry.name for entry in self._session.get_outputs()]
         self.length = 0
         self.hidden: dict[str, Array] = {}
@@ -61,10 +79,25 @@ class Onnx:
                 "attention_bias": bias,
                 "out_idx": np.arange(n) if rows is None else np.array(rows, np.int64),
                 **self._past,
+                **self._recurrent(),
             },
         )
         named = dict(zip(self.outputs, found, strict=True))
         self._past = {name: named[name.replace("past", "present")] for name in self._past}
+        for kept, before in ((self._rows, self._before), (self._gates, 0)):
+            for name, seen in kept.items():
+                own = named[name.replace("past", "present")]
+                kept[name] = np.concatenate([seen[:, : self.length + before], own], axis=1)
+        self._states = {name: named[f"present.{name.split('.')[1]}.start"] for name in self._states}
+        self._fed = self.length
         self.hidden = {name: value[0] for name, value in named.items() if name.startswith("hidden.")}
         self.length = total
         return np.asarray(named["logits"][0])
+
+    def _recurrent(self) -> dict[str, Array]:
+        """The inputs of recurrent layers."""
+        if not self.length:
+            self._states, self._fed = {name: np.zeros_like(state) for name, state in self._states.items()}, 0
+        start = self._fed if self._states else self.length
+        rows = {name: seen[:, start : self.length + self._before] for name, seen in self._rows.items()}
+        return {**rows, **{name: seen[:, start : self.length] for name, seen in self._gates.items()}, **self._states}

@@ -60,7 +60,7 @@ def test_gguf(kind: str, tmp_path: Path) -> None:
 def test_onnx(kind: str, tmp_path: Path) -> None:
     source = family_checkpoints.make(tmp_path / "source", kind)
     run(source, tmp_path / "out", "onnx")
-    ours, expected = Onnx(tmp_path / "out"), Reference(source).logits(PROMPT)
+    ours, expected = Onnx(tmp_path / "out"), judge(source).logits(PROMPT)
     assert difference(ours.feed(PROMPT), expected) < 5e-5
     ours.length = 0  # again in pieces, over the old buffers
     pieces = [ours.feed(PROMPT[start:end]) for start, end in ((0, 7), (7, 8), (8, 40), (40, len(PROMPT)))]
@@ -83,12 +83,12 @@ def test_a_tree_is_its_branches(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("quantization", ["int8", "r8", "fp16"])
-@pytest.mark.parametrize("kind", ["granite", "olmo2", "phi4-mini", "gemma2", "gpt2"])
+@pytest.mark.parametrize("kind", ["granite", "olmo2", "phi4-mini", "gemma2", "gpt2", "lfm2", "qwen35"])
 def test_quantized(kind: str, quantization: str, tmp_path: Path) -> None:
     source = family_checkpoints.make(tmp_path / "source", kind)
     for _ in convert(source, tmp_path / "out", fmt="onnx", quantization=quantization):
         pass
-    found, expected = Onnx(tmp_path / "out").feed(PROMPT), Reference(source).logits(PROMPT)
+    found, expected = Onnx(tmp_path / "out").feed(PROMPT), judge(source).logits(PROMPT)
     assert np.linalg.norm(found - expected) / np.linalg.norm(expected) < (0.02 if quantization == "fp16" else 0.25)
 
 

@@ -89,7 +89,7 @@ def speculatively(session: Session, prompt: Sequence[int], right: Sequence[int],
         draft = list(right[len(said) - 1 :][: rng.randrange(min(WIDTH, session.widest))])
         if draft and rng.random() < 0.7:
             wrong = rng.randrange(len(draft))
-            draft[wrong:] = [rng.randrange(5, 4000) for _ in draft[wrong:]]
+            draft[wrong:] = [rng.randrange(5, min(4000, session.vocab)) for _ in draft[wrong:]]
         start = len(session.tokens)
         assert start >= held
         for i, row in enumerate(session.decode([said[-1], *draft])):

@@ -50,8 +50,8 @@ def test_a_model_of_another_converter(copied: Path) -> None:
 
 
 def test_metadata_that_is_of_tomorrow_or_not_whole(copied: Path) -> None:
-    rewritten(copied, format="2")
-    refused(copied, "format '2'", "update")
+    rewritten(copied, format="3")
+    refused(copied, "format '3'", "update")
     rewritten(copied, format="1", layers=None)
     refused(copied, "layers")
     rewritten(copied, layers="two")

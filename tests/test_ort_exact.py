@@ -68,7 +68,7 @@ def test_every_pass_is_a_multiple(onnx_folders: Folders, exact: int, monkeypatch
     widths: list[int] = []
     run = passes._run
 
-    def noted(n: int, total: int, bias: Any, rows: int) -> None:
+    def noted(n: int, total: int, bias: Any, rows: range) -> None:
         widths.append(n)
         run(n, total, bias, rows)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,38 @@ from ..errors import ModelFileError
 from ..storage.files import contents
 from .onnx_proto import parse
 
-_FORMAT = "1"
+#: Of plain models, and of those with layers that have a state.
+_FORMAT, _RECURRENT = "1", "2"
 _LARGEST = 64_000_000  # bytes of a graph without weights; converted ones have some 10 kB
 _AGAIN = "convert it again, or copy it again"
 _FLOAT16 = 10  # enum TensorProto.DataType of onnx.proto
 _TABLES = ("rope.cos", "rope.local.cos", "position_embd.weight")
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """The layers of a model that have a state instead of keys and values.
+
+    Args:
+        layers: their numbers.
+        kernel: the tokens that their convolution sees.
+        channels: the numbers of a token that it sees.
+        heads: the heads with a state of their own; 0 where the convolution is all.
+        key: the rows of a head's state.
+        value: its columns.
+    """
+
+    layers: tuple[int, ...]
+    kernel: int
+    channels: int
+    heads: int = 0
+    key: int = 0
+    value: int = 0
+
+    @property
+    def state(self) -> tuple[int, int, int, int]:
+        """The shape of the state of a layer, of 32-bit numbers."""
+        return (1, self.heads, self.key, self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +55,7 @@ class Described:
         weights: a hash of the names, shapes and types of the weights, which determine the price of a pass.
         data_bytes: the size of the file of weights.
         digest: the checksum of that file (storage/checksum.py); empty if an older edgespec wrote the model.
+        recurrence: None for a model whose layers all have attention.
     """
 
     path: Path
@@ -43,6 +71,7 @@ class Described:
     weights: str
     data_bytes: int
     digest: str
+    recurrence: Recurrence | None = None
 
     @property
     def data(self) -> Path:
@@ -55,9 +84,20 @@ class Described:
         return self.quantization.endswith("fp16")
 
     @property
+    def attention(self) -> tuple[int, ...]:
+        """The layers with keys and values."""
+        recurrent = set(self.recurrence.layers) if self.recurrence else ()
+        return tuple(layer for layer in range(self.layers) if layer not in recurrent)
+
+    @property
     def cache_bytes(self) -> int:
         """Bytes of one token in the caches of all layers."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * (2 if self.half else 4)
+        return 2 * len(self.attention) * self.kv_heads * self.head_dim * self.number_bytes
+
+    @property
+    def number_bytes(self) -> int:
+        """Bytes of a number of activations, cache and bias."""
+        return 2 if self.half else 4
 
     @property
     def least_rows(self) -> int:
@@ -104,10 +144,10 @@ def _described(path: Path, props: dict[str, str]) -> Described:
             f"{path} is an ONNX model of another converter, whose inputs and outputs are not known; convert "
             "the checkpoint it was made from with `edgespec convert --to onnx`"
         )
-    if form != _FORMAT:
+    if form not in (_FORMAT, _RECURRENT):
         raise ModelFileError(
-            f"{path} has format {form!r} of edgespec's ONNX models; this edgespec reads {_FORMAT!r}: update it, or "
-            "convert the checkpoint again"
+            f"{path} has format {form!r} of edgespec's ONNX models; this edgespec reads {_FORMAT!r} and "
+            f"{_RECURRENT!r}: update it, or convert the checkpoint again"
         )
 
     def number(key: str) -> int:
@@ -131,9 +171,25 @@ def _described(path: Path, props: dict[str, str]) -> Described:
             props["edgespec.weights"],
             number("data_bytes"),
             props.get("edgespec.digest", ""),
+            None if form == _FORMAT else _recurrence(props, number),
         )
     except (KeyError, ValueError) as error:
         raise ModelFileError(f"{path} has incomplete metadata ({error}); convert the checkpoint again") from error
+
+
+def _recurrence(props: dict[str, str], number: Callable[[str], int]) -> Recurrence:
+    keys = ["kernel", "channels"]
+    if "edgespec.state_heads" in props:
+        keys += ["state_heads", "state_key", "state_value"]
+    return Recurrence(_numbers(props["edgespec.recurrent_layers"]), *(number(key) for key in keys))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Numbers of layers, separated by commas."""
+    found = text.split(",")
+    if len(text) > 10_000 or not all(part.isascii() and part.isdigit() for part in found):
+        raise ValueError(f"recurrent_layers is {text[:30]!a}, not numbers of layers")
+    return tuple(int(part) for part in found)
 
 
 def _shown(text: str) -> str:
@@ -179,15 +235,15 @@ def _wrong(described: Described, graph: Any) -> Iterator[str]:
     """Contradictions between the graph and the metadata, which determine the size of buffers."""
     inputs, outputs = _shapes(graph.input), _shapes(graph.output)
     caches = {name: shape for name, (_, shape) in inputs.items() if name.startswith("past.")}
-    if len(caches) != 2 * described.layers:
-        yield f"{len(caches) // 2} layers and not {described.layers}"
+    if (found := len({name.split(".")[1] for name in caches})) != described.layers:
+        yield f"{found} layers and not {described.layers}"
         return
-    cache = [1, described.kv_heads, 0, described.head_dim]
-    for layer in range(described.layers):
-        for name in (f"past.{layer}.key", f"past.{layer}.value"):
-            if caches.get(name) != cache:
-                yield f"{name} is {caches.get(name)} and not {cache}"
-    if (half := inputs["past.0.key"][0] == _FLOAT16) != described.half:
+    wanted = _caches(described)
+    if strange := next((name for name in {**wanted, **caches} if caches.get(name) != wanted.get(name)), None):
+        yield f"{strange} is {caches.get(strange)} and not {wanted.get(strange)}"
+        return
+    kinds = {inputs[name][0] for name in wanted if not name.endswith((".gates", ".state"))}
+    if (half := _FLOAT16 in kinds) != described.half or len(kinds) != 1:
         yield f"numbers of {16 if half else 32} bits, and the quantization {described.quantization}"
     for name, width in (("logits", described.vocabulary), (f"hidden.{described.layers - 1}", described.hidden)):
         if name in outputs and outputs[name][1][-1:] != [width]:
@@ -195,6 +251,27 @@ def _wrong(described: Described, graph: Any) -> Iterator[str]:
     for table in graph.initializer:
         if table.name in _TABLES and [*table.dims, 0][0] < described.context:
             yield f"{table.name} has {[*table.dims, 0][0]} positions and not {described.context}"
+    if described.recurrence is not None:
+        yield from _wrong_kernels(described.recurrence, graph)
+
+
+def _wrong_kernels(recurrence: Recurrence, graph: Any) -> Iterator[str]:
+    found = {tuple(each.dims) for each in graph.initializer if _text(each.name).endswith("conv.weight")}
+    if found != (expected := {(recurrence.channels, recurrence.kernel)}):
+        yield f"its convolutions are {sorted(found)[:3]} and not {sorted(expected)}"
+
+
+def _caches(described: Described) -> dict[str, list[int]]:
+    """The shapes of the inputs that hold what is kept of earlier tokens."""
+    kept = [1, described.kv_heads, 0, described.head_dim]
+    found = {f"past.{layer}.{kind}": kept for layer in described.attention for kind in ("key", "value")}
+    if described.recurrence is not None:
+        recurrence = described.recurrence
+        rows = [1, 0 if recurrence.heads else recurrence.kernel - 1, recurrence.channels]
+        own = {"rows": rows, "gates": [1, 0, 2 * recurrence.heads], "state": list(recurrence.state)}
+        kinds = tuple(own) if recurrence.heads else ("rows",)
+        found |= {f"past.{layer}.{kind}": own[kind] for layer in recurrence.layers for kind in kinds}
+    return found
 
 
 def _shapes(values: Any) -> dict[str, tuple[int, list[int]]]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import OptionError
+from ..errors import ModelFileError, OptionError
 from ..storage.checksum import sampled
 from . import Interrupt, onnx_file, openvino_graph, openvino_ir, openvino_ir_file
 from .onnx_checked import check_weights
@@ -65,6 +65,10 @@ def source(path: Path, interrupt: Interrupt) -> ModelSource:
     if path.suffix.lower() == ".xml":
         return _of_ir(openvino_ir_file.read(path))
     described = onnx_file.read(path)
+    if described.recurrence is not None:
+        raise ModelFileError(
+            f"{path} has layers with a recurrent state, which edgespec does not run in OpenVINO; take --backend onnx"
+        )
     check_weights(described, interrupt)
     return _of_onnx(described)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError
+from ..errors import ClosedError, EngineError, Interrupted, MissingPackage, ModelFileError, OptionError
 from ..storage.checksum import sampled
 from . import Device, Interrupt
 from .exactness import Exactness
@@ -22,9 +22,12 @@ from .onnx_file import Described, read
 from .onnx_vocabulary import OnnxVocabulary, TokenizerFiles
 from .ort_package import CPU, CUDA, bindings, chosen, load_cuda, providers
 from .ort_passes import LoadedGraph
+from .ort_recurrent_session import OrtRecurrentSession
 from .ort_session import OrtSession
 
 _QUIET = 4
+_NEWEST = "LinearAttention"  # the operator that older versions of ONNX Runtime lack
+_UNKNOWN = ("not a registered function", "not find an implementation")
 # Bytes of weights of a model whose passes one thread computes. For a draft model of 3 MB two threads are no faster
 # (0.22 ms a pass), and wait for each other where it takes turns with a target (0.42 ms on average). For 16 MB two are
 # faster (0.82 ms instead of 1.25); nothing between was measured.
@@ -60,11 +63,17 @@ class OrtModel:
         self.sampling = files.sampling
         self.weights = f"{described.digest or sampled(described.data)}|{described.weights}|{described.quantization}"
         self.vocabulary = OnnxVocabulary(files, described.vocabulary)
-        on_cpu = device.provider == "auto" and (device.exact or not device.gpu_layers)
+        recurs = described.recurrence is not None
+        on_cpu = device.provider == "auto" and (device.exact or not device.gpu_layers or recurs)
         requested = chosen(CPU if on_cpu else device.provider, half=described.half)
         if device.exact and requested != CPU:
             raise OptionError(
                 f"exact is {device.exact}, but passes of equal width may differ in their last bits unless on the CPU; "
+                "give provider cpu"
+            )
+        if recurs and requested != CPU:
+            raise OptionError(
+                f"{described.summary} has layers with a recurrent state, which run on the CPU only in ONNX Runtime; "
                 "give provider cpu"
             )
         session = _load(described, requested, self._threads, interrupt)
@@ -96,7 +105,8 @@ class OrtModel:
         model = self._graph.model
         if strange := [layer for layer in hidden if not 0 <= layer < model.layers]:
             raise OptionError(f"no layer {strange[0]}: {self.description} has layers 0 to {model.layers - 1}")
-        session = OrtSession(
+        kind = OrtSession if model.recurrence is None else OrtRecurrentSession
+        session = kind(
             self._graph,
             interrupt or self._interrupt,
             context,
@@ -105,6 +115,12 @@ class OrtModel:
             hidden=hidden,
         )
         self._exactness.limit(session)
+        if model.recurrence is not None and self._exactness.notices:
+            session.close()
+            raise OptionError(
+                f"exact is {self._exactness.width}, but on this machine logits depend on the width of passes, and "
+                f"those of {self.description} cannot all have the same: leave exact out"
+            )
         if session.context < context:
             self._note(f"{self.description} holds {session.context} tokens and not {context}: it has no more positions")
         return session
@@ -160,6 +176,11 @@ def _load(described: Described, provider: str, threads: int, interrupt: Interrup
         if interrupt.is_set:
             raise Interrupted from None
         reason = " ".join(str(error).split())
+        if _NEWEST in reason and any(words in reason for words in _UNKNOWN):
+            raise MissingPackage(
+                f"onnxruntime {bindings().__version__} has no operator {_NEWEST}, which {described.path} needs; update "
+                "it with `pip install -U onnxruntime`"
+            ) from error
         raise ModelFileError(f"{described.path} cannot be loaded: {reason}; convert it again") from error
     if interrupt.is_set:
         raise Interrupted

@@ -22,14 +22,14 @@ class OrtCache:
     On the CPU they are NumPy arrays, for which the system allocates pages when they are first written.
 
     Args:
-        model: gives layers, heads and their width: each array is [1, kv_heads, capacity, head_dim].
+        model: gives layers of attention, heads and their width: each array is [1, kv_heads, capacity, head_dim].
         dtype: float16 or float32, as the graph's activations.
         device: the short name of an execution provider, such as "cpu".
     """
 
     def __init__(self, model: Described, capacity: int, dtype: npt.DTypeLike, device: str) -> None:
         shape = (1, model.kv_heads, capacity, model.head_dim)
-        names = [f"{layer}.{kind}" for layer in range(model.layers) for kind in ("key", "value")]
+        names = [f"{layer}.{kind}" for layer in model.attention for kind in ("key", "value")]
         values = bindings().OrtValue
         #: Whether `move` is possible.
         self.movable = device == CPU

@@ -15,6 +15,7 @@ from . import Interrupt
 from .onnx_file import Described
 from .ort_cache import OrtCache
 from .ort_package import CPU, bindings
+from .ort_recurrent import RecurrentRows
 
 WIDEST = 512  #: the most tokens of one pass
 _QUIET = 4  # log level "fatal": failures raise exceptions
@@ -39,12 +40,20 @@ class Passes:
     """Passes over one KV cache.
 
     Args:
+        rows: what the layers without keys and values know of earlier tokens; None where all layers have them.
         hidden: layers whose hidden states are returned with the logits: the residual stream after the layer.
     """
 
-    def __init__(self, graph: LoadedGraph, cache: OrtCache, interrupt: Interrupt, hidden: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        graph: LoadedGraph,
+        cache: OrtCache,
+        rows: RecurrentRows | None,
+        interrupt: Interrupt,
+        hidden: Sequence[int] = (),
+    ) -> None:
         self._graph = graph
-        self.cache = cache
+        self.cache, self._recurrent = cache, rows
         self._interrupt = interrupt
         self._layers = tuple(hidden)
         self._options = bindings().RunOptions()
@@ -53,14 +62,15 @@ class Passes:
         self._options.add_run_config_entry("gpu_graph_id", "-1")
         self._ids = np.zeros(WIDEST, np.int64)
         self._positions = np.zeros(WIDEST, np.int64)
-        self._all = np.arange(WIDEST)
+        self._all, self._wanted = np.arange(WIDEST), np.arange(WIDEST)
+        self._silent = 0  # tokens of the last pass with logits that have none
         self._last, self._total = np.zeros(1, np.int32), np.zeros(1, np.int32)
         self._none = np.zeros(
             0, graph.dtype
         )  # a bias of zeros; it is never written to, so its pages are never allocated
         self._rows: Floats = np.zeros((0, graph.model.vocabulary), np.float32)
         self._hidden: dict[int, npt.NDArray[Any]] = {}
-        self._bound: dict[tuple[int, int], Any] = {}
+        self._bound: dict[tuple[int, int, bool], Any] = {}
         interrupt.register(self)
 
     def stop(self) -> None:
@@ -71,8 +81,9 @@ class Passes:
         """The most tokens of a pass after `held` others that keep the attention bias small."""
         return max(32, min(WIDEST, _MOST_BIAS // (held + WIDEST)))
 
-    def chain(self, tokens: Sequence[int], held: int, *, width: int = 0, logits: bool) -> None:
-        """A pass over a chain of `tokens` from position `held`, padded with zeros to `width`.
+    def chain(self, tokens: Sequence[int], held: int, *, width: int = 0, silent: int = 0, logits: bool) -> None:
+        """A pass over a chain of `tokens` from position `held`, padded with zeros to `width`. The first `silent` of
+        them have no logits.
 
         Raises:
             Interrupted, EngineError: the rows of the cache before `held` are unchanged.
@@ -84,7 +95,7 @@ class Passes:
         size = n * (held + n)
         if len(self._none) < size:
             self._none = np.zeros(2 * size, self._graph.dtype)
-        self._run(n, held + n, self._none[:size], rows=n if logits else 0)
+        self._run(n, held + n, self._none[:size], range(silent, n) if logits else range(0))
 
     def tree(self, tokens: Sequence[int], positions: Sequence[int], bias: npt.NDArray[Any]) -> None:
         """A pass over a tree of n `tokens` at `positions`.
@@ -98,7 +109,7 @@ class Passes:
         n, total = bias.shape
         self._ids[:n] = tokens
         self._positions[:n] = positions
-        self._run(n, total, bias, rows=n)
+        self._run(n, total, bias, range(n))
 
     def logits(self, n: int) -> Floats:
         """The first `n` rows of logits of the last pass with logits, float32 [n, vocab]; a view."""
@@ -107,11 +118,15 @@ class Passes:
     def hidden(self, n: int) -> Mapping[int, Floats]:
         """The hidden states by layer of the last pass with logits, float16 for models in half precision,
         else float32 [n, hidden]; views."""
-        return {layer: rows[:n] for layer, rows in self._hidden.items()}
+        return {layer: rows[self._silent : self._silent + n] for layer, rows in self._hidden.items()}
 
-    def _run(self, n: int, total: int, bias: npt.NDArray[Any], rows: int) -> None:
+    def _run(self, n: int, total: int, bias: npt.NDArray[Any], rows: range) -> None:
         self._last[0], self._total[0] = total - 1, total
-        binding = self._binding(n, max(rows, self._graph.model.least_rows))
+        self._wanted[: max(1, len(rows))] = rows or 0
+        self._silent = rows.start
+        binding = self._binding(n, max(len(rows), self._graph.model.least_rows), bool(rows))
+        if self._recurrent is not None:
+            self._recurrent.bind(binding, total - n, n)
         value = bindings().OrtValue.ortvalue_from_numpy(bias.reshape(1, 1, n, total))
         binding.bind_ortvalue_input("attention_bias", value)
         self._options.terminate = False
@@ -124,14 +139,15 @@ class Passes:
                 raise Interrupted from None
             raise EngineError(f"ONNX Runtime could not decode {n} tokens after {total - n} ({error})") from error
 
-    def _binding(self, n: int, rows: int) -> Any:
-        if len(self._rows) < rows:
-            self._grow(rows)
-        if (found := self._bound.get((n, rows))) is None or self._graph.provider != CPU:
-            found = self._bound[n, rows] = self._bind(n, rows)
+    def _binding(self, n: int, rows: int, judged: bool) -> Any:
+        """A binding for passes over `n` tokens with `rows` rows of logits, and hidden states if `judged`."""
+        if len(self._rows) < (most := n if judged else rows):
+            self._grow(most)
+        if (found := self._bound.get((n, rows, judged))) is None or self._graph.provider != CPU:
+            found = self._bound[n, rows, judged] = self._bind(n, rows, judged)
         return found
 
-    def _bind(self, n: int, rows: int) -> Any:
+    def _bind(self, n: int, rows: int, judged: bool) -> Any:
         """Bind all buffers. On devices other than the CPU this copies them, so it is repeated for each pass."""
         value = bindings().OrtValue.ortvalue_from_numpy
         binding = self._graph.session.io_binding()
@@ -141,11 +157,11 @@ class Passes:
             ("position_ids", self._positions[:n].reshape(1, n)),
             ("seqlens_k", self._last),
             ("total_sequence_length", self._total),
-            ("out_idx", self._all[:rows]),
+            ("out_idx", self._wanted[:rows]),
         ):
             binding.bind_ortvalue_input(name, value(array))
         binding.bind_ortvalue_output("logits", value(self._rows[:rows].reshape(1, rows, self._rows.shape[1])))
-        for layer, array in self._hidden.items() if rows == n else ():
+        for layer, array in self._hidden.items() if judged else ():
             binding.bind_ortvalue_output(f"hidden.{layer}", value(array[:n].reshape(1, n, -1)))
         return binding
 

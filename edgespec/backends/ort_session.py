@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import ContextOverflow
-from . import Interrupt
+from . import MOST_OWED, Interrupt
 from .exactness import Exactness
 from .ort_cache import OrtCache
 from .ort_passes import WIDEST, LoadedGraph, Passes
+from .ort_recurrent import RecurrentRows, widest
 from .padded_session import PaddedSession
 from .tree_layout import Branches
 
@@ -39,15 +40,19 @@ class OrtSession(PaddedSession):
         model = graph.model
         super().__init__(model.vocabulary, context, model.context, exactness)
         self.identity = identity
-        self.widest = exactness.rounded_down(WIDEST)
+        self._most = widest(model, WIDEST)  # tokens of one pass
+        self._recurrent: RecurrentRows | None = None
+        if model.recurrence is not None:
+            self._recurrent = RecurrentRows(model.recurrence, graph.dtype, self._most)
+        self.widest = exactness.rounded_down(self._most) - (MOST_OWED if self._recurrent else 0)
         self._longest = model.context
         # With room for padding, or for the token before a tree at the beginning of the text.
         cache = OrtCache(model, self.context + max(1, exactness.most_padding), graph.dtype, graph.provider)
-        self.can_tree = cache.movable and not exactness.width
+        self.can_tree = cache.movable and not exactness.width and self._recurrent is None
         self.leaves = WIDEST if self.can_tree else 0
         self._lowest = np.finfo(graph.dtype).min
         self._dtype = graph.dtype
-        self._passes = Passes(graph, cache, interrupt, hidden)
+        self._passes = Passes(graph, cache, self._recurrent, interrupt, hidden)
         self._first = 0  # the row of the last tree's first node
 
     def _chunk(self) -> int:
