@@ -286,7 +286,7 @@ def test_openvino_refuses_it_in_one_line(converted: Converted, kind: str) -> Non
 def test_the_choice_of_an_engine_leaves_openvino_out(converted: Converted, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("openvino")
     monkeypatch.setattr(engine_comparison, "installed", installed)
-    monkeypatch.setattr(engine_comparison, "measure_and_keep", lambda _session, _on_share: Prices([1.0, 1.5, 2.0]))
+    monkeypatch.setattr(engine_comparison, "measure_and_keep", lambda *_: Prices([1.0, 1.5, 2.0]))
     device, choice = engine_comparison.with_engine(converted("lfm2"), Device(threads=1), Interrupt())
     assert device.backend == "onnx"
     assert choice is not None
