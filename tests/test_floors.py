@@ -124,10 +124,19 @@ def test_the_reader_of_imports_reads() -> None:
 
 #: What engines, or drafters, have in common.
 SHARED = (
-    *(f"backends.{name}" for name in ("amx", "device", "engine_choice", "exactness", "gguf_header", "interrupt")),
+    *(f"backends.{name}" for name in ("amx", "device", "engine_choice", "exactness", "gguf_header")),
     *(
         f"backends.{name}"
-        for name in ("machine", "model_files", "onnx_", "padded_session", "recurrent_state", "sequence")
+        for name in (
+            "head_header",
+            "interrupt",
+            "machine",
+            "model_files",
+            "onnx_",
+            "padded_session",
+            "recurrent_state",
+            "sequence",
+        )
     ),
     "backends.token_ids",
     "backends.tree_layout",
