@@ -17,7 +17,7 @@ from . import hybrids
 from .hybrids import ARRAY, F32, HEAD, HEADS, INNER, KV_HEADS, LAYERS, TOKENS, TRUTH, U32, WIDTH, Array, Fields, Shapes
 
 RING = range(100, 124)
-FIRST = RING[0]
+
 _OUT = ("attn_output.weight", "ssm_out.weight", "ffn_down.weight")  # matrices with which blocks add to the stream
 _SMALL = 32  # the width of an assistant
 #: Logits of the right token beyond the others. At temperature 0.8 it then has a probability of about 0.6.

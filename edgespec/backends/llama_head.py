@@ -158,6 +158,10 @@ class LlamaHead:
         del self._tokens[max(0, self._fed + self._count - 1) :]
         return len(self._tokens)
 
+    def resumed(self, length: int) -> int:
+        """From which position on the target must compute next, at the latest, to go on after `length` tokens."""
+        return length if self._count else min(length, len(self._tokens))
+
     def keep(self, length: int) -> None:
         """The target saved its state after `length` tokens, the last ones of which `follow` was just called."""
         if self._count and len(self._tokens) == length:

@@ -104,7 +104,7 @@ class LlamaSession(SequenceCache):
 
     def _recompute(self, most: int) -> None:
         while self.owed > most:
-            start = self._cache.begin(len(self._held))
+            start = self._begin()
             tokens = self._held[start : start + self._chain.size]
             self._chain.chain(tokens, start, logits=False)
             self._pass(self._chain, judged=False)
@@ -117,7 +117,7 @@ class LlamaSession(SequenceCache):
 
     def _pass_chain(self, tokens: Sequence[int], *, logits: bool) -> None:
         """A pass with logits is padded to the width `exact`."""
-        start, width = self._cache.begin(len(self._held)), self.exact if logits else 0
+        start, width = self._begin(), self.exact if logits else 0
         chain = (*self._held[start:], *tokens)
         end = start + len(chain)
         self._chain.chain(chain, start, width=width, silent=len(chain) - len(tokens), logits=logits)
@@ -152,6 +152,11 @@ class LlamaSession(SequenceCache):
 
     def _cut(self, length: int) -> int:
         return self._cache.cut(length if self._head is None else self._head.cut(length))
+
+    def _begin(self) -> int:
+        """Before a pass: how many of the tokens held it need not compute."""
+        held = len(self._held)
+        return self._cache.begin(held if self._head is None else self._head.resumed(held))
 
     def _follow(self, start: int, tokens: Sequence[int], *, judged: bool) -> None:
         """Give the head the rows of the last pass, which was over `tokens` from position `start` on."""
