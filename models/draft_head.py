@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from edgespec.backends.head_header import has_head, head_layers, is_alone
+from edgespec.backends.gguf_header import Header
+from edgespec.backends.head_header import drafts, fits, has_head, head_layers, is_alone, shares_cache
 
 from . import runtime_support
 
-__all__ = ["HEAD", "KINDS", "has_head", "head_layers", "is_alone", "is_used"]
+__all__ = ["HEAD", "KINDS", "fits", "has_head", "head_layers", "is_alone", "is_used", "shares_cache", "used_in"]
 
 HEAD = "head"  #: the kind of a head for multi-token prediction
 KINDS = (HEAD, "dflash")  #: the kinds of heads that the registry knows
@@ -15,3 +16,8 @@ KINDS = (HEAD, "dflash")  #: the kinds of heads that the registry knows
 def is_used(kind: str = HEAD) -> bool:
     """Whether this version drafts with heads of this kind."""
     return kind in runtime_support.HEADS
+
+
+def used_in(head: Header) -> bool:
+    """Whether this version drafts with the head that the file of a model holds; False where it holds none."""
+    return is_used() and has_head(head) and drafts(head)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -17,8 +19,17 @@ from edgespec.backends import HeadWeights, Session, llama_head, open_model, recu
 from edgespec.backends.llama import LlamaModel
 from edgespec.backends.llama_head import LlamaHead
 from edgespec.backends.llama_session import LlamaSession
+from edgespec.bench.contender import AnswerRequest
+from edgespec.bench.edgespec_contender import ContenderFactory
+from edgespec.bench.records import OURS, PLAIN
 from edgespec.engine import Finished, Started, Text
 from edgespec.errors import EngineError, Interrupted, MissingPackage, ModelFileError, OptionError, VocabularyMismatch
+from edgespec.models import model_source, runtime_support
+from edgespec.models.fit import Requested, choose
+from edgespec.models.memory import MachineMemory
+from edgespec.models.sizes import sizes
+from edgespec.prices import head_step
+from edgespec.runtime.loading import Files as Paths
 from edgespec.tools.check import check
 from edgespec.types import Floats
 
@@ -526,3 +537,90 @@ def test_a_draft_model_is_loaded_without_its_own_head(made: dict[tuple[str, bool
     device = Device(head=True).of_draft(made["in the file", False][0])
     assert not device.head
     assert replace(device, head=True).head
+
+
+# --- found, fetched and counted
+
+
+def test_a_head_beside_the_target_is_found_by_its_header(made: dict[tuple[str, bool], Files], tmp_path: Path) -> None:
+    for kind in ("apart", "gemma4"):
+        target, head = made[kind, True]
+        assert head is not None
+        folder = tmp_path / kind
+        folder.mkdir()
+        own = folder / "model.gguf"
+        own.write_bytes(target.read_bytes())
+        for name, other in (("a.gguf", "apart"), ("b.gguf", "gemma4")):
+            (folder / name).write_bytes((made[other, True][1] or target).read_bytes())
+        found = model_source.local_draft(own)
+        assert found is not None
+        assert found.read_bytes() == head.read_bytes(), "not that of the other target"
+        with load(own, device=Device(context=256, threads=1)) as speaker:
+            assert "mtp" in speaker.drafters
+
+
+def test_a_target_with_a_head_needs_no_draft_model(
+    made: dict[tuple[str, bool], Files], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = made["in the file", False][0]
+    for name in ("model.gguf", "other.gguf"):
+        (tmp_path / name).write_bytes(target.read_bytes())
+    monkeypatch.setattr(model_source, "MIN_SIZE_RATIO", 1)
+    assert model_source.local_draft(tmp_path / "model.gguf") is None
+    monkeypatch.setattr(runtime_support, "HEADS", frozenset())
+    assert model_source.local_draft(tmp_path / "model.gguf") == tmp_path / "other.gguf"
+
+
+def test_heads_of_the_registry_are_fetched_with_their_targets() -> None:
+    apart = model_source.resolve_name("gemma-4-12b")
+    assert apart is not None
+    assert apart.draft is not None
+    assert apart.draft.file == "mtp-gemma-4-12B-it.gguf"
+    within, other = model_source.resolve_name("qwen3.8-27b"), model_source.resolve_name("muse-glimmer-30b")
+    assert within is not None
+    assert other is not None
+    assert (within.draft, other.draft) == (None, None), "in the target's file; of a kind that is not run"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_plan_counts_the_head(
+    made: dict[tuple[str, bool], Files], kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The cache of its layer, its weights, and buffers of its own; the states of the target once."""
+    target, head = made[kind, False]
+    caplog.set_level(logging.DEBUG, "edgespec.llama")
+    with opened(made[kind, False], 2048):
+        pass
+    cached = sum(map(float, re.findall(r"KV buffer size = +([\d.]+) MiB", caplog.text))) * 2**20
+    stated = [sizes(each) for each in (target, head) if each is not None]
+    assert 2048 * sum(each.cache or 0 for each in stated) == pytest.approx(cached, abs=1e4)
+    assert sum(each.weights for each in stated) >= sum(each.stat().st_size for each in (target, head) if each) * 0.95
+    assert len([each for each in stated if each.state]) == (kind != "gemma4")
+    (within, *_) = stated
+    without = within.without_head()
+    assert (without.weights < within.weights) is (head is None)
+    assert (without.buffers < within.buffers) is (head is None)
+    free = MachineMemory(1 << 30)
+    if head is None:
+        assert choose(within, None, free, Requested()).needed > choose(without, None, free, Requested()).needed
+        assert choose(within, stated[0], free, Requested()).cache == choose(without, stated[0], free, Requested()).cache
+
+
+def test_the_price_of_a_pass_is_measured(made: dict[tuple[str, bool], Files]) -> None:
+    with opened(made["gemma4", True]) as over:
+        assert 0 < head_step(over.session, over.head) < 10
+        assert list(over.session.tokens) == []
+        assert over.head.follows([7])
+
+
+def test_a_contender_of_the_bench(made: dict[tuple[str, bool], Files]) -> None:
+    for kind in ("in the file", "gemma4"):
+        device = Device(context=256, threads=1)
+        with ExitStack() as stack:
+            factory = ContenderFactory(Paths(*made[kind, True]), device, Interrupt(), lambda _what, _share: None)
+            stack.callback(factory.close)
+            for name, drafts in (("mtp", True), ("lookup", False), (PLAIN, False), (OURS, True)):
+                contender = factory.contender(name)
+                stack.callback(contender.close)
+                assert ("mtp" in contender.runtime.drafters) is drafts
+                assert list(contender.answer(AnswerRequest(RIGHT_PROMPT, GREEDY, 10)))

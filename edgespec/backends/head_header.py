@@ -43,6 +43,22 @@ def drafts(head: Header) -> bool:
     return one and (has_head(head) or is_alone(head))
 
 
+def shares_cache(head: Header) -> bool:
+    """Whether a head reads the KV cache of its target, and has none."""
+    return head.architecture == _ASSISTANT
+
+
+def fits(target: Header, head: Header) -> bool:
+    """Whether a file without a model holds a head for the model `target`, as far as headers tell: the hidden rows are
+    as wide, and the tokens as many."""
+    if not (is_alone(head) and drafts(head)):
+        return False
+    of = "gemma4" if shares_cache(head) else head.architecture
+    width = head.number("embedding_length_out") or head.number("embedding_length")
+    same = (of, width) == (target.architecture, target.number("embedding_length"))
+    return same and head.vocabulary.size == target.vocabulary.size
+
+
 def is_head_file(path: Path) -> bool:
     """Whether the file at `path` holds a head without its model.
 

@@ -187,7 +187,7 @@ class LlamaHead:
         self._drop_chain(same)
         for i in range(same, len(wanted)):
             self._step(wanted[i], logits=i == len(wanted) - 1)
-        (row,) = read_rows(self._low.llama_get_logits(self._handle), 1, self.vocab)
+        row: Floats = read_rows(self._low.llama_get_logits(self._handle), 1, self.vocab)[0]
         return row
 
     def close(self) -> None:

@@ -79,7 +79,7 @@ def open_files(
         and as `assemble`.
     """
     require_known(speculation.drafters or (), drafters)
-    files, in_target = _with_head(files, device, speculation)
+    files, in_target = with_head(files, device, speculation)
     with ExitStack() as opened:
         engines = with_engines(files.target, files.draft, device, interrupt, on_progress=on_progress)
         target = open_model(files.target, replace(engines.device, head=in_target), interrupt)
@@ -110,7 +110,7 @@ def open_files(
     return runtime
 
 
-def _with_head(files: Files, device: Device, speculation: Speculation) -> tuple[Files, bool]:
+def with_head(files: Files, device: Device, speculation: Speculation) -> tuple[Files, bool]:
     """The files to open, and whether to load the head of the target's file, if it has one.
 
     A head costs memory and time in prompts, so it is loaded only where it drafts. A draft model or a head in a file of
@@ -121,7 +121,7 @@ def _with_head(files: Files, device: Device, speculation: Speculation) -> tuple[
         raise OptionError(
             f"exact is {device.exact}, but the drafter mtp needs passes of other widths; leave one of them out"
         )
-    wanted = not device.exact and (MtpDrafter.name in named if named is not None else True)
+    wanted = not device.exact and speculation.uses(MtpDrafter.name)
     if files.draft is not None and is_head_file(files.draft):
         return (files if wanted else replace(files, draft=None)), False
     return files, wanted and (named is not None or files.draft is None)
@@ -270,7 +270,7 @@ class _Opening:
         A head that was not named, and that the installed engine cannot run, is left out.
         """
         weights = next((each for each in reversed(self.weights.models) if _holds_head(each)), None)
-        if not isinstance(weights, HeadWeights):
+        if not isinstance(weights, HeadWeights) or not speculation.uses(MtpDrafter.name):
             return [], ()
         try:
             head = weights.head(session)

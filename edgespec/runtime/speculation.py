@@ -44,6 +44,10 @@ class Speculation:
         if self.drafters is not None:
             object.__setattr__(self, "drafters", texts("drafters", self.drafters))
 
+    def uses(self, name: str) -> bool:
+        """Whether a drafter of this name is used where it is possible."""
+        return self.drafters is None or name in self.drafters
+
 
 def _length(k: Any) -> int:
     """A draft length. Raises OptionError."""

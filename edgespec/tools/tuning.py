@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..backends import Device, Interrupt, Session, context_length, open_model, require_same_tokens
+from ..backends.head_header import is_head_file
 from ..backends.machine import OtherPrograms
 from ..errors import OptionError
 from ..prices import BASE, Clock, Curve, Prices, filler, keep, measure, measure_here, restless
@@ -103,7 +104,7 @@ def opener(target: Path, draft: Path | None, device: Device, interrupt: Interrup
         with closing(open_model(target, requested, interrupt)) as model:
             context = context_length(requested, model)
             with closing(model.session(context)) as session:
-                if draft is None:
+                if draft is None or is_head_file(draft):  # a head is measured when it is loaded
                     yield session, None
                     return
                 with closing(open_model(draft, requested.of_draft(draft), interrupt)) as second:
