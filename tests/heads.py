@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import gguf
 import numpy as np
 
 from . import hybrids
@@ -24,9 +25,13 @@ _SMALL = 32  # the width of an assistant
 _MARGIN = 5.0
 
 
-def qwen35(folder: Path, *, right: bool = False, seed: int = 0, architecture: str = "qwen35") -> Path:
-    """A model with its head in one file."""
+def qwen35(
+    folder: Path, *, right: bool = False, seed: int = 0, architecture: str = "qwen35", quantized: bool = False
+) -> Path:
+    """A model with its head in one file, the matrices with a row for each token quantized or not."""
     fields, tensors = _qwen35(right, seed, architecture)
+    for name in ("token_embd.weight", "output.weight") if quantized else ():
+        tensors[name] = gguf.quantize(tensors[name], hybrids.Q8_0)
     return hybrids.write_file(folder / f"{architecture}-with-head.gguf", architecture, fields, tensors)
 
 

@@ -11,6 +11,7 @@ import gguf
 import numpy as np
 
 U32, F32, TEXT, TRUTH, ARRAY = (gguf.GGUFValueType[name] for name in ("UINT32", "FLOAT32", "STRING", "BOOL", "ARRAY"))
+Q8_0 = gguf.GGMLQuantizationType.Q8_0
 Fields = dict[str, tuple[gguf.GGUFValueType, Any]]
 Shapes = dict[str, tuple[int, ...]]
 Array = np.ndarray[Any, Any]
@@ -51,7 +52,7 @@ def write(path: Path, architecture: str, *, seed: int = 0, **fields: Any) -> Pat
 
 
 def write_file(path: Path, architecture: str, fields: Fields, tensors: Mapping[str, Array]) -> Path:
-    """A model at `path`; fields that are None are left out."""
+    """A model at `path`; fields that are None are left out, tensors of bytes are Q8_0."""
     writer = gguf.GGUFWriter(path, architecture)
     for key, (kind, value) in {**_COMMON, **fields}.items():
         if value is not None:
@@ -60,7 +61,7 @@ def write_file(path: Path, architecture: str, fields: Fields, tensors: Mapping[s
     for key, (kind, value) in _TOKENIZER.items():
         writer.add_key_value(key, value, kind)
     for name, values in tensors.items():
-        writer.add_tensor(name, values)
+        writer.add_tensor(name, values, raw_dtype=Q8_0 if values.dtype == np.uint8 else None)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

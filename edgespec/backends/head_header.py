@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from .gguf_header import Header, header
@@ -11,6 +12,9 @@ _ALONE = ("gemma4-assistant", "eagle3", "dflash")
 #: Architectures whose head is one layer that reads a row of its target and a token, and has a KV cache of its own.
 #: Others have several heads (step35), or take one token a pass (mimo2).
 _ONE_LAYER = ("qwen35", "qwen35moe", "qwen3next", "deepseek2", "glm4moe", "nemotron_h_moe")
+#: Keys of a head with fewer rows than its target has tokens: its tokens, see `written`, and how many the target has.
+TOKENS, TARGET_TOKENS = "edgespec.head.tokens", "edgespec.head.target_tokens"
+_MOST_TOKENS = 1 << 24
 _ASSISTANT = "gemma4-assistant"  # several layers that read the KV cache of the target
 
 
@@ -46,6 +50,40 @@ def drafts(head: Header) -> bool:
 def shares_cache(head: Header) -> bool:
     """Whether a head reads the KV cache of its target, and has none."""
     return head.architecture == _ASSISTANT
+
+
+def written(tokens: Sequence[int]) -> str:
+    """Ascending tokens as text, in ranges: "0-99,105"."""
+    ranges: list[list[int]] = []
+    for token in tokens:
+        if ranges and token == ranges[-1][1] + 1:
+            ranges[-1][1] = token
+        else:
+            ranges.append([token, token])
+    return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in ranges)
+
+
+def tokens_of(head: Header) -> tuple[list[int], int] | None:
+    """The target's token for each row of a head with fewer rows, and how many tokens the target has; None for others.
+
+    Raises:
+        ValueError: the file contradicts itself.
+    """
+    text, size = head.fields.get(TOKENS), head.fields.get(TARGET_TOKENS)
+    if text is None:
+        return None
+    if not isinstance(text, str) or not isinstance(size, int) or not 0 < size < _MOST_TOKENS:
+        raise ValueError(f"{TOKENS} or {TARGET_TOKENS} is malformed")
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        start, end = int(first), int(last or first)
+        if not (found[-1] if found else -1) < start <= end < size:
+            raise ValueError(f"{TOKENS} has {part!r:.40}, which is not an ascending range below {size}")
+        found.extend(range(start, end + 1))
+    if len(found) != head.number("vocab_size"):
+        raise ValueError(f"{TOKENS} has {len(found)} tokens, vocab_size is {head.number('vocab_size')}")
+    return found, size
 
 
 def fits(target: Header, head: Header) -> bool:

@@ -21,7 +21,7 @@ from ..storage.checksum import sampled
 from . import Device, Interrupt, Session
 from .amx import uses_amx
 from .gguf_header import Header
-from .head_header import drafts, has_head, is_alone
+from .head_header import drafts, has_head, is_alone, tokens_of
 from .llama_file import check
 from .llama_head import LlamaHead, OpenedHead, private_functions
 from .llama_library import bindings, captured_errors, require_no_fork
@@ -148,6 +148,7 @@ class LlamaModel:
         self._holds_head = drafts(head) and (self._alone or (device.head and has_head(head)))
         # A context of a head ends the process if its model was loaded without this; older bindings lack it.
         params.load_mtp = self._holds_head
+        self._own_tokens = tokens_of(head) if self._alone else None
         self._path = path
         self._model = _load(low, path, params, interrupt)
         if self._recurs and head.architecture not in SUPPORTED:
@@ -237,10 +238,11 @@ class LlamaModel:
         if target.exact:
             raise OptionError(f"exact is {target.exact}, but a head needs passes of other widths; leave exact out")
         width = int(low.llama_model_n_embd_out(self._model))
-        if (target.vocab, target.row_width) != (self.vocabulary.size, width):
+        tokens, size = self._own_tokens or (None, self.vocabulary.size)
+        if (target.vocab, target.row_width) != (size, width):
             raise VocabularyMismatch(
                 f"{self._path} holds a head for another model: it reads rows of {width} numbers and knows "
-                f"{self.vocabulary.size} tokens, the target has {target.row_width} and {target.vocab}; give the head "
+                f"{size} tokens, the target has {target.row_width} and {target.vocab}; give the head "
                 "made for this target, or take --draft none"
             )
         params = self._context_params(target.context)
@@ -256,7 +258,7 @@ class LlamaModel:
             )
         shared = ext.llama_get_ctx_other(handle) == target.handle
         chunk, poll = int(low.llama_n_batch(handle)), _poller()
-        opened = OpenedHead(low, handle, shared, width, chunk, target.vocab, target.context, poll)
+        opened = OpenedHead(low, handle, shared, width, chunk, target.vocab, target.context, poll, tokens)
         head = LlamaHead(opened, target.interrupt)
         target.give_rows(head)
         return head

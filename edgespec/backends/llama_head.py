@@ -81,6 +81,7 @@ class OpenedHead:
         vocab: tokens of the target.
         context: the most tokens of text.
         poll: as in `llama_session.Opened`.
+        tokens: the target's token for each row of a head with fewer; None if the head has all.
     """
 
     low: Any
@@ -91,6 +92,7 @@ class OpenedHead:
     vocab: int
     context: int
     poll: Any
+    tokens: Sequence[int] | None = None
 
 
 class LlamaHead:
@@ -108,6 +110,8 @@ class LlamaHead:
         self._batch = Batch(self._low, opened.chunk, 1)
         self._rows = np.zeros((opened.chunk + 1, opened.width), np.float32)
         self._own_row = np.zeros(opened.width, np.float32)
+        self._own = _OwnTokens(opened.tokens, opened.vocab) if opened.tokens is not None else None
+        self._outputs = len(opened.tokens) if opened.tokens is not None else opened.vocab
         self._count, self._fed = 1, 0
         self._tokens: list[int] = []
         self._kept: dict[int, Floats] = {}
@@ -187,8 +191,8 @@ class LlamaHead:
         self._drop_chain(same)
         for i in range(same, len(wanted)):
             self._step(wanted[i], logits=i == len(wanted) - 1)
-        row: Floats = read_rows(self._low.llama_get_logits(self._handle), 1, self.vocab)[0]
-        return row
+        row: Floats = read_rows(self._low.llama_get_logits(self._handle), 1, self._outputs)[0]
+        return row if self._own is None else self._own.spread(row)
 
     def close(self) -> None:
         """Free the cache. The session of the target must not follow any more."""
@@ -244,7 +248,8 @@ class LlamaHead:
         """
         if self._interrupt.is_set:
             return _ABORTED
-        self._batch.chain(tokens, start, silent=len(tokens) - 1, logits=logits)
+        inside = tokens if self._own is None else self._own.inside(tokens)
+        self._batch.chain(inside, start, silent=len(tokens) - 1, logits=logits)
         native = self._batch.native
         native.embd = ctypes.cast(rows.ctypes.data, ctypes.POINTER(ctypes.c_float))
         status = int(self._low.llama_decode(self._handle, native))
@@ -274,3 +279,28 @@ def read_rows(pointer: Any, n: int, width: int) -> Floats:
     """Rows in llama.cpp's own buffer, float32 [n, width], valid until its next pass."""
     buffer: Any = (ctypes.c_float * (n * width)).from_address(ctypes.addressof(pointer.contents))
     return np.frombuffer(buffer, dtype=np.float32).reshape(n, width)
+
+
+class _OwnTokens:
+    """The tokens of a head that has fewer than its target.
+
+    Args:
+        tokens: those of the target, one for each row of the head.
+        vocab: how many the target has.
+    """
+
+    def __init__(self, tokens: Sequence[int], vocab: int) -> None:
+        self._theirs = np.array(tokens, np.int64)
+        self._ours = np.zeros(vocab, np.int32)  # a token without a row is taken for the first one
+        self._ours[self._theirs] = np.arange(len(tokens), dtype=np.int32)
+        self._row = np.full(vocab, -np.inf, np.float32)
+
+    def inside(self, tokens: Sequence[int]) -> Sequence[int]:
+        """The head's numbers of the target's tokens."""
+        found: list[int] = self._ours[list(tokens)].tolist()
+        return found
+
+    def spread(self, row: Floats) -> Floats:
+        """Logits over the target's tokens, valid until the next call."""
+        self._row[self._theirs] = row
+        return self._row
