@@ -222,7 +222,7 @@ def test_an_assertion_of_the_loader_is_an_error(
     tmp_path: Path, demo: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the checks do not know, llama.cpp's own assertions tell."""
-    monkeypatch.setattr("edgespec.backends.llama.check", lambda _path: None)
+    monkeypatch.setattr("edgespec.backends.llama.check", header)
     for name in ("a token twice", "no layers", "alignment 8", "too many experts"):
         path = write(tmp_path / "tiny.gguf", **MALFORMED[name][1])
         with pytest.raises(ModelFileError, match="GGML_ASSERT"):

@@ -341,6 +341,29 @@ def test_a_pass_of_the_head_that_is_cancelled(made: dict[tuple[str, bool], Files
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_pass_of_the_head_that_is_aborted_in_the_middle(
+    made: dict[tuple[str, bool], Files], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What of it is in the cache is removed, in a prompt and in a draft."""
+    files = made[kind, False]
+    with opened(files) as over:
+        low, handle = over.weights._low, over.head._handle
+        decode = low.llama_decode
+        with monkeypatch.context() as patch:
+            patch.setattr(low, "llama_decode", lambda where, batch: decode(where, batch) or 2 * (where == handle))
+            over.session.prefill(PROMPT)
+            with pytest.raises(Interrupted):
+                over.head.logits(9, [])
+        agrees(over, files, [*PROMPT, 9])
+        over.head.logits(9, [8])
+        with monkeypatch.context() as patch:
+            patch.setattr(low, "llama_decode", lambda where, batch: decode(where, batch) or 2 * (where == handle))
+            with pytest.raises(Interrupted):
+                over.head.logits(9, [8, 7])
+        agrees(over, files, [*PROMPT, 9])
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_head_that_fails_is_turned_off(
     made: dict[tuple[str, bool], Files], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
