@@ -205,6 +205,17 @@ def test_k_passes_of_the_head_for_k_tokens(
             assert drafted.count(k) > 4
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_head_with_look_ups(made: dict[tuple[str, bool], Files], kind: str) -> None:
+    """The default: both draft, and each goes on where the other stopped."""
+    with runtime(made[kind, True], speculation=Speculation()) as speaker:
+        assert speaker.drafters == ("lookup", "mtp")
+        for temperature in (0.0, 0.8):
+            for verdict in check(speaker, [RIGHT_PROMPT, PROMPT], Sampling(temperature=temperature, top_k=0), 40):
+                assert verdict.divergence is None or verdict.divergence.near_tie
+                assert verdict.accepted
+
+
 # --- rollbacks
 
 
@@ -221,6 +232,33 @@ def test_a_head_follows_rounds_and_rollbacks(made: dict[tuple[str, bool], Files]
             session.rollback(held, range(accepted + 1))
             text = [*text, *path[:accepted], 40 + accepted]
             agrees(over, files, text)
+
+
+@pytest.mark.parametrize("kind", ["in the file", "qwen35moe", "apart"])
+def test_owed_tokens_have_their_rows_already(
+    made: dict[tuple[str, bool], Files], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without snapshots the tokens that were accepted ride in the next pass: its first rows are known."""
+    monkeypatch.setattr(recurrent_state, "_WITH_SNAPSHOTS", ())
+    files = made[kind, False]
+    with opened(files) as over:
+        session, text = over.session, PROMPT[:30]
+        session.prefill(text[:-1])
+        owed = 0
+        for accepted in (0, 2, 4, 1, 3):
+            path = over.draft(text[-1], 4)
+            held = len(session.tokens)
+            session.decode([text[-1], *path])
+            session.rollback(held, range(accepted + 1))
+            owed += session.owed
+            text = [*text, *path[:accepted], 40 + accepted]
+            agrees(over, files, text)
+        assert owed > 5
+    with runtime(made[kind, True]) as speaker:
+        for temperature in (0.0, 0.8):
+            for verdict in check(speaker, [RIGHT_PROMPT, PROMPT], Sampling(temperature=temperature, top_k=0), 30):
+                assert verdict.divergence is None or verdict.divergence.near_tie
+    assert acceptance(made[kind, True]) > 0.95
 
 
 @pytest.mark.parametrize("kind", KINDS)
