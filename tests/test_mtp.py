@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from edgespec import Device, Interrupt, Runtime, Sampling, Speculation, load
-from edgespec.backends import HeadWeights, Session, llama_head, open_model, recurrent_state
+from edgespec.backends import HeadWeights, Session, head_header, llama_head, open_model, recurrent_state
 from edgespec.backends.gguf_header import header
 from edgespec.backends.head_header import TOKENS, tokens_of, written
 from edgespec.backends.llama import LlamaModel
@@ -482,6 +482,17 @@ def test_a_head_alone_is_no_target(made: dict[tuple[str, bool], Files]) -> None:
         assert head is not None
         with pytest.raises(ModelFileError, match="holds a head without its model"):
             load(head, "none", device=Device(context=64))
+
+
+def test_a_head_that_is_not_run(made: dict[tuple[str, bool], Files], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as several heads, or EAGLE-3's: refused before llama.cpp sees it."""
+    target, head = made["apart", False]
+    monkeypatch.setattr(head_header, "_ONE_LAYER", ())
+    with pytest.raises(ModelFileError, match="does not draft with that; it does with those of qwen35,"):
+        runtime((target, head))
+    with closing(open_model(made["in the file", False][0], Device(threads=1, head=True), Interrupt())) as model:
+        assert isinstance(model, LlamaModel)
+        assert not model.holds_head
 
 
 def test_a_head_of_another_target(made: dict[tuple[str, bool], Files]) -> None:

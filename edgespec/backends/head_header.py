@@ -17,6 +17,8 @@ TOKENS, TARGET_TOKENS = "edgespec.head.tokens", "edgespec.head.target_tokens"
 _MOST_TOKENS = 1 << 24
 _ASSISTANT = "gemma4-assistant"  # several layers that read the KV cache of the target
 
+DRAFTING = (*_ONE_LAYER, _ASSISTANT)  #: the architectures of heads that draft
+
 
 def head_layers(head: Header) -> int:
     """The layers at the end of the file that belong to a head."""

@@ -21,7 +21,7 @@ from ..storage.checksum import sampled
 from . import Device, Interrupt, Session
 from .amx import uses_amx
 from .gguf_header import Header
-from .head_header import drafts, has_head, is_alone, tokens_of
+from .head_header import DRAFTING, drafts, has_head, is_alone, tokens_of
 from .llama_file import check
 from .llama_head import LlamaHead, OpenedHead, private_functions
 from .llama_library import bindings, captured_errors, require_no_fork
@@ -145,6 +145,11 @@ class LlamaModel:
         params.n_gpu_layers = _gpu_layers(low, device)
         params.use_extra_bufts = not uses_amx(low)
         self._alone = is_alone(head)
+        if self._alone and not drafts(head):
+            raise ModelFileError(
+                f"{path} holds a head of the architecture {head.architecture!r:.40} without its model, and edgespec "
+                f"does not draft with that; it does with those of {', '.join(DRAFTING)}"
+            )
         self._holds_head = drafts(head) and (self._alone or (device.head and has_head(head)))
         # A context of a head ends the process if its model was loaded without this; older bindings lack it.
         params.load_mtp = self._holds_head
