@@ -163,11 +163,20 @@ def check(load_options: LoadOptions, sampling_options: SamplingOptions, file: Pa
     "--out", "output", type=PATH, required=True, metavar="PATH", help="Output file; for onnx and --pair a folder"
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file, converted folder or pair")
+@click.option("--head-rows", type=int, metavar="N", help="Write only the head of SOURCE, a GGUF file, with N tokens")
 @pair_options
 def convert(
-    source: Path | None, fmt: str, quant: str | None, output: Path, force: bool, pair_options: PairOptions
+    source: Path | None,
+    fmt: str,
+    quant: str | None,
+    output: Path,
+    force: bool,
+    head_rows: int | None,
+    pair_options: PairOptions,
 ) -> None:
     """Convert SOURCE, the folder of a Hugging Face checkpoint or org/name on the hub, to a quantized model.
+
+    With --head-rows, write the head of a GGUF file for `edgespec chat TARGET --draft HEAD`: a smaller output matrix.
 
     With --pair, convert a target and its draft into the folder --out, for `edgespec chat FOLDER`, and measure the
     acceptance rate, the expected speedup on this machine, and that the output does not change.
@@ -180,6 +189,11 @@ def convert(
         sys.exit(0 if make(pair_options, output, fmt, quant, force=force) else FAILED)
     if pair_options.misplaced:
         raise click.UsageError(f"{pair_options.misplaced} is for --pair TARGET DRAFT")
+    if head_rows is not None:
+        from edgespec.converters import head_rows as rows  # noqa: PLC0415
+
+        click.echo(f"{output}: {rows.write(source, output, head_rows, force=force) / 1e6:.1f} MB", err=True)
+        return
     from edgespec import converters  # noqa: PLC0415
     from edgespec.library import checkpoint, run, size  # noqa: PLC0415
     from edgespec.terminal.terminal_job import terminal_job  # noqa: PLC0415

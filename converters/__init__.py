@@ -21,6 +21,7 @@
     conversion_cache.py  whether an output is up to date
 
     gguf.py              the GGUF writer; gguf_graph.py: the metadata that llama.cpp reads for a graph
+    head_rows.py         the head of a GGUF file, with fewer rows
     quantize.py          llama.cpp's own quantizer, block by block
     native.py            the calls into llama.cpp that the GGUF writer needs
 

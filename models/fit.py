@@ -107,14 +107,18 @@ class Plan:
         return not self.lacking
 
 
-def plan(target: Path, draft: Path | None = None, asked: Requested | None = None) -> Plan:
+def plan(target: Path, draft: Path | None = None, asked: Requested | None = None, *, head: bool = True) -> Plan:
     """The plan for these files in the memory that is free now.
+
+    Args:
+        head: whether the head in the target's file is used, if there is one. A draft model takes its place.
 
     Raises:
         ModelFileError: a file cannot be read.
         OptionError: the request does not fit.
     """
-    return choose(sizes(target), sizes(draft) if draft is not None else None, machine_memory(), asked or Requested())
+    found = sizes(target) if head else sizes(target).without_head()
+    return choose(found, sizes(draft) if draft is not None else None, machine_memory(), asked or Requested())
 
 
 def choose(target: Sizes, draft: Sizes | None, free: MachineMemory, asked: Requested) -> Plan:
@@ -125,7 +129,8 @@ def choose(target: Sizes, draft: Sizes | None, free: MachineMemory, asked: Reque
     Raises:
         OptionError: a requested context, or requested GPU layers, do not fit.
     """
-    draft = draft.as_draft() if draft is not None else None
+    if draft is not None:
+        target, draft = target.without_head(), draft.as_draft()
     plans = (_placed(target, draft, free, asked, context) for context in _contexts(target, asked))
     running: Plan | None = None
     for found in plans:
@@ -140,7 +145,8 @@ def choose(target: Sizes, draft: Sizes | None, free: MachineMemory, asked: Reque
 
 def longest(target: Sizes, draft: Sizes | None, free: MachineMemory) -> int:
     """The most tokens of context with which everything fits: a multiple of 256, up to the target's training context."""
-    draft = draft.as_draft() if draft is not None else None
+    if draft is not None:
+        target, draft = target.without_head(), draft.as_draft()
     contexts = range(_STEP, max(target.trained, DEFAULT_CONTEXT) + 1, _STEP)
     fitting = bisect_left(contexts, True, key=lambda n: not _placed(target, draft, free, Requested(n), n).fits)
     return contexts[fitting - 1] if fitting else 0

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgespec.backends import Labels, require_same_tokens
-from edgespec.backends.gguf_header import header
+from edgespec.backends.gguf_header import Header, header
 from edgespec.errors import EdgespecError, OptionError
 
-from .draft_head import is_alone
+from .draft_head import fits, is_alone, is_used, used_in
 from .graph_file import described, graph_in, is_graph
 from .listing import is_model, split_name, split_page
 from .registry import Entry, HubFile, entries
@@ -103,7 +103,7 @@ def resolve_name(text: str) -> ResolvedName | None:
     if page is None and path.suffix.lower() in {".gguf", ".json"}:
         return None
     if (entry := entries().get(text)) is not None:
-        return ResolvedName(Source.of(entry.target), Source.of(entry.draft) if entry.draft else None, entry)
+        return ResolvedName(Source.of(entry.target), Source.of(entry.drafting) if entry.drafting else None, entry)
     if "/" not in text and "\\" not in text:
         raise OptionError(
             f"no model at {text}, and none of that name is known{_suggestion(text)}: `edgespec models list` lists "
@@ -118,8 +118,8 @@ def _of_repository(text: str) -> ResolvedName | None:
     if repo is None or _exists(Path(text.replace("\\", "/").split("/")[0])):
         return None
     known = next((each for each in entries().values() if each.target.repo == repo[0] and not repo[1]), None)
-    if known is not None and known.draft is not None:
-        return ResolvedName(Source.of(known.target), Source.of(known.draft), known)
+    if known is not None and known.drafting is not None:
+        return ResolvedName(Source.of(known.target), Source.of(known.drafting), known)
     return ResolvedName(Source(repo[0], quantization=repo[1]))
 
 
@@ -130,15 +130,32 @@ def _suggestion(text: str) -> str:
 
 
 def local_draft(target: Path) -> Path | None:
-    """The largest local model with the target's vocabulary and at most a tenth of its bytes.
+    """What drafts for a target on this machine: a head for it in a file in its folder, else the largest local model
+    with its vocabulary and at most a tenth of its bytes. None for a target whose own file holds a head.
 
-    The search covers the target's folder, and the GGUF files in the cache of the Hugging Face tools.
+    The search for models covers the target's folder, and the GGUF files in the cache of the Hugging Face tools.
     """
     try:
+        if not is_graph(target) and is_used():
+            own = header(target)
+            if used_in(own):
+                return None
+            if (head := _head_beside(target, own)) is not None:
+                return head
         small = _small(_beside(target), size_of(target) // MIN_SIZE_RATIO)
         return _first_compatible(vocabulary(target), small) if small else None
     except (OSError, EdgespecError):  # opening the target reports the error
         return None
+
+
+def _head_beside(target: Path, own: Header) -> Path | None:
+    """A file in the folder of a target that holds a head for it, by its header."""
+    others = [path for path in target.parent.glob("*.gguf") if path.is_file() and path != target]
+    for path in sorted(others, key=size_of)[:_MAX_OPENED]:
+        with suppress(EdgespecError, OSError):
+            if fits(own, header(path)):
+                return path
+    return None
 
 
 def cached_draft(tokens: Labels, limit: int) -> Path | None:

@@ -9,7 +9,7 @@ from edgespec.backends import Labels
 from edgespec.backends.gguf_header import Header, header
 from edgespec.errors import HubError
 
-from .draft_head import has_head
+from .draft_head import has_head, is_alone, used_in
 from .graph_file import is_graph
 from .listing import is_projector
 from .model_source import Source, vocabulary
@@ -30,6 +30,8 @@ class ModelSummary:
         has_head: whether it holds a head that drafts (`draft_head`).
         pictures: whether it has an image projector, and so is made to read pictures, too.
         architecture: its name in a GGUF file; empty where not known.
+        head_drafts: whether this version drafts with the head that it holds.
+        head_alone: whether it holds a head without its model.
     """
 
     name: str
@@ -41,6 +43,8 @@ class ModelSummary:
     has_head: bool = False
     pictures: bool = False
     architecture: str = ""
+    head_alone: bool = False
+    head_drafts: bool = False
 
 
 def of_path(path: Path) -> ModelSummary:
@@ -93,4 +97,6 @@ def _of_header(head: Header, name: str, size: int) -> ModelSummary:
         head.template,
         has_head=has_head(head),
         architecture=head.architecture,
+        head_alone=is_alone(head),
+        head_drafts=used_in(head),
     )

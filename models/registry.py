@@ -119,9 +119,15 @@ class Entry:
     pictures: bool = False
 
     @property
+    def drafting(self) -> HubFile | None:
+        """The file of the draft model, or of a head that this version uses; None if no file is fetched for drafts."""
+        used = self.head is not None and draft_head.is_used(self.head.kind)
+        return self.head.file if used and self.head is not None else self.draft
+
+    @property
     def size(self) -> int:
         """Bytes of the files that are fetched, about."""
-        return self.target.size + (self.draft.size if self.draft else 0)
+        return self.target.size + (self.drafting.size if self.drafting else 0)
 
 
 def own_file() -> Path:

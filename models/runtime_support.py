@@ -5,7 +5,7 @@ from __future__ import annotations
 from edgespec.backends.recurrent_state import SUPPORTED
 
 #: The kinds of heads that draft, of `head` (multi-token prediction) and `dflash`.
-HEADS: frozenset[str] = frozenset()
+HEADS: frozenset[str] = frozenset({"head"})
 
 
 def runs_state_of(architecture: str) -> bool:

@@ -42,6 +42,8 @@ class Sizes:
         buffers: bytes of compute buffers at an empty context; each token of context adds `_ROWS` 2-byte numbers.
         trained: tokens of context that it was trained for; 0 where not known.
         copies: the recurrent state and the copies of it that a session keeps; None without such a state.
+        head_layers: of the layers, those before the last that belong to a head in the target's file.
+        head_buffers: of the buffers, those of the head.
         estimated: whether the header was not read: the layers are equal parts, and what is not known is left out.
         windowed: bytes of one token in the caches of all layers that need only hold a sliding window.
         window: tokens of that window.
@@ -56,6 +58,8 @@ class Sizes:
     estimated: bool = False
     windowed: int = 0
     window: int = 0
+    head_layers: int = 0
+    head_buffers: int = 0
 
     def cached(self, context: int) -> int:
         """Bytes of all caches with this many tokens of context, with the window that is saved in the CPU's memory."""
@@ -89,6 +93,23 @@ class Sizes:
     def as_draft(self) -> Sizes:
         """The sizes of the model as a draft, whose passes are too narrow for snapshots of its state."""
         return replace(self, copies=replace(self.copies, snapshots=0)) if self.copies is not None else self
+
+    def without_head(self) -> Sizes:
+        """The sizes where the head in the target's file is not loaded."""
+        if not self.head_layers:
+            return self
+        first = len(self.layers) - 1 - self.head_layers
+        head = self.layers[first:-1]
+        cache = self.cache - sum(layer.cache for layer in head) if self.cache is not None else None
+        return replace(
+            self,
+            weights=self.weights - sum(layer.weights for layer in head),
+            layers=(*self.layers[:first], *(Layer(0) for _ in head), self.layers[-1]),
+            cache=cache,
+            buffers=self.buffers - self.head_buffers,
+            head_layers=0,
+            head_buffers=0,
+        )
 
     def computing(self, context: int) -> int:
         """Bytes of compute buffers with this many tokens of context."""
@@ -141,7 +162,8 @@ def sizes(path: Path) -> Sizes:
 
 def of_header(head: Header, size: int) -> Sizes:
     """The sizes of a GGUF model by its header and the bytes of all its parts."""
-    vocabulary, states = head.vocabulary.size, state_bytes(head)
+    alone = draft_head.is_alone(head)
+    vocabulary, states = head.vocabulary.size, (0,) * head.layers if alone else state_bytes(head)
     caches = _caches(head)
     inner = head.number("feed_forward_length") or (
         head.number("expert_feed_forward_length") * max(1, head.number("expert_used_count"))
@@ -151,27 +173,36 @@ def of_header(head: Header, size: int) -> Sizes:
     layers = tuple(_layers(head, size, _caching(caches or (0,) * head.layers, states, window))) if head.layers else ()
     windowed = sum(layer.windowed for layer in layers)
     unused = _unused(head)
+    beside = draft_head.used_in(head)  # a head runs in a context of its own
     return Sizes(
         size - sum(layers[i].weights for i in unused),
         tuple(Layer(0) if i in unused else layer for i, layer in enumerate(layers)),
         sum(caches) - windowed if caches else None,
-        4 * widths,
+        4 * widths * (1 + beside),
         head.number("context_length"),
         Copies.of(head.architecture, sum(states), drafts=False) if any(states) else None,
         windowed=windowed,
         window=attention_window.window(head) if windowed else 0,
+        head_layers=draft_head.head_layers(head) * beside,
+        head_buffers=4 * widths * beside,
     )
 
 
 def _unused(head: Header) -> range:
-    """The layers that are not loaded: those of a head that this version does not use."""
-    loaded = draft_head.is_used() or not draft_head.has_head(head)
-    return range(head.layers if loaded else head.layers - draft_head.head_layers(head), head.layers)
+    """The layers that are not loaded: those of a head that this version does not use, and, of a head in a file of its
+    own, those of the model."""
+    first = head.layers - draft_head.head_layers(head)
+    if draft_head.is_alone(head):
+        return range(first)
+    loaded = draft_head.used_in(head) or not draft_head.has_head(head)
+    return range(head.layers if loaded else first, head.layers)
 
 
 def _caches(head: Header) -> tuple[int, ...] | None:
     """Bytes per token in the KV cache of each layer; None where not known. Recurrent layers have none."""
     recurrent, unused = recurrent_layers(head), _unused(head)
+    if draft_head.shares_cache(head):
+        return (0,) * head.layers
     if recurrent and all(recurrent) and not has_attention_too(head):
         return (0,) * head.layers
     caches = head.cache()

@@ -11,8 +11,10 @@ import gguf
 import numpy as np
 
 U32, F32, TEXT, TRUTH, ARRAY = (gguf.GGUFValueType[name] for name in ("UINT32", "FLOAT32", "STRING", "BOOL", "ARRAY"))
+Q8_0 = gguf.GGMLQuantizationType.Q8_0
 Fields = dict[str, tuple[gguf.GGUFValueType, Any]]
 Shapes = dict[str, tuple[int, ...]]
+Array = np.ndarray[Any, Any]
 
 TOKENS = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", *"abcdefghij"]
 LAYERS, WIDTH, HEADS, KV_HEADS, HEAD, INNER = 4, 64, 4, 2, 16, 96
@@ -30,6 +32,12 @@ _TOKENIZER: Fields = {
     "tokenizer.ggml.token_type": (ARRAY, [2, 3, 3, *[6] * 256, *[1] * 11]),
     "tokenizer.chat_template": (TEXT, TEMPLATE),
 }
+_COMMON: Fields = {
+    "context_length": (U32, 4096),
+    "embedding_length": (U32, WIDTH),
+    "block_count": (U32, LAYERS),
+    "attention.layer_norm_rms_epsilon": (F32, 1e-5),
+}
 
 
 def write(path: Path, architecture: str, *, seed: int = 0, **fields: Any) -> Path:
@@ -44,21 +52,21 @@ def write(path: Path, architecture: str, *, seed: int = 0, **fields: Any) -> Pat
 def write_model(path: Path, architecture: str, model: tuple[Fields, Shapes], *, seed: int = 0, **fields: Any) -> Path:
     """A model of these keys and tensors, with the embeddings and the tokens of all, at `path`; `fields` as above."""
     own, shapes = model
+    given = {key: (kind, fields.get(key.replace(".", "_"), value)) for key, (kind, value) in {**_COMMON, **own}.items()}
+    return write_file(path, architecture, given, drawn({"token_embd.weight": (len(TOKENS), WIDTH), **shapes}, seed))
+
+
+def write_file(path: Path, architecture: str, fields: Fields, tensors: Mapping[str, Array]) -> Path:
+    """A model at `path`; fields that are None are left out, tensors of bytes are Q8_0."""
     writer = gguf.GGUFWriter(path, architecture)
-    common: Fields = {
-        "context_length": (U32, 4096),
-        "embedding_length": (U32, WIDTH),
-        "block_count": (U32, LAYERS),
-        "attention.layer_norm_rms_epsilon": (F32, 1e-5),
-    }
-    for key, (kind, value) in {**common, **own}.items():
-        if (given := fields.get(key.replace(".", "_"), value)) is not None:
-            writer.add_key_value(f"{architecture}.{key}", given, kind)
+    for key, (kind, value) in {**_COMMON, **fields}.items():
+        if value is not None:
+            writer.add_key_value(f"{architecture}.{key}", value, kind)
     writer.add_key_value("general.name", f"tiny {architecture}", TEXT)
     for key, (kind, value) in _TOKENIZER.items():
         writer.add_key_value(key, value, kind)
-    for name, shape in {"token_embd.weight": (len(TOKENS), WIDTH), **shapes}.items():
-        writer.add_tensor(name, _values(name, shape, seed))
+    for name, values in tensors.items():
+        writer.add_tensor(name, values, raw_dtype=Q8_0 if values.dtype == np.uint8 else None)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -66,7 +74,12 @@ def write_model(path: Path, architecture: str, model: tuple[Fields, Shapes], *, 
     return path
 
 
-def _values(name: str, shape: tuple[int, ...], seed: int) -> np.ndarray[Any, Any]:
+def drawn(shapes: Shapes, seed: int = 0) -> dict[str, Array]:
+    """Random weights."""
+    return {name: _values(name, shape, seed) for name, shape in shapes.items()}
+
+
+def _values(name: str, shape: tuple[int, ...], seed: int) -> Array:
     """Random weights of a tensor; states decay, and norms scale by about 1."""
     draw = np.random.default_rng([seed, zlib.crc32(name.encode())])
     if name.endswith("ssm_a"):

@@ -109,7 +109,7 @@ def test_what_cannot_be_forgotten_is_one_line(own_cache: Path) -> None:
         (["--draft", "missing.gguf"], "no model at missing.gguf"),
         (["--k", "-1"], "k is -1"),
         (["--k", "many"], "--k is 'many'"),
-        (["--drafter", "medusa"], "no drafter 'medusa'; there are lookup, model, cross-vocabulary"),
+        (["--drafter", "medusa"], "no drafter 'medusa'; there are lookup, model, cross-vocabulary, mtp"),
         (["missing.gguf", "--drafter", "medusa"], "no drafter 'medusa'"),  # before anything is fetched
         (["--drafter", "model", "--draft", "none"], "no drafter 'model', only lookup: 'model' needs a draft model"),
         (["--verifier", "hope"], "no verifier 'hope'; there are match, rejection, block"),

@@ -126,11 +126,20 @@ def test_the_reader_of_imports_reads() -> None:
 SHARED = (
     *(
         f"backends.{name}"
-        for name in ("amx", "attention_window", "device", "engine_choice", "exactness", "gguf_header", "interrupt")
+        for name in ("amx", "attention_window", "device", "engine_choice", "exactness", "gguf_header")
     ),
     *(
         f"backends.{name}"
-        for name in ("machine", "model_files", "onnx_", "padded_session", "recurrent_state", "sequence")
+        for name in (
+            "head_header",
+            "interrupt",
+            "machine",
+            "model_files",
+            "onnx_",
+            "padded_session",
+            "recurrent_state",
+            "sequence",
+        )
     ),
     "backends.token_ids",
     "backends.tree_layout",

@@ -13,9 +13,10 @@ import huggingface_hub.constants
 import pytest
 
 from edgespec import models
+from edgespec.backends import head_header
 from edgespec.backends.recurrent_state import Copies
 from edgespec.errors import OptionError
-from edgespec.models import draft_head, listing, model_source, registry
+from edgespec.models import listing, model_source, registry
 
 from . import checkpoints
 from .hubserver import COMMIT, Fault, StandIn, etag, serving
@@ -263,7 +264,7 @@ def test_a_draft_is_found_by_its_vocabulary_and_size(tmp_path: Path, monkeypatch
     assistant = small.read_bytes().replace(b"llama", b"mimo2")  # a name of the same length
     assert assistant != small.read_bytes()
     (tmp_path / "head.gguf").write_bytes(assistant + b"xx")
-    monkeypatch.setattr(draft_head, "_ALONE", ("mimo2",))
+    monkeypatch.setattr(head_header, "_ALONE", ("mimo2",))
     assert model_source.local_draft(target) is None, "more than a tenth"
     with target.open("ab") as file:
         file.truncate(12 * small.stat().st_size)

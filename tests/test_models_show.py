@@ -63,13 +63,13 @@ def test_on_16_gb_it_says_what_would_fit_instead(machine: Callable[..., None], m
     said = shown()
     assert said["GPU"] == "GPU: about 80% of the target"
     assert said["what"] == (
-        "what would fit wholly onto the GPU: gpt-oss-20b (12.11 GB), gemma-4-12b (6.72 GB), qwen3.5-9b (5.87 GB) or "
+        "what would fit wholly onto the GPU: gpt-oss-20b (12.11 GB), gemma-4-12b (6.97 GB), qwen3.5-9b (5.87 GB) or "
         "a coarser quantization of at most 13.95 GB"
     )
     machine(8)
     said = shown()
     assert said["memory"].endswith("it does not fit")
-    assert said["what"].startswith("what would fit into memory: gemma-4-12b (6.72 GB), ")
+    assert said["what"].startswith("what would fit into memory: gemma-4-12b (6.97 GB), ")
     machine(0.1)
     assert "what" not in shown()
 

@@ -61,7 +61,7 @@ def test_an_installed_drafter_is_found_by_its_name(install: Install) -> None:
         with pytest.raises(OptionError, match=r"no drafter 'zeros', only lookup, mine: .* must be named when loading"):
             runtime.complete("a", speculation=Speculation(("zeros",)))
     with pytest.raises(
-        OptionError, match=r"no drafter 'medusa'; there are lookup, model, cross-vocabulary, installed: zeros$"
+        OptionError, match=r"no drafter 'medusa'; there are lookup, model, cross-vocabulary, mtp, installed: zeros$"
     ):
         opened(names=("medusa",))
 
@@ -116,5 +116,5 @@ def test_a_built_in_name_is_the_built_in_drafter(install: Install) -> None:
     install("bad-package", "raise RuntimeError('imported')", "lookup = bad_module:Bad")
     with opened(names=("lookup",)) as runtime:
         assert runtime.drafters == ("lookup",)
-    with pytest.raises(OptionError, match=r"there are lookup, model, cross-vocabulary$"):
+    with pytest.raises(OptionError, match=r"there are lookup, model, cross-vocabulary, mtp$"):
         opened(names=("medusa",))

@@ -85,16 +85,18 @@ ATTENTION = {"attention.head_count": 24, "attention.head_count_kv": 4, "attentio
 
 def test_recurrent_layers_and_unused_heads_have_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     head = qwen(65, 6144, ATTENTION, head=1)
+    used = of_header(head, 66 * 4)
+    assert (used.cache, used.weights, used.head_layers) == (65536 + 4096, 66 * 4, 1)
+    monkeypatch.setattr(runtime_support, "HEADS", set())
     found = of_header(head, 66 * 4)
+    assert replace(used.without_head(), trained=0) == replace(found, trained=0)
+    assert found.without_head() is found
     assert found.cache == 65536, "of 16 layers"
     assert found.copies == Copies(156_893_184, 3, 1)
     assert found.weights == 64 * 4, "the head stays on the disk"
     assert [layer.weights for layer in found.layers[-3:]] == [4, 0, 0]
     assert [layer.cache for layer in found.layers[:4]] == [0, 0, 0, 4096]
     assert [layer.state > 0 for layer in found.layers[:5]] == [True, True, True, False, True]
-    monkeypatch.setattr(runtime_support, "HEADS", {"head"})
-    used = of_header(head, 66 * 4)
-    assert (used.cache, used.weights) == (65536 + 4096, 66 * 4)
 
 
 def test_a_model_without_attention_has_no_cache() -> None:

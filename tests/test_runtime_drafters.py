@@ -72,7 +72,9 @@ def test_an_answer_goes_on_without_a_drafter_that_fails(
     k: int | None, verifier: str, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cheap = {"target": 1e-2, "draft": 1e-4}  # so that the adaptive controller asks it
-    monkeypatch.setattr("edgespec.runtime.loading._priced", lambda _session, role, _tell: Prices([cheap[role]] * 16))
+    monkeypatch.setattr(
+        "edgespec.runtime.loading._priced", lambda _session, _text, role, _tell: Prices([cheap[role]] * 16)
+    )
     measured = Failing(TALK, 10**9, error)
     interrupt = Interrupt()
     target = Recorded(interrupt=interrupt)

@@ -10,7 +10,7 @@ import hashlib
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -27,6 +27,8 @@ __all__ = [
     "TITLES",
     "Device",
     "EngineChoice",
+    "Head",
+    "HeadWeights",
     "Interrupt",
     "Labels",
     "Model",
@@ -201,6 +203,48 @@ class Model(Protocol):
 
     def close(self) -> None:
         """Free the weights. Sessions must be closed before."""
+        ...
+
+
+class Head(Protocol):
+    """A head of multi-token prediction over one session of its target, whose hidden states it reads."""
+
+    #: The width of a row of logits, that of the target.
+    vocab: int
+    #: The most tokens of text.
+    context: int
+
+    def follows(self, context: Sequence[int]) -> bool:
+        """Whether it can draft after `context`, of which the target holds all tokens but the last one."""
+        ...
+
+    def logits(self, last: int, path: Sequence[int]) -> Floats:
+        """The logits after what the target holds, the token `last` and `path`, float32 [vocab], valid until the next
+        call. Call it only if the head `follows` that context."""
+        ...
+
+    def close(self) -> None:
+        """Free its cache; the session of the target is closed after it."""
+        ...
+
+
+@runtime_checkable
+class HeadWeights(Protocol):
+    """Further members of a model that may hold a head: its own, or, in a file without a model, another's."""
+
+    @property
+    def holds_head(self) -> bool:
+        """Whether a head was loaded."""
+        ...
+
+    def head(self, target: Session) -> Head:
+        """The head over a session of its target that holds no tokens yet, and is closed after the head.
+
+        Raises:
+            ModelError: the head is not one of this target.
+            MissingPackage: the engine that is installed cannot run it.
+            EngineError: the engine could not open it.
+        """
         ...
 
 

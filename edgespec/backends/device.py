@@ -34,6 +34,7 @@ class Device:
             "auto".
         drafts: whether the model drafts, token by token, for another; `of_draft` sets it. A model with a recurrent
             state then keeps it for other rollbacks.
+        head: whether to load the head for multi-token prediction in the model's file, if it has one; loading sets it.
 
     Raises:
         OptionError: a value of a wrong type or out of range.
@@ -48,6 +49,7 @@ class Device:
     draft_gpu_layers: int | None = None
     draft_backend: str | None = None
     drafts: bool = False
+    head: bool = False
 
     def __post_init__(self) -> None:
         layers = (-1, 1 << 16)
@@ -61,6 +63,7 @@ class Device:
         object.__setattr__(self, "exact", int(self.exact))
         instance("provider", self.provider, str)
         instance("drafts", self.drafts, bool)
+        instance("head", self.head, bool)
         for backend in (self.backend, "auto" if self.draft_backend is None else self.draft_backend):
             if not isinstance(backend, str) or backend not in BACKENDS:
                 raise OptionError(f"no backend {shown(backend)}; there are {', '.join(BACKENDS)}")
@@ -73,4 +76,4 @@ class Device:
         """
         layers = self.gpu_layers if self.draft_gpu_layers is None else self.draft_gpu_layers
         backend = self.draft_backend or (self.backend if self.backend in engines(path) else "auto")
-        return replace(self, exact=0, gpu_layers=layers, backend=backend, drafts=True)
+        return replace(self, exact=0, gpu_layers=layers, backend=backend, drafts=True, head=False)

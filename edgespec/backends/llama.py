@@ -16,14 +16,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError
+from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError, VocabularyMismatch
 from ..sampling import stated
 from ..storage.checksum import sampled
-from . import Device, Interrupt
+from . import Device, Interrupt, Session
 from .amx import uses_amx
 from .attention_window import can_forget, cells
 from .gguf_header import Header
+from .head_header import DRAFTING, drafts, has_head, is_alone, tokens_of
 from .llama_file import check
+from .llama_head import LlamaHead, OpenedHead, private_functions
 from .llama_library import bindings, captured_errors, require_no_fork
 from .llama_session import LlamaSession, Opened
 from .machine import physical_cores
@@ -151,6 +153,17 @@ class LlamaModel:
         params = low.llama_model_default_params()
         params.n_gpu_layers = _gpu_layers(low, device)
         params.use_extra_bufts = not uses_amx(low)
+        self._alone = is_alone(head)
+        if self._alone and not drafts(head):
+            raise ModelFileError(
+                f"{path} holds a head of the architecture {head.architecture!r:.40} without its model, and edgespec "
+                f"does not draft with that; it does with those of {', '.join(DRAFTING)}"
+            )
+        self._holds_head = drafts(head) and (self._alone or (device.head and has_head(head)))
+        # A context of a head ends the process if its model was loaded without this; older bindings lack it.
+        params.load_mtp = self._holds_head
+        self._own_tokens = tokens_of(head) if self._alone else None
+        self._path = path
         self._model = _load(low, path, params, interrupt)
         if self._recurs and head.architecture not in SUPPORTED:
             low.llama_model_free(self._model)
@@ -205,9 +218,15 @@ class LlamaModel:
         """A new sequence, stopped by `interrupt`, by default the model's own.
 
         Raises:
+            ModelFileError: the file holds a head without its model.
             OptionError: `exact` was requested for a model whose recurrent state cannot be rolled back over the padding.
             EngineError: llama.cpp could not open the context.
         """
+        if self._alone:
+            raise ModelFileError(
+                f"{self._path} holds a head without its model, and drafts for that only; give the model, and this file "
+                "with --draft"
+            )
         if self._exact and self._recurs:
             raise OptionError(
                 f"exact is {self._exact}, but this model's recurrent state cannot be rolled back over padding; leave "
@@ -221,22 +240,66 @@ class LlamaModel:
             identity += f"|cells={opened.cells}"
         return LlamaSession(opened, interrupt or self._interrupt, vocab=self.vocabulary.size, identity=identity)
 
+    @property
+    def holds_head(self) -> bool:
+        return self._holds_head
+
+    def head(self, target: Session) -> LlamaHead:
+        """The head over a session of its target; see `HeadWeights`."""
+        if not isinstance(target, LlamaSession):
+            raise ModelFileError(f"{self._path} holds a head for a GGUF model, and the target is none; leave it out")
+        low, ext = self._low, private_functions()
+        if not self._holds_head:
+            raise ModelFileError(f"{self._path} was loaded without a head that edgespec runs; use another drafter")
+        if target.exact:
+            raise OptionError(f"exact is {target.exact}, but a head needs passes of other widths; leave exact out")
+        width = int(low.llama_model_n_embd_out(self._model))
+        tokens, size = self._own_tokens or (None, self.vocabulary.size)
+        if (target.vocab, target.row_width) != (size, width):
+            raise VocabularyMismatch(
+                f"{self._path} holds a head for another model: it reads rows of {width} numbers and knows "
+                f"{size} tokens, the target has {target.row_width} and {target.vocab}; give the head "
+                "made for this target, or take --draft none"
+            )
+        params = self._context_params(target.context)
+        params.n_seq_max, params.n_rs_seq, params.kv_unified = 1, 0, False
+        params.ctx_type = low.LLAMA_CONTEXT_TYPE_MTP
+        params.ctx_other = target.handle
+        params.swa_full = not target.forgets  # where the target's cells are shared
+        with captured_errors() as errors:
+            handle = low.llama_init_from_model(self._model, params)
+        if not handle:
+            raise EngineError(
+                f"llama.cpp could not open the head of {self._path} ({'; '.join(errors) or 'no reason given'}); take "
+                "another drafter with --drafter, or a smaller --ctx"
+            )
+        shared = ext.llama_get_ctx_other(handle) == target.handle
+        chunk, poll = int(low.llama_n_batch(handle)), _poller()
+        opened = OpenedHead(low, handle, shared, width, chunk, target.vocab, target.context, poll, tokens)
+        head = LlamaHead(opened, target.interrupt)
+        target.give_rows(head)
+        return head
+
     def close(self) -> None:
         if self._model:
             self.vocabulary.close()
             self._low.llama_model_free(self._model)
             self._model = None
 
-    def _open_context(self, context: int) -> Opened:
+    def _context_params(self, context: int) -> Any:
+        """The parameters of a llama_context that do not depend on sequences and snapshots."""
         params = self._low.llama_context_default_params()
         params.n_ctx = -(-context // _STEP) * _STEP
         # Equal, so that no pass is split: llama.cpp would end the process if a part were no wider than the snapshots.
         params.n_batch = params.n_ubatch = _CHUNK
         params.n_threads = params.n_threads_batch = self._threads
-        window = int(self._low.llama_model_n_swa(self._model)) if self._forgets else 0
-        held = cells(window, params.n_ctx, _CHUNK)
-        params.swa_full = held == params.n_ctx  # else cells are lost that a far rollback needs: see llama_windowed
+        # Without it cells are lost that a far rollback needs: see llama_windowed.
+        params.swa_full = cells(self._window, params.n_ctx, _CHUNK) == params.n_ctx
         params.no_perf = True
+        return params
+
+    def _open_context(self, context: int) -> Opened:
+        params = self._context_params(context)
         handle, errors, sequences, snapshots = None, list[str](), 1, 0
         for sequences, snapshots in self._ways():
             handle, errors = self._init(params, sequences, snapshots)
@@ -253,8 +316,10 @@ class LlamaModel:
         chunk = int(self._low.llama_n_batch(handle))
         copies = self._copies and replace(self._copies, snapshots=snapshots)
         leaves = sequences if sequences > 1 and copies is None else 0
-        window = 0 if params.swa_full else window
-        return Opened(self._low, handle, length, chunk, leaves, self._exact, copies, _poller(), window, held)
+        width = int(self._low.llama_model_n_embd_out(self._model))
+        window = 0 if params.swa_full else self._window
+        held = cells(window, params.n_ctx, _CHUNK)
+        return Opened(self._low, handle, length, chunk, leaves, self._exact, copies, _poller(), width, window, held)
 
     def _ways(self) -> Iterator[tuple[int, int]]:
         """Sequences and snapshots with which to open a context, the best ones first."""
@@ -282,6 +347,11 @@ class LlamaModel:
             self._low.llama_free(handle)
             return None, [f"no {snapshots} snapshots of the state"]
         return handle, errors
+
+    @property
+    def _window(self) -> int:
+        """Tokens that layers with a sliding window attend to, where their cache need not hold all tokens; else 0."""
+        return int(self._low.llama_model_n_swa(self._model)) if self._forgets else 0
 
     @property
     def _positions(self) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ..errors import ModelFileError
 from .gguf_header import Header, header
+from .head_header import TOKENS, is_alone, tokens_of
 
 _ALIGNMENT = 32  # bytes: the alignment of all buffers in ggml
 _INT32 = (1 << 31) - 1
@@ -155,6 +156,9 @@ def _experts(head: Header) -> Iterator[str]:
 
 def _vocabulary(head: Header) -> Iterator[str]:
     model = head.fields.get("tokenizer.ggml.model")
+    if TOKENS in head.fields and is_alone(head):  # a head with fewer rows has no tokenizer
+        yield from _rows(head)
+        return
     if model not in _TOKENIZERS:
         yield f"tokenizer.ggml.model is {model!r:.40}; edgespec supports {', '.join(_TOKENIZERS)}"
     if head.fields.get("tokenizer.ggml.pre") == "whitespace":  # llama.cpp asserts on spaces in text for this type
@@ -168,6 +172,16 @@ def _vocabulary(head: Header) -> Iterator[str]:
         yield f"tokenizer.ggml.tokens has a token twice: {_repeated(tokens)!r:.80}"
     if model == "llama" and (lacking := [byte for byte in range(256) if known.isdisjoint(_spellings(byte))]):
         yield f"tokenizer.ggml.tokens lacks the token <0x{lacking[0]:02X}>, and those of {len(lacking) - 1} other bytes"
+
+
+def _rows(head: Header) -> Iterator[str]:
+    """Faults of the tokens of a head with fewer rows than its target has tokens."""
+    if head.fields.get("tokenizer.ggml.model") != "none":
+        yield "tokenizer.ggml.model must be 'none' in a head with tokens of its own"
+    try:
+        tokens_of(head)
+    except ValueError as error:
+        yield str(error)
 
 
 def _spellings(byte: int) -> tuple[bytes, bytes]:

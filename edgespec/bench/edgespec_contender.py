@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 from ..backends import Device, Interrupt, open_model
 from ..engine import Finished, Text
@@ -12,7 +13,7 @@ from ..errors import Interrupted
 from ..prices import BASE
 from ..prices.engine_comparison import with_engines
 from ..runtime.learned import Learned
-from ..runtime.loading import Files, OnProgress, assemble
+from ..runtime.loading import Files, OnProgress, assemble, with_head
 from ..runtime.runtime import Runtime
 from ..runtime.speculation import Speculation
 from .contender import AnswerRequest, Chunk, Done
@@ -25,6 +26,7 @@ _TITLES = {
     OURS: "edgespec",
     "lookup": "edgespec, look-ups only",
     "model": "edgespec, draft model only",
+    "mtp": "edgespec, head only",
 }
 NAMES = (*_TITLES, "k=N")  #: what `Workshop.contender` knows
 
@@ -78,7 +80,8 @@ class ContenderFactory:
         self._on_progress = on_progress
         with ExitStack() as opened:
             chosen = with_engines(files.target, files.draft, device, interrupt, on_progress=on_progress).device
-            target = open_model(files.target, chosen, interrupt)
+            files, in_target = with_head(files, device, Speculation())
+            target = open_model(files.target, replace(chosen, head=in_target), interrupt)
             opened.callback(target.close)
             self.target = SharedModel(target)
             self.draft: SharedModel | None = None

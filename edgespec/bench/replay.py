@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..backends import Interrupt, Model, Session, Vocabulary
+from ..backends import Head, HeadWeights, Interrupt, Model, Session, Vocabulary
+from ..errors import ModelFileError
 from ..types import Floats
 
 _CERTAIN = 1e4  # a logit far above all others
@@ -24,22 +25,23 @@ class ReplaySession:
         self.widest = session.widest
         self.identity = session.identity
         self.text: Sequence[int] = ()
-        self._session = session
+        #: The session inside.
+        self.inner = session
 
     @property
     def tokens(self) -> Sequence[int]:
-        return self._session.tokens
+        return self.inner.tokens
 
     @property
     def owed(self) -> int:
-        return self._session.owed
+        return self.inner.owed
 
     def prefill(self, tokens: Sequence[int]) -> None:
-        self._session.prefill(tokens)
+        self.inner.prefill(tokens)
 
     def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
-        held = len(self._session.tokens)
-        rows = self._session.decode(tokens, tree)
+        held = len(self.inner.tokens)
+        rows = self.inner.decode(tokens, tree)
         if self.text:
             depths: list[int] = []
             for parent in tree if tree is not None else range(-1, len(tokens) - 1):
@@ -50,10 +52,10 @@ class ReplaySession:
         return rows
 
     def rollback(self, length: int, keep: Sequence[int] = ()) -> None:
-        self._session.rollback(length, keep)
+        self.inner.rollback(length, keep)
 
     def close(self) -> None:
-        self._session.close()
+        self.inner.close()
 
 
 class SharedModel:
@@ -79,6 +81,16 @@ class SharedModel:
         session = ReplaySession(self._model.session(context, interrupt))
         self.sessions.append(session)
         return session
+
+    @property
+    def holds_head(self) -> bool:
+        return isinstance(self._model, HeadWeights) and self._model.holds_head
+
+    def head(self, target: Session) -> Head:
+        """The head over the session inside a `ReplaySession`; see `HeadWeights`."""
+        if not isinstance(self._model, HeadWeights) or not isinstance(target, ReplaySession):
+            raise ModelFileError(f"{self.description} holds no head; use another drafter")
+        return self._model.head(target.inner)
 
     def close(self) -> None:
         """Does nothing: the owner of the model closes it."""

@@ -128,7 +128,7 @@ def _chosen(
     target: Source, draft: Source | None, job: Job, *, context: int, look: bool
 ) -> tuple[Source, Source | None]:
     """Which file of a repository, by what the hub holds, and a draft for it where none is given."""
-    from edgespec.models import hub_search, model_source  # noqa: PLC0415
+    from edgespec.models import draft_head, hub_search, model_source  # noqa: PLC0415
 
     _require_fetching(str(target), job)
     with quietly():
@@ -137,8 +137,10 @@ def _chosen(
         if seen.instead_of:
             job.notice("quantization", f"{seen.instead_of} does not fit into memory, so it is {seen.source.file}.")
         limit = seen.source.size // model_source.MIN_SIZE_RATIO
-        if draft is not None or not look or seen.head is None or model_source.cached_draft(seen.head.vocabulary, limit):
+        if draft is not None or not look or seen.head is None or draft_head.used_in(seen.head):
             return seen.source, draft
+        if model_source.cached_draft(seen.head.vocabulary, limit):
+            return seen.source, None
         job.check()
         try:
             match = hub_search.find_draft(seen.source.repo, seen.head.vocabulary, seen.source.size)

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from edgespec.models.fit import Plan
 
 
-def fitted(files: Files, device: Device, job: Job, *, anywhere: bool = True) -> Device:
+def fitted(files: Files, device: Device, job: Job, *, anywhere: bool = True, head: bool = True) -> Device:
     """`device` with the context and the GPU layers that fit into memory.
 
     Args:
         anywhere: whether the number of GPU layers is chosen here, rather than given by the user.
+        head: whether the head in the target's file drafts, if it has one.
 
     Raises:
         OptionError: the requested context or layers do not fit.
@@ -29,7 +30,8 @@ def fitted(files: Files, device: Device, job: Job, *, anywhere: bool = True) -> 
     freely = None if not device.exact else 0  # logits are bit-identical only on the CPU
     layers = freely if anywhere else device.gpu_layers
     try:
-        plan = fit.plan(files.target, files.draft, fit.Requested(device.context, layers, device.draft_gpu_layers))
+        asked = fit.Requested(device.context, layers, device.draft_gpu_layers)
+        plan = fit.plan(files.target, files.draft, asked, head=head)
     except (ModelError, OSError, ValueError):  # what is wrong with the files is told when they are opened
         return device
     context = device.context or (plan.context if plan.shortened else 0)

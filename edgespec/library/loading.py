@@ -39,8 +39,10 @@ def load(  # noqa: PLR0913 - all but the models are options by name
             models.demo().target`.
         draft: a draft model, named likewise. None (or "auto") takes the first of these: that of the pair or the name;
             one in the folder of the target, `NAME.draft.gguf` or `draft.gguf` (for a folder `NAME.draft` or `draft`); a
-            local one, in the folder of the target or the hub's cache, with the same tokens and at most a tenth of the
-            bytes; for a target that is downloaded, one of its family on the hub. "none" takes none.
+            head for the target in a file in its folder, unless its own file holds one; a local model, in the folder of
+            the target or the hub's cache, with the same tokens and at most a tenth of the bytes; for a target that is
+            downloaded, one of its family on the hub. It may be the file of a head (docs/mtp.md). "none" takes none, but
+            the head in the target's file drafts unless `speculation` names other drafters only.
         device: where the models run. The context and the GPU layers are chosen by free memory if they are not given.
         drafters: drafters of your own, or factories that make one for a `Target`. Each serves one runtime, which closes
             it; `Runtime.another` has those of factories.
@@ -74,7 +76,7 @@ def load(  # noqa: PLR0913 - all but the models are options by name
     require_known(speculation.drafters or (), drafters)  # before anything is downloaded
     job = Job(fetch, on_progress, interrupt or Interrupt())
     files = resolve(model, draft, job, context=device.context)
-    device = fitted(files, device, job, anywhere=device.gpu_layers < 0)
+    device = fitted(files, device, job, anywhere=device.gpu_layers < 0, head=speculation.uses("mtp"))
     return open_model_files(files, device, speculation, job, drafters)
 
 

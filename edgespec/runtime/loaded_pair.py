@@ -35,6 +35,7 @@ class LoadedPair:
         turns: a lock held in every round, so that runtimes over the same models do not compute at the same time.
         another: opens further sessions over the same models.
         earlier_texts: keeps the text of answers for look-ups in later runs; None where nothing is to be kept.
+        remarks: messages for the user about drafters that were left out.
     """
 
     models: tuple[Model, ...]
@@ -48,11 +49,12 @@ class LoadedPair:
     turns: Turns
     another: Callable[[Speculation], LoadedPair]
     earlier_texts: EarlierTexts | None = None
+    remarks: tuple[str, ...] = ()
 
     @property
     def notices(self) -> list[str]:
         """Messages for the user: where a model is not loaded as requested, and which drafters failed."""
-        notices = [notice for model in self.models for notice in model.notices]
+        notices = [*self.remarks, *(notice for model in self.models for notice in model.notices)]
         return [*notices, *(drafter.notice for drafter in self.drafters if drafter.notice)]
 
     def calibration(self, speculation: Speculation) -> Calibration:
@@ -70,8 +72,9 @@ class LoadedPair:
         if missing := [name for name in names if name not in known]:
             raise OptionError(
                 f"this pair has no drafter {missing[0]!r}, only {', '.join(known)}: 'model' needs a draft model "
-                "(--draft) with the target's vocabulary, 'cross-vocabulary' one with another, and the drafter of an "
-                "installed package must be named when loading"
+                "(--draft) with the target's vocabulary, 'cross-vocabulary' one with another, 'mtp' a head in the "
+                "model's GGUF file or in that of --draft; the drafter of an installed package, and mtp beside a draft "
+                "model, must be named when loading"
             )
         drafters = [known[name] for name in names]
         if speculation.k is not None:

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..backends import Device, Interrupt, Model, Session, context_length, fingerprint, open_model, require_same_tokens
+from ..backends import (
+    Device,
+    HeadWeights,
+    Interrupt,
+    Model,
+    Session,
+    context_length,
+    fingerprint,
+    open_model,
+    require_same_tokens,
+)
+from ..backends.head_header import is_head_file
 from ..backends.machine import OtherPrograms
 from ..drafters import Drafter, Factory, Target
 from ..drafters.cross_vocabulary import CrossVocabularyDrafter
 from ..drafters.failsafe import Failsafe
 from ..drafters.lookup import Lookup
 from ..drafters.model import ModelDrafter
-from ..errors import OptionError, VocabularyMismatch
-from ..prices import Prices, measure_and_keep, recall, refresh, sample_text
+from ..drafters.mtp import MtpDrafter
+from ..errors import EngineError, MissingPackage, OptionError, VocabularyMismatch
+from ..prices import Prices, head_step, measure_and_keep, recall, refresh, sample_text
 from ..prices.engine_comparison import with_engines
 from ..values import instance, shown
 from .earlier_texts import EarlierTexts
@@ -67,9 +79,10 @@ def open_files(
         and as `assemble`.
     """
     require_known(speculation.drafters or (), drafters)
+    files, in_target = with_head(files, device, speculation)
     with ExitStack() as opened:
         engines = with_engines(files.target, files.draft, device, interrupt, on_progress=on_progress)
-        target = open_model(files.target, engines.device, interrupt)
+        target = open_model(files.target, replace(engines.device, head=in_target), interrupt)
         opened.callback(target.close)
         second, mismatch = None, ""
         if files.draft is not None:
@@ -95,6 +108,23 @@ def open_files(
     if mismatch:
         runtime.add_notice(f"{files.draft}, found beside the model, is left out: {mismatch}")
     return runtime
+
+
+def with_head(files: Files, device: Device, speculation: Speculation) -> tuple[Files, bool]:
+    """The files to open, and whether to load the head of the target's file, if it has one.
+
+    A head costs memory and time in prompts, so it is loaded only where it drafts. A draft model or a head in a file of
+    its own takes its place unless it is named.
+    """
+    named = speculation.drafters
+    if named is not None and MtpDrafter.name in named and device.exact:
+        raise OptionError(
+            f"exact is {device.exact}, but the drafter mtp needs passes of other widths; leave one of them out"
+        )
+    wanted = not device.exact and speculation.uses(MtpDrafter.name)
+    if files.draft is not None and is_head_file(files.draft):
+        return (files if wanted else replace(files, draft=None)), False
+    return files, wanted and (named is not None or files.draft is None)
 
 
 def _mismatch(target: Model, draft: Model) -> str:
@@ -175,7 +205,7 @@ class _Opening:
             interrupt: stops the sessions.
             own: the same if it is not the one that the models were opened with.
         """
-        target, draft = self.weights.models[0], next(iter(self.weights.models[1:]), None)
+        target = self.weights.models[0]
         sessions = ExitStack()
         with ExitStack() as undo:
             undo.callback(sessions.close)
@@ -186,10 +216,9 @@ class _Opening:
                 EarlierTexts(fingerprint(target.vocabulary), target.vocabulary.size) if speculation.remember else None
             )
             built_in: list[Drafter] = [Lookup(earlier=kept.texts() if kept else ())]
-            if draft is not None:
-                drafting = _opened(draft, self.context, own)
-                sessions.callback(drafting.close)
-                built_in.append(_drafter(drafting, target, draft, self._priced("draft", drafting, draft).plain()))
+            built_in += self._draft_models(own, sessions)
+            heads, remarks = self._heads(session, speculation, sessions)
+            built_in += heads
             facts = Target(target.vocabulary, session.context, target.description, target.weights)
             added = list(made(self.given, speculation.drafters or (), facts, undo))
             pair = LoadedPair(
@@ -204,6 +233,7 @@ class _Opening:
                 turns=self.weights.turns,
                 another=replace(self, given=tuple(filter(is_factory, self.given))).another,
                 earlier_texts=kept,
+                remarks=remarks,
             )
             # An unknown drafter raises here, before the runtime owns those of the app.
             pair.controller(speculation)
@@ -222,6 +252,35 @@ class _Opening:
         except BaseException:
             self.weights.leave(user)
             raise
+
+    def _draft_models(self, own: Interrupt | None, sessions: ExitStack) -> Iterator[Drafter]:
+        """The drafter of the draft model, if there is one."""
+        target = self.weights.models[0]
+        for draft in self.weights.models[1:]:
+            if not _holds_head(draft):
+                session = _opened(draft, self.context, own)
+                sessions.callback(session.close)
+                yield _drafter(session, target, draft, self._priced("draft", session, draft).plain())
+
+    def _heads(
+        self, session: Session, speculation: Speculation, sessions: ExitStack
+    ) -> tuple[list[Drafter], tuple[str, ...]]:
+        """The drafter of the head that was loaded over the target's session, if there is one, and messages for users.
+
+        A head that was not named, and that the installed engine cannot run, is left out.
+        """
+        weights = next((each for each in reversed(self.weights.models) if _holds_head(each)), None)
+        if not isinstance(weights, HeadWeights) or not speculation.uses(MtpDrafter.name):
+            return [], ()
+        try:
+            head = weights.head(session)
+        except (MissingPackage, EngineError) as error:
+            if MtpDrafter.name in (speculation.drafters or ()):
+                raise
+            return [], (f"The head of the model does not draft: {error}",)
+        sessions.callback(head.close)
+        step = self.weights.head_step(lambda: head_step(session, head))
+        return [MtpDrafter(head, step)], ()
 
     def _priced(self, role: str, session: Session, model: Model) -> Prices:
         def measured() -> Prices:
@@ -251,6 +310,10 @@ def _drafter(session: Session, target: Model, draft: Model, step: float) -> Draf
     if _mismatch(target, draft):
         return CrossVocabularyDrafter(session, target.vocabulary, draft.vocabulary, step)
     return ModelDrafter(session, target.vocabulary.size, step)
+
+
+def _holds_head(model: Model) -> bool:
+    return isinstance(model, HeadWeights) and model.holds_head
 
 
 def _opened(model: Model, context: int, interrupt: Interrupt | None) -> Session:

@@ -9,7 +9,7 @@ from ..errors import OptionError
 from ..values import shown, texts, whole
 from ..verify import verifier
 
-DRAFTERS = ("lookup", "model", "cross-vocabulary")  #: the names of the built-in drafters
+DRAFTERS = ("lookup", "model", "cross-vocabulary", "mtp")  #: the names of the built-in drafters
 LONGEST = 256  #: the most tokens of a draft, within the widest pass of all engines
 
 
@@ -43,6 +43,10 @@ class Speculation:
             object.__setattr__(self, "k", _length(self.k))
         if self.drafters is not None:
             object.__setattr__(self, "drafters", texts("drafters", self.drafters))
+
+    def uses(self, name: str) -> bool:
+        """Whether a drafter of this name is used where it is possible."""
+        return self.drafters is None or name in self.drafters
 
 
 def _length(k: Any) -> int:

@@ -30,6 +30,7 @@ class Weights:
         self.learned = learned
         self.turns = Turns()
         self._prices: dict[str, Prices] = {}
+        self._step: float | None = None
         self._lock = threading.Lock()
         self._users: set[object] = set()
         self._freed = False
@@ -68,6 +69,12 @@ class Weights:
             if role == "target":  # prices of the draft model do not change after loading
                 self._closing.callback(_keep, session, known)
         return known
+
+    def head_step(self, measured: Callable[[], float]) -> float:
+        """The seconds of a pass of the head; `measured` is called for the first user."""
+        if self._step is None:
+            self._step = measured()
+        return self._step
 
 
 def _keep(session: Session, prices: Prices) -> None:

@@ -13,6 +13,7 @@ _NAMES = {
     "lookup": ("look-ups", "are"),
     "model": ("your draft model", "is"),
     "cross-vocabulary": ("your draft model", "is"),
+    "mtp": ("the model's head", "is"),
 }
 _TRIES = 20  # verified guesses from which on an acceptance rate is reported
 _DISTURBED = (

@@ -24,7 +24,7 @@ def fit_of(entry: Entry, free: MachineMemory) -> str:
     target = entry.target.sizes
     if target.cache is None:  # a share of the weights, as where a header cannot be read
         target = replace(target, buffers=target.buffers + target.weights // MIN_SIZE_RATIO)
-    return _place(target, entry.draft.sizes if entry.draft is not None else None, free)
+    return _place(target, entry.drafting.sizes if entry.drafting is not None else None, free)
 
 
 def runs(entry: Entry) -> bool:

@@ -38,7 +38,7 @@ def _head(target: ModelSummary, listed: DraftHead | None) -> Iterator[str]:
     if file is not None:
         size = amount(file.size) if file.size else "size unknown"
         where = f"{file.repo} {file.file or file.quantization}  {size}"
-    if draft_head.is_used(kind):
+    if draft_head.is_used(kind) and (file is not None or target.head_drafts or not target.has_head):
         yield f"head: {where}; it drafts"
         return
     fetched = ", so it is not fetched" if file is not None else ""

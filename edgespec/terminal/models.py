@@ -29,7 +29,7 @@ def listed() -> Iterator[str]:
     licences = max(len(entry.licence) for entry in known.values())
     yield f"{'name':{width}}  {'size':>8}  here     {'fits here':9}  new  {'licence':{licences}}  needs"
     for name, entry in sorted(known.items(), key=lambda each: each[1].size):
-        sources = [model_source.Source.of(file) for file in (entry.target, entry.draft) if file is not None]
+        sources = [model_source.Source.of(file) for file in (entry.target, entry.drafting) if file is not None]
         here = [source.here() is not None for source in sources]
         state = "yes" if all(here) else "in part" if any(here) else "-"
         newest = "*" if entry.newest else ""
@@ -168,7 +168,7 @@ def paired(name: str, draft_name: str | None) -> Iterator[str]:
         draft: ModelSummary | None = _target(*_meant(draft_name))
     else:
         draft = _own_draft(name, target, known)
-        if draft is None:
+        if draft is None or draft.head_alone:
             draft, why = _hub_draft(target, known)
     if draft is None:
         raise OptionError(

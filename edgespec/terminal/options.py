@@ -57,7 +57,7 @@ class LoadOptions:
         require_known(names or (), ())  # checked before anything is fetched
         speculation = Speculation(names, self._k(), self.verifier, remember=self.remember)
         with terminal_job(yes=self.yes) as job:
-            files, device = _resolved(self, job, self.exact)
+            files, device = _resolved(self, job, self.exact, head=speculation.uses("mtp"))
             return background.call(lambda: open_model_files(files, device, speculation, job), job.interrupt.set)
 
     def _k(self) -> int | None:
@@ -168,8 +168,14 @@ def _device(given: LoadOptions | MachineOptions, exact: int = 0) -> Device:
     return Device(given.ctx, given.threads, layers, exact, given.provider, given.backend, own, given.draft_backend)
 
 
-def _resolved(given: LoadOptions | MachineOptions, job: Job, exact: int = 0) -> tuple[Files, Device]:
-    """The files that the options name, without a model the demo pair's, and the device that fits them."""
+def _resolved(
+    given: LoadOptions | MachineOptions, job: Job, exact: int = 0, *, head: bool = True
+) -> tuple[Files, Device]:
+    """The files that the options name, without a model the demo pair's, and the device that fits them.
+
+    Args:
+        head: whether the head in the target's file drafts, if it has one.
+    """
     from ..library import fitted, resolve  # noqa: PLC0415
 
     device = _device(given, exact)  # first: wrong options are refused before anything is fetched
@@ -177,7 +183,7 @@ def _resolved(given: LoadOptions | MachineOptions, job: Job, exact: int = 0) -> 
     files = resolve(model, given.draft, job, context=given.ctx)
     _require_other(files.target, files.draft, given.draft)
     _require_graph(given.provider, [path for path in (files.target, files.draft) if path is not None])
-    return files, fitted(files, device, job, anywhere=given.gpu_layers is None)
+    return files, fitted(files, device, job, anywhere=given.gpu_layers is None, head=head)
 
 
 def _require_other(target: Path, draft: Path | None, named: str) -> None:
@@ -280,7 +286,8 @@ load_options = grouped_options(
     click.option(
         "--drafter",
         metavar="NAME,...",
-        help="Drafters: lookup, model, cross-vocabulary, or those of an installed package [default: the first three]",
+        help="Drafters: lookup, model, cross-vocabulary, mtp (the model's head), or those of an installed package "
+        "[default: of the first four those that are possible, mtp only without a draft model]",
     ),
     click.option("--k", default="auto", metavar="auto|N", help="Tokens to draft per round; 0 is plain decoding"),
     click.option("--verifier", default="match", show_default=True, metavar="NAME", help="match, rejection or block"),

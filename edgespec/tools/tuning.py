@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..backends import Device, Interrupt, Session, context_length, open_model, require_same_tokens
+from ..backends.head_header import is_head_file
 from ..backends.machine import OtherPrograms
 from ..errors import OptionError
 from ..prices import BASE, Clock, Curve, Prices, filler, keep, measure, measure_here, restless, sample_text
@@ -112,7 +113,7 @@ def opener(target: Path, draft: Path | None, device: Device, interrupt: Interrup
         with closing(open_model(target, requested, interrupt)) as model:
             context, text = context_length(requested, model), sample_text(model.vocabulary)
             with closing(model.session(context)) as session:
-                if draft is None:
+                if draft is None or is_head_file(draft):  # a head is measured when it is loaded
                     yield OpenedPair(session, None, text)
                     return
                 with closing(open_model(draft, requested.of_draft(draft), interrupt)) as second:
