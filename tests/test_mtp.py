@@ -21,6 +21,7 @@ from edgespec.backends.head_header import TOKENS, tokens_of, written
 from edgespec.backends.llama import LlamaModel
 from edgespec.backends.llama_head import LlamaHead
 from edgespec.backends.llama_session import LlamaSession
+from edgespec.backends.llama_windowed import Windowed
 from edgespec.bench.contender import AnswerRequest
 from edgespec.bench.edgespec_contender import ContenderFactory
 from edgespec.bench.records import OURS, PLAIN
@@ -241,7 +242,7 @@ def test_an_assistant_over_a_cache_that_holds_only_the_window(tmp_path: Path) ->
     with windowed.short_passes(), opened(files, windowed.CONTEXT) as over:
         session = over.session
         assert isinstance(session, LlamaSession)
-        assert session.forgets
+        assert isinstance(session._cache, Windowed)
         session.prefill(text[:-1])
         for accepted in (0, 2, 4, 1):
             path = over.draft(text[-1], 4)

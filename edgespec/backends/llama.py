@@ -265,7 +265,6 @@ class LlamaModel:
         params.n_seq_max, params.n_rs_seq, params.kv_unified = 1, 0, False
         params.ctx_type = low.LLAMA_CONTEXT_TYPE_MTP
         params.ctx_other = target.handle
-        params.swa_full = not target.forgets  # where the target's cells are shared
         with captured_errors() as errors:
             handle = low.llama_init_from_model(self._model, params)
         if not handle:

@@ -70,7 +70,6 @@ class LlamaSession(SequenceCache):
         self.interrupt, self._poll = interrupt, opened.poll
         self.handle = opened.handle
         self.row_width = opened.width
-        self.forgets = opened.window > 0
         self._aborts = False
         copies = opened.copies
         self._recurs = copies is not None
