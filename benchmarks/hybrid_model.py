@@ -1,11 +1,12 @@
 """Make a GGUF model with a recurrent state, of random weights and a real size: what its passes cost is real.
 
-    python -m benchmarks.hybrid_model OUTPUT.gguf [--architecture qwen35] [--layers 24] [--width 1024]
+    python -m benchmarks.hybrid_model OUTPUT.gguf [--architecture qwen35] [--layers 24] [--width 1024] [--head]
 
 `qwen35` has the form of Qwen3.5 0.8B: a gated delta net in three layers of four, of whose state llama.cpp keeps
 snapshots. `granitehybrid` has that of Granite 4 H: Mamba 2 in nine layers of ten, without snapshots. Matrices are Q8_0.
 The tokenizer is the demo target's, so that the demo draft drafts for it; `benchmarks.categories` replays answers, for a
-model of random weights says nothing that could be guessed.
+model of random weights says nothing that could be guessed. With `--head` a `qwen35` has a head for multi-token
+prediction, which is never right: what it costs is real.
 """
 
 from __future__ import annotations
@@ -83,6 +84,21 @@ def _qwen35(layers: int, width: int) -> tuple[Fields, Shapes]:
     return fields, shapes
 
 
+def _head(layers: int, width: int) -> Shapes:
+    """The block of a head behind the last of `layers` blocks of `qwen35`."""
+    own: Shapes = {
+        "attn_norm.weight": (width,),
+        "post_attention_norm.weight": (width,),
+        **_mlp(width, 5 * width // 2),
+        **_attention(width, gated=True),
+        "nextn.eh_proj.weight": (width, 2 * width),
+        "nextn.enorm.weight": (width,),
+        "nextn.hnorm.weight": (width,),
+        "nextn.shared_head_norm.weight": (width,),
+    }
+    return _blocks(layers, own)
+
+
 def _granite(layers: int, width: int) -> tuple[Fields, Shapes]:
     inner, heads = 2 * width, 2 * width // 64
     channels = inner + 2 * _STATE
@@ -120,13 +136,16 @@ def _granite(layers: int, width: int) -> tuple[Fields, Shapes]:
 _FORMS = {"qwen35": _qwen35, "granitehybrid": _granite}
 
 
-def write(path: Path, architecture: str, layers: int, width: int) -> int:
+def write(path: Path, architecture: str, layers: int, width: int, *, head: bool = False) -> int:
     """A model of random weights at `path`; returns its number of parameters."""
     fields, shapes = _FORMS[architecture](layers, width)
+    if head:
+        shapes |= _head(layers, width)
+        fields["nextn_predict_layers"] = 1
     common: Fields = {
         "context_length": 8192,
         "embedding_length": width,
-        "block_count": layers,
+        "block_count": layers + head,
         "feed_forward_length": 5 * width // 2,
         "attention.head_count": _HEADS,
         "attention.key_length": _HEAD,
@@ -194,9 +213,12 @@ def _weights(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, npt.N
 @click.option("--architecture", type=click.Choice(list(_FORMS)), default="qwen35", show_default=True)
 @click.option("--layers", default=24, show_default=True)
 @click.option("--width", default=1024, show_default=True)
-def main(output: Path, architecture: str, layers: int, width: int) -> None:
+@click.option("--head", is_flag=True, help="With a head for multi-token prediction, of qwen35 only")
+def main(output: Path, architecture: str, layers: int, width: int, head: bool) -> None:
     """Write a model to OUTPUT."""
-    parameters = write(output, architecture, layers, width)
+    if head and architecture != "qwen35":
+        raise click.UsageError(f"--head needs --architecture qwen35, not {architecture}")
+    parameters = write(output, architecture, layers, width, head=head)
     click.echo(f"{output}: {parameters / 1e6:.0f}M parameters, {output.stat().st_size / 1e6:.0f} MB")
 
 

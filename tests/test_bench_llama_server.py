@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ import pytest
 from edgespec.bench.contender import AnswerRequest, Chunk, ContenderFailed, Done
 from edgespec.bench.peers import Absent, Setup, close_all, peer
 from edgespec.bench.peers.llama_server import LlamaServer
+from edgespec.models import demo
 from edgespec.sampling import Sampling
 
-from . import llamaserver
+from . import heads, llamaserver
 from .peers import gone, said
 
 unix = pytest.mark.skipif(sys.platform == "win32", reason="scripts are programs on a Unix")
@@ -98,6 +100,19 @@ def test_a_server_is_started_as_the_others_run(
     assert options[options.index("--host") - len(expected) : options.index("--host")] == expected
     assert not [key for key in started["environment"] if key.startswith("LLAMA_")]
     assert started["group"] != os.getpgrp(), "a Ctrl-C at the terminal must not reach it"
+
+
+@unix
+def test_a_server_drafts_with_a_head(serving: Callable[..., Setup], tmp_path: Path) -> None:
+    """In the target's file, or in a file of its own; a draft model is none."""
+    _, head = heads.qwen35_apart(tmp_path, right=False)
+    for draft, given in ((None, False), (head, True), (demo().draft, False)):
+        setup = replace(serving(), draft=draft)
+        with closing(peer("llama-server:mtp-3", setup)):
+            options = json.loads(setup.target.with_suffix(".started").read_text("utf-8"))["options"]
+        assert ("-md" in options) is given
+        first = options.index("--spec-type")
+        assert options[first : first + 4] == ["--spec-type", "draft-mtp", "--spec-draft-n-max", "3"]
 
 
 @unix

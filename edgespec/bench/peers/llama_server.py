@@ -1,4 +1,4 @@
-"""llama.cpp's `llama-server`: plain decoding, a draft model, and its look-ups.
+"""llama.cpp's `llama-server`: plain decoding, a draft model, the model's own head, and its look-ups.
 
 Used over HTTP, with streaming, the prompt cache and otherwise default options.
 """
@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ...backends.head_header import is_head_file
 from ...sampling import Sampling
 from ..contender import AnswerRequest, Chunk, ContenderFailed, Done
 from .completion import Completion
@@ -25,6 +26,7 @@ from .setup import Absent, Setup
 
 SERVER = "EDGESPEC_LLAMA_SERVER"  #: names the program
 _DRAFTS = (3, 8, 16)  # 3 is the default, 16 was
+_GUESSES = (1, 3)  # of the head
 _CONFIGURATIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "llama-server": ("llama.cpp server, plain", ()),
     **{
@@ -33,6 +35,13 @@ _CONFIGURATIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
             ("--spec-type", "draft-simple", "--spec-draft-n-max", str(most)),
         )
         for most in _DRAFTS
+    },
+    **{
+        f"llama-server:mtp-{most}": (
+            f"llama.cpp server, the model's head, at most {most}",
+            ("--spec-type", "draft-mtp", "--spec-draft-n-max", str(most)),
+        )
+        for most in _GUESSES
     },
     "llama-server:ngram-simple": ("llama.cpp server, ngram-simple", ("--spec-type", "ngram-simple")),
     "llama-server:ngram-mod": ("llama.cpp server, ngram-mod", ("--spec-type", "ngram-mod")),
@@ -64,6 +73,8 @@ def _options(name: str, setup: Setup) -> list[str]:
     if ":draft" in name:
         if setup.draft is None:
             raise Absent(f"{name} wants a draft model, and there is none; give one")
+        files["-md"] = setup.draft
+    elif ":mtp" in name and setup.draft is not None and is_head_file(setup.draft):  # else it is in the target's file
         files["-md"] = setup.draft
     for path in files.values():
         if not path.is_file():
