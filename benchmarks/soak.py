@@ -162,7 +162,7 @@ class Soak:
 
 
 def _flat() -> mock._patch[Callable[..., Prices]]:
-    def flat(session: object, what: str, *_rest: object) -> Prices:
+    def flat(session: object, _text: object, what: str, *_rest: object) -> Prices:
         return Flat([{"target": 2e-3, "draft": 1e-4}[what]] * min(16, session.widest))  # type: ignore[attr-defined]
 
     return mock.patch("edgespec.runtime.loading._priced", flat)
