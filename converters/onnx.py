@@ -215,6 +215,7 @@ def _metadata(
         "weights": _fingerprint(made),
         "data_bytes": made.layout.size,
         "even": int(even),
+        **({"experts": graph.experts.count} if graph.experts else {}),
         **_recurrence(graph),
     }
     return {f"edgespec.{key}": str(value) for key, value in values.items()}

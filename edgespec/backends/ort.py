@@ -63,18 +63,22 @@ class OrtModel:
         self.sampling = files.sampling
         self.weights = f"{described.digest or sampled(described.data)}|{described.weights}|{described.quantization}"
         self.vocabulary = OnnxVocabulary(files, described.vocabulary)
-        recurs = described.recurrence is not None
-        on_cpu = device.provider == "auto" and (device.exact or not device.gpu_layers or recurs)
+        cpu_only = _cpu_only(described)
+        on_cpu = device.provider == "auto" and bool(device.exact or not device.gpu_layers or cpu_only)
         requested = chosen(CPU if on_cpu else device.provider, half=described.half)
         if device.exact and requested != CPU:
             raise OptionError(
                 f"exact is {device.exact}, but passes of equal width may differ in their last bits unless on the CPU; "
                 "give provider cpu"
             )
-        if recurs and requested != CPU:
+        if cpu_only and requested != CPU:
             raise OptionError(
-                f"{described.summary} has layers with a recurrent state, which run on the CPU only in ONNX Runtime; "
-                "give provider cpu"
+                f"{described.summary} has {cpu_only}, which run on the CPU only in ONNX Runtime; give provider cpu"
+            )
+        if device.exact and described.experts:
+            raise OptionError(
+                f"exact is {device.exact}, but in a mixture of experts the last bits of a token depend on the tokens "
+                f"beside it, in ONNX Runtime: leave exact out for {described.summary}"
             )
         session = _load(described, requested, self._threads, interrupt)
         self._notices: dict[str, None] = dict.fromkeys(files.ignored)  # each once, in order
@@ -144,6 +148,14 @@ class OrtModel:
         if device.provider != "auto":
             raise EngineError(f"{requested} could not be loaded by ONNX Runtime{hint}; provider cpu always works")
         self._note(f"{self.description} runs on the CPU: {requested} could not be loaded{hint}")
+
+
+def _cpu_only(described: Described) -> str:
+    """What in the model runs on the CPU only; empty if nothing does."""
+    if described.recurrence is not None:
+        return "layers with a recurrent state"
+    # On GPUs the operator takes these matrices in another order.
+    return "experts" if described.experts else ""
 
 
 class _Options:
