@@ -17,6 +17,7 @@ from edgespec.backends.machine import physical_cores
 from edgespec.converters import ConversionProgress, Note, auxiliary_files, card, decoder
 from edgespec.converters.atomic_folder import atomic_folder, check_folder
 from edgespec.converters.checkpoint import Checkpoint
+from edgespec.converters.experts import IN_ONNX, QUANTIZED_IN_ONNX
 from edgespec.converters.onnx_graph import DATA, GraphBuilder, Scheme
 from edgespec.converters.packing import FLOAT, HALF, Blockwise, Packing, Turned, Unquantized, number
 from edgespec.converters.thread_pool import OrderedThreadPool
@@ -29,9 +30,6 @@ MODEL = "model.onnx"
 _FORMAT, _RECURRENT = "1", "2"
 #: llama.cpp's names of the families whose recurrent layers are converted.
 _STATES = ("lfm2", "lfm2moe", "qwen35", "qwen35moe")
-#: The families whose experts are converted, and those of them that do not weight them by a softmax of the scores.
-_EXPERTS = ("mixtral", "qwen3_moe", "qwen3_5_moe_text", "qwen3_5_moe", "lfm2_moe")
-_WEIGHTED = ("lfm2_moe",)
 _LARGEST_GRAPH = 64_000_000  # bytes; ours are thousands
 _REPORT = 16_000_000  # parameters between two progress reports of one tensor
 # https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html, "When and why do I need to try U8U8?"
@@ -148,7 +146,7 @@ def _check_graph(checkpoint: Checkpoint, graph: decoder.Decoder, quantization: s
 
 
 def _check_experts(checkpoint: Checkpoint, graph: decoder.Decoder, packing: Packing) -> None:
-    if graph.family.model_type not in _EXPERTS:
+    if graph.family.model_type not in IN_ONNX:
         raise ConversionError(
             f"{checkpoint.folder}: the mixtures of experts of {graph.family.gguf} models are not converted to onnx; "
             "convert to gguf"
@@ -157,7 +155,7 @@ def _check_experts(checkpoint: Checkpoint, graph: decoder.Decoder, packing: Pack
         raise ConversionError(
             f"{checkpoint.folder}: ONNX Runtime computes no experts of this quantization; take int8 or int4"
         )
-    if isinstance(packing, Unquantized) and graph.family.model_type in _WEIGHTED:
+    if isinstance(packing, Unquantized) and graph.family.model_type in QUANTIZED_IN_ONNX:
         raise ConversionError(
             f"{checkpoint.folder}: ONNX Runtime weights the experts of {graph.family.gguf} models only where they are "
             "quantized; take int8 or int4"

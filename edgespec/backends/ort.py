@@ -26,8 +26,8 @@ from .ort_recurrent_session import OrtRecurrentSession
 from .ort_session import OrtSession
 
 _QUIET = 4
-_NEWEST = "LinearAttention"  # the operator that older versions of ONNX Runtime lack
-_UNKNOWN = ("not a registered function", "not find an implementation")
+_NEWEST = ("LinearAttention", "QMoE", "MoE")  # operators that older versions of ONNX Runtime lack, or know less of
+_UNKNOWN = ("not a registered function", "not find an implementation", "Unrecognized attribute")
 # Bytes of weights of a model whose passes one thread computes. For a draft model of 3 MB two threads are no faster
 # (0.22 ms a pass), and wait for each other where it takes turns with a target (0.42 ms on average). For 16 MB two are
 # faster (0.82 ms instead of 1.25); nothing between was measured.
@@ -188,9 +188,10 @@ def _load(described: Described, provider: str, threads: int, interrupt: Interrup
         if interrupt.is_set:
             raise Interrupted from None
         reason = " ".join(str(error).split())
-        if _NEWEST in reason and any(words in reason for words in _UNKNOWN):
+        lacking = next((name for name in _NEWEST if name in reason), "")
+        if lacking and any(words in reason for words in _UNKNOWN):
             raise MissingPackage(
-                f"onnxruntime {bindings().__version__} has no operator {_NEWEST}, which {described.path} needs; update "
+                f"onnxruntime {bindings().__version__} has no operator {lacking} as {described.path} needs it; update "
                 "it with `pip install -U onnxruntime`"
             ) from error
         raise ModelFileError(f"{described.path} cannot be loaded: {reason}; convert it again") from error
