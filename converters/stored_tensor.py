@@ -97,7 +97,7 @@ class StoredTensor:
 
 @dataclass(frozen=True, slots=True)
 class InterleavedTensor(StoredTensor):
-    """The rows of two matrices of one shape in turn. Its blocks are float32, since the two may be stored differently."""
+    """The rows of two matrices of one shape in turn. Blocks are float32, since the two may be stored differently."""
 
     parts: tuple[StoredTensor, ...] = ()
 
