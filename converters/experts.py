@@ -16,6 +16,10 @@ from math import prod
 from edgespec.converters import mxfp4
 from edgespec.converters.stored_tensor import StoredTensor
 
+#: The model types whose experts ONNX Runtime computes, and those of them whose experts are not weighted by a softmax of
+#: the highest scores: these it computes only where they are quantized.
+IN_ONNX = ("mixtral", "qwen3_moe", "qwen3_5_moe_text", "qwen3_5_moe", "lfm2_moe")
+QUANTIZED_IN_ONNX = ("lfm2_moe",)
 _FUSED = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}
 _GRANITE = {"input": ".mlp.experts.gate_up_proj", "output": ".mlp.experts.down_proj"}
 _MIXTRAL = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.decoder import Decoder, Weight
-from edgespec.converters.experts import Experts
+from edgespec.converters.experts import IN_ONNX, Experts
 from edgespec.converters.gemma4 import Gemma4
 from edgespec.converters.recurrence import Recurrence
 from edgespec.errors import ConversionError
@@ -147,7 +147,8 @@ def check(checkpoint: Checkpoint, graph: Decoder) -> None:
         (family not in _FACTORS and graph.rope.factors() is not None, "the llama3 rope scaling"),
     ):
         if wrong:
-            way = "; convert to onnx" if graph.experts is None else ", and onnx no experts"
+            takes = graph.experts is None or graph.family.model_type in IN_ONNX
+            way = "; convert to onnx" if takes else ", and onnx not these experts"
             raise ConversionError(f"{checkpoint.folder}: llama.cpp's {family} does not do {what}{way}")
 
 

@@ -17,8 +17,9 @@ from edgespec.backends.machine import physical_cores
 from edgespec.converters import ConversionProgress, Note, auxiliary_files, card, decoder
 from edgespec.converters.atomic_folder import atomic_folder, check_folder
 from edgespec.converters.checkpoint import Checkpoint
+from edgespec.converters.experts import IN_ONNX, QUANTIZED_IN_ONNX
 from edgespec.converters.onnx_graph import DATA, GraphBuilder, Scheme
-from edgespec.converters.packing import FLOAT, HALF, Blockwise, Turned, Unquantized, number
+from edgespec.converters.packing import FLOAT, HALF, Blockwise, Packing, Turned, Unquantized, number
 from edgespec.converters.thread_pool import OrderedThreadPool
 from edgespec.errors import ConversionError, OptionError
 from edgespec.storage.checksum import digest
@@ -75,7 +76,7 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
     """Convert `checkpoint` into the folder `output`. See `edgespec.converters.convert`."""
     graph = _without_head(decoder.read(checkpoint))
     total = graph.parameters()
-    _check_graph(checkpoint, graph)
+    _check_graph(checkpoint, graph, quantization)
     yield ConversionProgress("the tokenizer", 0, total)
     files = auxiliary_files.read(checkpoint, graph.vocabulary)
     for note in (*graph.notes, *([_SATURATES] if quantization == "r8" else [])):
@@ -125,7 +126,7 @@ def _is_ours(path: Path) -> bool:
     return any(entry.key == "edgespec.format" for entry in model.metadata_props)
 
 
-def _check_graph(checkpoint: Checkpoint, graph: decoder.Decoder) -> None:
+def _check_graph(checkpoint: Checkpoint, graph: decoder.Decoder, quantization: str) -> None:
     if graph.recurrence is not None and graph.family.gguf not in _STATES:
         raise ConversionError(
             f"{checkpoint.folder}: ONNX Runtime has no operator for the recurrent layers of {graph.family.gguf} models "
@@ -136,11 +137,28 @@ def _check_graph(checkpoint: Checkpoint, graph: decoder.Decoder) -> None:
             f"{checkpoint.folder}: layers with heads of different widths are not converted to onnx; convert to gguf"
         )
     if graph.experts is not None:
-        raise ConversionError(f"{checkpoint.folder}: mixtures of experts are not converted to onnx; convert to gguf")
+        _check_experts(checkpoint, graph, _SCHEMES[quantization].matrices)
     if graph.head_dim % 16 or graph.rope.width % 16:
         raise ConversionError(
             f"{checkpoint.folder}: heads of {graph.head_dim}, {graph.rope.width} of it turned, are not supported by "
             "ONNX Runtime's attention, which takes multiples of 16; convert to gguf"
+        )
+
+
+def _check_experts(checkpoint: Checkpoint, graph: decoder.Decoder, packing: Packing) -> None:
+    if graph.family.model_type not in IN_ONNX:
+        raise ConversionError(
+            f"{checkpoint.folder}: the mixtures of experts of {graph.family.gguf} models are not converted to onnx; "
+            "convert to gguf"
+        )
+    if isinstance(packing, Turned):
+        raise ConversionError(
+            f"{checkpoint.folder}: ONNX Runtime computes no experts of this quantization; take int8 or int4"
+        )
+    if isinstance(packing, Unquantized) and graph.family.model_type in QUANTIZED_IN_ONNX:
+        raise ConversionError(
+            f"{checkpoint.folder}: ONNX Runtime weights the experts of {graph.family.gguf} models only where they are "
+            "quantized; take int8 or int4"
         )
 
 
@@ -195,6 +213,7 @@ def _metadata(
         "weights": _fingerprint(made),
         "data_bytes": made.layout.size,
         "even": int(even),
+        **({"experts": graph.experts.count} if graph.experts else {}),
         **_recurrence(graph),
     }
     return {f"edgespec.{key}": str(value) for key, value in values.items()}

@@ -11,7 +11,7 @@ A packing has
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, TypeAlias
 
@@ -83,6 +83,14 @@ class Blockwise:
 
     def blocks(self, columns: int) -> int:
         return -(-columns // self.width(columns))
+
+    def shared(self, *columns: int) -> Blockwise | None:
+        """The same with blocks that are no larger and that cut rows of all these lengths into two or more whole ones;
+        None if no such blocks are at least 16 wide. QMoE wants the same blocks for all matrices of its experts."""
+        block = self.block
+        while any(width % block or width == block for width in columns):
+            block //= 2
+        return replace(self, block=block) if block >= 16 else None
 
     def parts(self, rows: int, columns: int) -> tuple[Part, ...]:
         blocks, width = self.blocks(columns), self.width(columns)

@@ -95,6 +95,27 @@ class StoredTensor:
             raise ConversionError(f"{self.path} cannot be read: {error.strerror or error}") from error
 
 
+@dataclass(frozen=True, slots=True)
+class InterleavedTensor(StoredTensor):
+    """The rows of two matrices of one shape in turn. Blocks are float32, since the two may be stored differently."""
+
+    parts: tuple[StoredTensor, ...] = ()
+
+    def blocks(self, multiple: int = 1, weights: int = 1 << 20) -> Iterator[npt.NDArray[Any]]:
+        """As `StoredTensor.blocks`."""
+        read = (part.blocks(multiple, weights // len(self.parts)) for part in self.parts)
+        for blocks in zip(*read, strict=True):
+            values = [part.float32(block) for part, block in zip(self.parts, blocks, strict=True)]
+            yield np.stack(values, 1).reshape(-1, self.shape[1])
+
+
+def interleaved(first: StoredTensor, second: StoredTensor) -> InterleavedTensor:
+    """The first row of `first`, that of `second`, and so on."""
+    rows, columns = first.shape
+    shape = (2 * rows, columns)
+    return InterleavedTensor(first.name, "F32", shape, first.path, 0, 0, parts=(first, second))
+
+
 def float32(block: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """A block of `Stored.blocks` as numbers; exact, since float32 holds all of float16 and bfloat16."""
     if block.dtype == DTYPES["BF16"]:

@@ -126,12 +126,12 @@ CONFIGS: dict[str, Json] = {
     },
     **recent_checkpoints.CONFIGS,
 }
-#: Mixtures of experts: GGUF only.
+#: Mixtures of experts that both formats take.
 SPARSE = ("mixtral", "qwen3moe", "qwen35moe")
 #: With layers that have a state, written for ONNX Runtime, which OpenVINO does not compute.
 RECURRENT = ("lfm2", "qwen35")
-#: All that ONNX is not written for.
-GGUF_ONLY = (*SPARSE, *(kind for kind in recent_checkpoints.CONFIGS if kind not in RECURRENT))
+#: All that ONNX is not written for without quantization.
+GGUF_ONLY = tuple(kind for kind in recent_checkpoints.CONFIGS if kind not in (*RECURRENT, *SPARSE))
 #: Its tokenizer's kind, tiny. Granite 3's and StarCoder2's cut as SmolLM's does.
 TOKENIZERS = {
     "llama": "llama-3",

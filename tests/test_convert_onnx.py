@@ -83,7 +83,7 @@ def test_every_quantization_computes_with_its_packed_weights(
     source = request.getfixturevalue(kind)
     packing = PACKED[name]
     packed = {
-        label: _unpacked(packing, packing.pack(values), values.shape[1])[0] if values.ndim == 2 else values
+        label: unpacked(packing, packing.pack(values), values.shape[1])[0] if values.ndim == 2 else values
         for label, values in read_tensors(source).items()
     }
     (rounded := tmp_path / "rounded").mkdir()
@@ -179,7 +179,7 @@ PACKINGS: tuple[Packing, ...] = (
 )
 
 
-def _unpacked(packing: Packing, arrays: tuple[Any, ...], columns: int) -> tuple[Any, Any]:
+def unpacked(packing: Packing, arrays: tuple[Any, ...], columns: int) -> tuple[Any, Any]:
     """The numbers that stand for a matrix, and how far each may be from the original."""
     if isinstance(packing, Unquantized):
         values = arrays[0].astype(np.float32)
@@ -208,7 +208,7 @@ def test_packing_is_within_a_step(packing: Packing, columns: int) -> None:
     arrays = packing.pack(rows)
     for part, array in zip(packing.parts(6, columns), arrays, strict=True):
         assert (array.dtype, array.nbytes) == (part.dtype, part.nbytes)
-    found, step = _unpacked(packing, arrays, columns)
+    found, step = unpacked(packing, arrays, columns)
     assert (np.abs(found - rows) <= step * 1.01 + 1e-7).all()
     assert not found[2].any()
     if isinstance(packing, Blockwise):

@@ -28,7 +28,7 @@ from .test_llama_exact import plainly, speculatively
 FAMILIES = [
     kind
     for kind in family_checkpoints.CONFIGS
-    if kind not in {*family_checkpoints.GGUF_ONLY, *family_checkpoints.RECURRENT, "gemma2"}
+    if kind not in {*family_checkpoints.GGUF_ONLY, *family_checkpoints.RECURRENT, *family_checkpoints.SPARSE, "gemma2"}
 ]
 
 

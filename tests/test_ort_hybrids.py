@@ -299,7 +299,7 @@ def test_an_onnxruntime_without_the_operator(
     folder = Path(shutil.copytree(converted("qwen35"), tmp_path / "copied"))
     data = (folder / "model.onnx").read_bytes()
     (folder / "model.onnx").write_bytes(data.replace(b"LinearAttention", b"LinearAttentiox"))
-    monkeypatch.setattr(ort, "_NEWEST", "LinearAttentiox")
+    monkeypatch.setattr(ort, "_NEWEST", ("LinearAttentiox",))
     with pytest.raises(MissingPackage, match=r"has no operator LinearAttentiox.*pip install -U onnxruntime") as caught:
         opened(folder)
     assert "\n" not in str(caught.value)

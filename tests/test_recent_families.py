@@ -292,8 +292,8 @@ def test_layers_by_number(tmp_path: Path) -> None:
 
 ONNX_REFUSED = {
     "granite4-h": r"no operator for the recurrent layers of granitehybrid models \(Mamba 2\).*; convert to gguf",
-    "qwen35moe": "mixtures of experts are not converted to onnx; convert to gguf",
-    "lfm2moe": "mixtures of experts are not converted to onnx; convert to gguf",
+    "gpt-oss": "the mixtures of experts of gpt-oss models are not converted to onnx; convert to gguf",
+    "lfm2moe": "experts of lfm2moe models only where they are quantized; take int8 or int4",
 }
 
 

@@ -56,6 +56,7 @@ class Described:
         data_bytes: the size of the file of weights.
         digest: the checksum of that file (storage/checksum.py); empty if an older edgespec wrote the model.
         recurrence: None for a model whose layers all have attention.
+        experts: how many experts a layer has; 0 for a model without experts.
     """
 
     path: Path
@@ -72,6 +73,7 @@ class Described:
     data_bytes: int
     digest: str
     recurrence: Recurrence | None = None
+    experts: int = 0
 
     @property
     def data(self) -> Path:
@@ -172,6 +174,7 @@ def _described(path: Path, props: dict[str, str]) -> Described:
             number("data_bytes"),
             props.get("edgespec.digest", ""),
             None if form == _FORMAT else _recurrence(props, number),
+            number("experts") if "edgespec.experts" in props else 0,
         )
     except (KeyError, ValueError) as error:
         raise ModelFileError(f"{path} has incomplete metadata ({error}); convert the checkpoint again") from error

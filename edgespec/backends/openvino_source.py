@@ -69,6 +69,10 @@ def source(path: Path, interrupt: Interrupt) -> ModelSource:
         raise ModelFileError(
             f"{path} has layers with a recurrent state, which edgespec does not run in OpenVINO; take --backend onnx"
         )
+    if described.experts:
+        raise ModelFileError(
+            f"{path} is a mixture of experts, which edgespec does not run in OpenVINO; take --backend onnx"
+        )
     check_weights(described, interrupt)
     return _of_onnx(described)
 

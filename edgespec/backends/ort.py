@@ -26,8 +26,8 @@ from .ort_recurrent_session import OrtRecurrentSession
 from .ort_session import OrtSession
 
 _QUIET = 4
-_NEWEST = "LinearAttention"  # the operator that older versions of ONNX Runtime lack
-_UNKNOWN = ("not a registered function", "not find an implementation")
+_NEWEST = ("LinearAttention", "QMoE", "MoE")  # operators that older versions of ONNX Runtime lack, or know less of
+_UNKNOWN = ("not a registered function", "not find an implementation", "Unrecognized attribute")
 # Bytes of weights of a model whose passes one thread computes. For a draft model of 3 MB two threads are no faster
 # (0.22 ms a pass), and wait for each other where it takes turns with a target (0.42 ms on average). For 16 MB two are
 # faster (0.82 ms instead of 1.25); nothing between was measured.
@@ -63,18 +63,22 @@ class OrtModel:
         self.sampling = files.sampling
         self.weights = f"{described.digest or sampled(described.data)}|{described.weights}|{described.quantization}"
         self.vocabulary = OnnxVocabulary(files, described.vocabulary)
-        recurs = described.recurrence is not None
-        on_cpu = device.provider == "auto" and (device.exact or not device.gpu_layers or recurs)
+        cpu_only = _cpu_only(described)
+        on_cpu = device.provider == "auto" and bool(device.exact or not device.gpu_layers or cpu_only)
         requested = chosen(CPU if on_cpu else device.provider, half=described.half)
         if device.exact and requested != CPU:
             raise OptionError(
                 f"exact is {device.exact}, but passes of equal width may differ in their last bits unless on the CPU; "
                 "give provider cpu"
             )
-        if recurs and requested != CPU:
+        if cpu_only and requested != CPU:
             raise OptionError(
-                f"{described.summary} has layers with a recurrent state, which run on the CPU only in ONNX Runtime; "
-                "give provider cpu"
+                f"{described.summary} has {cpu_only}, which run on the CPU only in ONNX Runtime; give provider cpu"
+            )
+        if device.exact and described.experts:
+            raise OptionError(
+                f"exact is {device.exact}, but in a mixture of experts the last bits of a token depend on the tokens "
+                f"beside it, in ONNX Runtime: leave exact out for {described.summary}"
             )
         session = _load(described, requested, self._threads, interrupt)
         self._notices: dict[str, None] = dict.fromkeys(files.ignored)  # each once, in order
@@ -146,6 +150,14 @@ class OrtModel:
         self._note(f"{self.description} runs on the CPU: {requested} could not be loaded{hint}")
 
 
+def _cpu_only(described: Described) -> str:
+    """What in the model runs on the CPU only; empty if nothing does."""
+    if described.recurrence is not None:
+        return "layers with a recurrent state"
+    # On GPUs the operator takes these matrices in another order.
+    return "experts" if described.experts else ""
+
+
 class _Options:
     """onnxruntime's options to load a model, as a `Stoppable`."""
 
@@ -176,9 +188,10 @@ def _load(described: Described, provider: str, threads: int, interrupt: Interrup
         if interrupt.is_set:
             raise Interrupted from None
         reason = " ".join(str(error).split())
-        if _NEWEST in reason and any(words in reason for words in _UNKNOWN):
+        lacking = next((name for name in _NEWEST if name in reason), "")
+        if lacking and any(words in reason for words in _UNKNOWN):
             raise MissingPackage(
-                f"onnxruntime {bindings().__version__} has no operator {_NEWEST}, which {described.path} needs; update "
+                f"onnxruntime {bindings().__version__} has no operator {lacking} as {described.path} needs it; update "
                 "it with `pip install -U onnxruntime`"
             ) from error
         raise ModelFileError(f"{described.path} cannot be loaded: {reason}; convert it again") from error
