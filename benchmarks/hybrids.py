@@ -1,10 +1,11 @@
-"""Models with a recurrent state on this machine, in one command: whether they are exact, and what speculation brings.
+"""Recent kinds of models on this machine, in one command: whether they are exact, and what speculation brings.
 
     python -m benchmarks.hybrids [--minutes 10] [--width 1024] [--out REPORT.md]
 
-Models of random weights are made in a temporary folder, so nothing is fetched. llama.cpp places all layers on a GPU
+Models with a recurrent state, with a head for multi-token prediction, with sliding windows, and mixtures of experts.
+They have random weights and are made in a temporary folder, so nothing is fetched. llama.cpp places all layers on a GPU
 where it finds one; give a larger `--width` there (2048: 1.5 billion parameters) for passes of a usual price. Steps run
-one after the other and are ended when the time is up; the report says what was left out.
+one after the other, and each is ended when it has taken twice its share of the time; the report says so.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
+from shutil import which
 from typing import NamedTuple
 
 import click
@@ -25,7 +27,9 @@ from edgespec.models import demo
 from edgespec.models.memory import machine_memory
 
 _MODELS = {"qwen35": 24, "granitehybrid": 30}  # layers
+_WITH_HEAD = "qwen35"
 _STEPS = 300
+_SHARES = 2  # of the time left, divided among the steps left, a step may take as many
 
 
 class Step(NamedTuple):
@@ -40,23 +44,31 @@ def steps(folder: Path, width: int, tokens: int) -> Iterator[Step]:
     models = {name: str(folder / f"{name}.gguf") for name in _MODELS}
     for name, layers in _MODELS.items():
         form = ["--architecture", name, "--layers", str(layers), "--width", str(width)]
-        yield Step(f"Model: {name}", ["benchmarks.hybrid_model", models[name], *form])
-    yield Step(f"{_STEPS} random steps: logits against a new session's", ["tests.hybrid_steps", str(_STEPS)])
+        head = ["--head"] if name == _WITH_HEAD else []
+        yield Step(f"Model: {name}", ["benchmarks.hybrid_model", models[name], *form, *head])
+    exact = f"{_STEPS} random steps with recurrent states and sliding windows: logits against a new session's"
+    yield Step(exact, ["tests.hybrid_steps", str(_STEPS)])
     for name, path in models.items():
         kinds = ["--tokens", str(tokens), "--kind", "hard", "--kind", "copy"]
         title = f"{name}: text that cannot be guessed, and copies, x plain"
         yield Step(title, ["benchmarks.categories", path, str(demo().draft), *kinds])
+    others = ["mtp", *(["llama-server:mtp-1", "llama-server:ngram-simple"] if which("llama-server") else [])]
+    answers = ["--draft", "none", "--limit", "2", "--max-tokens", "96", "--compare", ",".join(others)]
+    title = f"{_WITH_HEAD}: answers that cannot be guessed, with a head that is never right"
+    yield Step(title, ["edgespec", "bench", models[_WITH_HEAD], *answers, "--out", str(folder / "bench")])
+    few = ["--tokens", str(tokens // 4), "--answers", "2"]
+    yield Step("A mixture of experts", ["benchmarks.experts", str(folder / "experts.gguf"), *few])
 
 
 def run(step: Step, seconds: float) -> str:
     """The last table of what a step prints, or why it has none."""
     if seconds < 1:
-        return "left out: the time was up"
+        return "left out: its time was up"
     command = [sys.executable, "-m", *step.arguments]
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired as error:
-        said, end = error.stdout or b"", [f"ended after {seconds:.0f} seconds: the time was up"]
+        said, end = error.stdout or b"", [f"ended after {seconds:.0f} seconds: its time was up"]
         text = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
     else:
         text, end = done.stdout, []
@@ -87,14 +99,15 @@ def machine() -> str:
 @click.option("--tokens", default=600, show_default=True, help="Tokens of each kind of text")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Where the report is written, too")
 def main(minutes: float, width: int, tokens: int, out: Path | None) -> None:
-    """Measure hybrid models on this machine."""
+    """Measure recent kinds of models on this machine."""
     until = time.monotonic() + 60 * minutes
     report = [f"{machine()}; {date.today().isoformat()}"]
     click.echo(report[0])
     with tempfile.TemporaryDirectory() as folder:
-        for step in steps(Path(folder), width, tokens):
+        planned = list(steps(Path(folder), width, tokens))
+        for left, step in zip(range(len(planned), 0, -1), planned, strict=True):
             started = time.monotonic()
-            said = run(step, until - started)
+            said = run(step, min(1, _SHARES / left) * (until - started))
             report += [f"\n## {step.title}\n", "```", said, "```", f"{time.monotonic() - started:.0f} s"]
             click.echo("\n".join(report[-5:]))
     if out is not None:

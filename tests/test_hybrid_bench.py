@@ -41,12 +41,15 @@ def test_the_steps_make_what_they_use(tmp_path: Path) -> None:
     made = {each.arguments[1] for each in known if each.arguments[0] == "benchmarks.hybrid_model"}
     used = {each.arguments[1] for each in known if each.arguments[0] == "benchmarks.categories"}
     assert made == used == {str(tmp_path / "qwen35.gguf"), str(tmp_path / "granitehybrid.gguf")}
+    (head,) = (each.arguments[1] for each in known if "--head" in each.arguments)
+    (benched,) = (each.arguments[2] for each in known if each.arguments[:2] == ["edgespec", "bench"])
+    assert head == benched
 
 
 def test_what_a_step_says_is_in_the_report() -> None:
     assert "failed with status 1: " in run(Step("", ["tests.nowhere"]), 60)
     assert run(Step("", ["this"]), 60).startswith("The Zen of Python")
-    assert run(Step("", ["this"]), 0.5) == "left out: the time was up"
+    assert run(Step("", ["this"]), 0.5) == "left out: its time was up"
     assert run(Step("", ["timeit", "-n", "1", "import time; time.sleep(60)"]), 1.5).endswith(
-        "ended after 2 seconds: the time was up"
+        "ended after 2 seconds: its time was up"
     )
