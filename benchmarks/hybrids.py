@@ -53,7 +53,7 @@ def steps(folder: Path, width: int, tokens: int) -> Iterator[Step]:
         title = f"{name}: text that cannot be guessed, and copies, x plain"
         yield Step(title, ["benchmarks.categories", path, str(demo().draft), *kinds])
     others = ["mtp", *(["llama-server:mtp-1", "llama-server:ngram-simple"] if which("llama-server") else [])]
-    answers = ["--draft", "none", "--limit", "2", "--max-tokens", "96", "--compare", ",".join(others)]
+    answers = ["--draft", "none", "--limit", "1", "--max-tokens", "64", "--compare", ",".join(others)]
     title = f"{_WITH_HEAD}: answers that cannot be guessed, with a head that is never right"
     yield Step(title, ["edgespec", "bench", models[_WITH_HEAD], *answers, "--out", str(folder / "bench")])
     few = ["--tokens", str(tokens // 4), "--answers", "2"]
@@ -96,7 +96,7 @@ def machine() -> str:
 @click.command()
 @click.option("--minutes", default=10.0, show_default=True, help="The most it may take")
 @click.option("--width", default=1024, show_default=True, help="Of the models; their parameters grow with its square")
-@click.option("--tokens", default=600, show_default=True, help="Tokens of each kind of text")
+@click.option("--tokens", default=200, show_default=True, help="Tokens of each kind of text")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Where the report is written, too")
 def main(minutes: float, width: int, tokens: int, out: Path | None) -> None:
     """Measure recent kinds of models on this machine."""

@@ -29,7 +29,7 @@ _TEXTS = ("title", "licence", "vocabulary", "needs", "verified", "notes")
 _FLAGS = ("newest", "pictures")
 _KEYS = ("target", "draft", "memory", *_TEXTS, *_FLAGS)
 _FILE = {"repo": str, "file": str, "quantization": str, "size": int, "sha256": str, "revision": str}
-_MEMORY = {"architecture": str, "cache": int, "state": int, "vocabulary": int}
+_MEMORY = {"architecture": str} | dict.fromkeys(("cache", "state", "vocabulary", "windowed", "window"), int)
 _IN_TARGET = draft_head.HEAD  # the value of `draft` where the target's file holds a head
 _PATTERNS = {
     "quantization": (r"[\w.-]+", "a name such as Q4_K_M"),
@@ -44,7 +44,9 @@ class Memory:
 
     Args:
         architecture: its name in the file, if the model is a hybrid; else empty.
-        cache: bytes of one token in its cache; None where not known.
+        cache: bytes of one token in its cache, without layers that have a sliding window; None where not known.
+        windowed: bytes of one token in the caches of layers with a sliding window.
+        window: tokens of that window; 0 if it has none, or where not known.
         state: bytes of one copy of its recurrent state; 0 where not known.
         vocabulary: tokens; 0 where not known.
     """
@@ -53,6 +55,8 @@ class Memory:
     cache: int | None = None
     state: int = 0
     vocabulary: int = 0
+    windowed: int = 0
+    window: int = 0
 
 
 _UNKNOWN = Memory()
@@ -85,7 +89,8 @@ class HubFile:
         """What it takes in memory, as far as it is known."""
         known = self.memory
         copies = Copies.of(known.architecture, known.state, drafts=False) if known.state else None
-        return estimated(self.size, known.cache, copies, known.vocabulary)
+        windows = {"windowed": known.windowed, "window": known.window}
+        return estimated(self.size, known.cache, copies, known.vocabulary, **windows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +201,8 @@ def _draft(where: str, table: Any) -> tuple[HubFile | None, DraftHead | None]:
 
 def _memory(where: str, table: Any) -> Memory:
     if not isinstance(table, dict) or table.keys() - _MEMORY.keys():
-        raise OptionError(f'{where} must be {{ architecture = "name", cache = 123, state = 123, vocabulary = 123 }}')
+        numbers = ", ".join(f"{key} = 123" for key, kind in _MEMORY.items() if kind is int)
+        raise OptionError(f'{where} must be {{ architecture = "name", {numbers} }}')
     for key, value in table.items():
         _typed(where, key, value, _MEMORY[key])
         if _MEMORY[key] is int:

@@ -116,18 +116,28 @@ class Sizes:
         return self.buffers + 2 * _ROWS * context
 
 
-def estimated(size: int, cache: int | None = None, copies: Copies | None = None, vocabulary: int = 0) -> Sizes:
+def estimated(
+    size: int,
+    cache: int | None = None,
+    copies: Copies | None = None,
+    vocabulary: int = 0,
+    *,
+    windowed: int = 0,
+    window: int = 0,
+) -> Sizes:
     """The sizes of a GGUF file whose header was not read, of `size` bytes.
 
     Args:
-        cache, copies: as in `Sizes`.
+        cache, copies, windowed, window: as in `Sizes`.
         vocabulary: tokens; 0 where not known.
     """
     state = copies.size if copies is not None else 0
-    layer = Layer(size // _PARTS, (cache or 0) // _PARTS, state=state // _PARTS)
-    last = Layer(size % _PARTS, (cache or 0) % _PARTS, state=state % _PARTS)
+    whole = (size, cache or 0, state, windowed)
+    each, rest = [number // _PARTS for number in whole], [number % _PARTS for number in whole]
+    layer, last = (Layer(weights, cached, state=kept, windowed=few) for weights, cached, kept, few in (each, rest))
     buffers = 4 * vocabulary * (_ROWS + _LOGIT_ROWS)
-    return Sizes(size, (last, *(layer,) * _PARTS), cache, buffers, 0, copies, estimated=True)
+    layers = (last, *(layer,) * _PARTS)
+    return Sizes(size, layers, cache, buffers, 0, copies, windowed=windowed, window=window, estimated=True)
 
 
 def amount(size: float) -> str:

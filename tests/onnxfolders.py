@@ -12,9 +12,28 @@ from onnx import helper
 
 from edgespec import Device, Interrupt, load
 from edgespec.backends.ort import OrtModel, open_model
+from edgespec.converters import convert
 from edgespec.errors import ModelFileError
 
+from . import family_checkpoints
+
 Folders = Callable[[str], Path]
+Converted = Callable[..., Path]
+
+
+def converting(root: Path, usual: str) -> Converted:
+    """A function of a family, a quantization (`usual` by default) and a seed: that family's tiny checkpoint as an ONNX
+    model below `root`."""
+
+    def made(kind: str, quantization: str = usual, seed: int = 0) -> Path:
+        source, output = root / f"{kind}-{seed}", root / f"{kind}-{quantization}-{seed}"
+        if not source.exists():
+            family_checkpoints.make(source, kind, seed=seed, max_position_embeddings=2048)
+        if not output.exists():
+            list(convert(source, output, fmt="onnx", quantization=quantization))
+        return output
+
+    return made
 
 
 def opened(folder: Path, interrupt: Interrupt | None = None, **options: Any) -> OrtModel:

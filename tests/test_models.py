@@ -157,6 +157,7 @@ def test_the_users_own_file_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (f"{_TARGET}newest = 1", "has newest = 1; it must be true or false"),
         (f"{_TARGET}memory = 3", "a.memory must be"),
         (f"{_TARGET}memory = {{ weights = 3 }}", "a.memory must be"),
+        (f"{_TARGET}memory = {{ window = true }}", "a.memory has window = True; it must be a number"),
         (f"{_TARGET}memory = {{ state = -3 }}", "a.memory.state is -3; it must be 0 or more"),
         ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = 1 }\nlicense = 'mit'", "has the unknown key 'license'"),
         ("[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = 1 }\nneeds = 4", "has needs = 4; it must be text"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from edgespec.testing import check_model
 from edgespec.tools.check import check
 
 from . import checkpoints, family_checkpoints
-from .onnxfolders import rewritten
+from .onnxfolders import Converted, converting, rewritten
 from .onnxrun import Onnx, metadata
 from .recent_reference import judge
 from .reference import read_tensors
@@ -40,23 +39,10 @@ BLOCKS = {"mixtral": 32, "qwen3moe": 16, "qwen35moe": 16, "lfm2moe": 16}
 TEXT = [5 + 7 * n % 250 for n in range(60)]
 ROUNDING = 1e-3
 
-Converted = Callable[..., Path]
-
 
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory: pytest.TempPathFactory) -> Converted:
-    """The folder of a family's tiny checkpoint as an ONNX model."""
-    root = tmp_path_factory.mktemp("experts")
-
-    def made(kind: str, quantization: str = "int4", seed: int = 0) -> Path:
-        source, output = root / f"{kind}-{seed}", root / f"{kind}-{quantization}-{seed}"
-        if not source.exists():
-            family_checkpoints.make(source, kind, seed=seed, max_position_embeddings=2048)
-        if not output.exists():
-            list(convert(source, output, fmt="onnx", quantization=quantization))
-        return output
-
-    return made
+    return converting(tmp_path_factory.mktemp("experts"), "int4")
 
 
 def opened(folder: Path, **device: Any) -> OrtModel:

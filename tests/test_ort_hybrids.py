@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from edgespec.types import Floats
 
 from . import family_checkpoints
 from .hybrid_steps import random_steps
-from .onnxfolders import refused, rewritten
+from .onnxfolders import Converted, converting, refused, rewritten
 from .test_convert import engine
 from .test_families import difference
 from .test_llama_exact import plainly, speculatively
@@ -38,23 +38,10 @@ TEXT = [5 + 7 * n % 250 for n in range(60)]
 WORDS = [9 + 11 * n % 240 for n in range(12)]
 ROUNDING = 1e-3
 
-Converted = Callable[..., Path]
-
 
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory: pytest.TempPathFactory) -> Converted:
-    """The folder of a family's tiny checkpoint as an ONNX model."""
-    root = tmp_path_factory.mktemp("recurrent")
-
-    def made(kind: str, quantization: str = "fp32", seed: int = 0) -> Path:
-        source, output = root / f"{kind}-{seed}", root / f"{kind}-{quantization}-{seed}"
-        if not source.exists():
-            family_checkpoints.make(source, kind, seed=seed, max_position_embeddings=2048)
-        if not output.exists():
-            list(convert(source, output, fmt="onnx", quantization=quantization))
-        return output
-
-    return made
+    return converting(tmp_path_factory.mktemp("recurrent"), "fp32")
 
 
 @pytest.fixture

@@ -19,6 +19,18 @@ from edgespec.models.sizes import Layer, Sizes, of_header
 GB = 1 << 30
 DELTA = {"ssm.conv_kernel": 4, "ssm.state_size": 128, "ssm.group_count": 16}
 
+#: 40 windowed layers of 8 heads of 256, 8 others of one head of 512.
+GEMMA4_12B: Mapping[str, Any] = {
+    "attention.head_count": 16,
+    "attention.head_count_kv": (8, 8, 8, 8, 8, 1) * 8,
+    "attention.key_length": 512,
+    "attention.value_length": 512,
+    "attention.key_length_swa": 256,
+    "attention.value_length_swa": 256,
+    "attention.sliding_window": 1024,
+    "attention.sliding_window_pattern": (True, True, True, True, True, False) * 8,
+}
+
 
 def shaped(architecture: str, layers: int, fields: Mapping[str, Any], *tensors: str, kind: int = 0) -> Header:
     """A header with these fields of the architecture, and with tensors of 4 bytes."""
@@ -106,21 +118,12 @@ def test_a_model_without_attention_has_no_cache() -> None:
 
 
 def test_windowed_layers_have_heads_of_their_own_width() -> None:
-    """Gemma 4 12B: 40 windowed layers of 8 heads of 256, 8 others of one head of 512; E models share caches."""
-    gemma = {
-        "attention.head_count": 16,
-        "attention.head_count_kv": (8, 8, 8, 8, 8, 1) * 8,
-        "attention.key_length": 512,
-        "attention.value_length": 512,
-        "attention.key_length_swa": 256,
-        "attention.value_length_swa": 256,
-        "attention.sliding_window_pattern": (True, True, True, True, True, False) * 8,
-    }
-    caches = shaped("gemma4", 48, gemma).cache()
+    """E models share caches."""
+    caches = shaped("gemma4", 48, GEMMA4_12B).cache()
     assert caches is not None
     assert sum(caches[:5]) * 8 == 327_680
     assert caches[5] == 2 * 1024
-    shared = shaped("gemma4", 48, {**gemma, "attention.shared_kv_layers": 20}).cache()
+    shared = shaped("gemma4", 48, {**GEMMA4_12B, "attention.shared_kv_layers": 20}).cache()
     assert shared is not None
     assert (shared[:28], shared[28:]) == (caches[:28], (0,) * 20)
 

@@ -22,6 +22,7 @@ from edgespec.engine import Started
 from edgespec.errors import Interrupted
 from edgespec.models.fit import Requested, choose
 from edgespec.models.memory import Gpu, MachineMemory
+from edgespec.models.registry import entries
 from edgespec.models.sizes import of_header, sizes
 from edgespec.testing import check_model
 from edgespec.tools.check import check
@@ -30,7 +31,7 @@ from edgespec.types import Floats
 from . import windowed
 from .hybrid_steps import random_steps
 from .test_hybrids import Poll
-from .test_recurrent_state import shaped
+from .test_recurrent_state import GEMMA4_12B, shaped
 from .windowed import CELLS, CONTEXT, ROUNDING, WINDOW
 
 WORDS = [9 + 11 * n % 240 for n in range(12)]
@@ -259,19 +260,12 @@ def test_the_plan_counts_what_llamacpp_allocates(
 
 
 def test_windows_save_memory_on_the_gpu() -> None:
-    """Gemma 4 12B: 40 windowed layers of 8 heads of 256, and 8 others; 2,560 tokens in place of 32,768."""
-    fields = {
-        "attention.head_count": 16,
-        "attention.head_count_kv": (8, 8, 8, 8, 8, 1) * 8,
-        "attention.key_length": 512,
-        "attention.value_length": 512,
-        "attention.key_length_swa": 256,
-        "attention.value_length_swa": 256,
-        "attention.sliding_window": 1024,
-        "attention.sliding_window_pattern": (True, True, True, True, True, False) * 8,
-    }
-    found = of_header(shaped("gemma4", 48, fields), 100)
+    """Gemma 4 12B: 2,560 tokens in place of 32,768. The registry knows the same of it."""
+    found = of_header(shaped("gemma4", 48, GEMMA4_12B), 100)
     assert (found.windowed, found.cache, found.window) == (327_680, 16_384, 1024)
+    known = entries()["gemma-4-12b"].target.sizes
+    assert (known.windowed, known.cache, known.window) == (found.windowed, found.cache, found.window)
+    assert sum(layer.windowed for layer in known.layers) == known.windowed
     free = MachineMemory(64 * 10**9, (Gpu(24 * 10**9),))
     plan = choose(found, None, free, Requested(context=32768))
     assert plan.cache == 32768 * 16_384 + (1536 + 1024) * 327_680
