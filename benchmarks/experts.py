@@ -186,9 +186,8 @@ def main(path: Path, experts: int, used: int, threads: int, tokens: int, answers
             engines[name] = Engine(sessions.pop(), pieces, Fixed([], 0), rule, interrupt, Prices(priced["text"]))
         took: dict[str, list[float]] = {name: [] for name in engines}
         for seed in range(answers):
-            request = Request(
-                text[seed * 40 : seed * 40 + 120], Sampling(temperature=1.0, seed=seed), max_tokens=tokens
-            )
+            prompt = list(islice(cycle(text), seed * 40, seed * 40 + 120))
+            request = Request(prompt, Sampling(temperature=1.0, seed=seed), max_tokens=tokens)
             for name, each in seconds_a_token(engines, request).items():
                 took[name].append(each)
             ratios = ", ".join(f"{name}: {took['plain'][-1] / took[name][-1]:.3f}" for name in engines)

@@ -18,7 +18,7 @@ from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.decoder import Decoder, Weight
 from edgespec.converters.experts import IN_ONNX, Experts
 from edgespec.converters.gemma4 import Gemma4
-from edgespec.converters.recurrence import Recurrence
+from edgespec.converters.recurrence import STATES_IN_ONNX, Recurrence
 from edgespec.errors import ConversionError
 
 _ROLES = {
@@ -147,9 +147,15 @@ def check(checkpoint: Checkpoint, graph: Decoder) -> None:
         (family not in _FACTORS and graph.rope.factors() is not None, "the llama3 rope scaling"),
     ):
         if wrong:
-            takes = graph.experts is None or graph.family.model_type in IN_ONNX
-            way = "; convert to onnx" if takes else ", and onnx not these experts"
+            way = "; convert to onnx" if _has_onnx(graph) else ", and onnx has no such models"
             raise ConversionError(f"{checkpoint.folder}: llama.cpp's {family} does not do {what}{way}")
+
+
+def _has_onnx(graph: Decoder) -> bool:
+    """Whether models of this kind are converted to ONNX."""
+    if graph.gemma4 is not None or (graph.recurrence is not None and graph.family.gguf not in STATES_IN_ONNX):
+        return False
+    return graph.experts is None or graph.family.model_type in IN_ONNX
 
 
 def describe(writer: Any, graph: Decoder) -> None:

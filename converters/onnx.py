@@ -20,6 +20,7 @@ from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.experts import IN_ONNX, QUANTIZED_IN_ONNX
 from edgespec.converters.onnx_graph import DATA, GraphBuilder, Scheme
 from edgespec.converters.packing import FLOAT, HALF, Blockwise, Packing, Turned, Unquantized, number
+from edgespec.converters.recurrence import STATES_IN_ONNX
 from edgespec.converters.thread_pool import OrderedThreadPool
 from edgespec.errors import ConversionError, OptionError
 from edgespec.storage.checksum import digest
@@ -28,8 +29,6 @@ DEFAULT = "int8"  # quantization
 MODEL = "model.onnx"
 #: What a reader has to know beside the graph; the second for models with layers that have a state.
 _FORMAT, _RECURRENT = "1", "2"
-#: llama.cpp's names of the families whose recurrent layers are converted.
-_STATES = ("lfm2", "lfm2moe", "qwen35", "qwen35moe")
 _LARGEST_GRAPH = 64_000_000  # bytes; ours are thousands
 _REPORT = 16_000_000  # parameters between two progress reports of one tensor
 # https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html, "When and why do I need to try U8U8?"
@@ -127,7 +126,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _check_graph(checkpoint: Checkpoint, graph: decoder.Decoder, quantization: str) -> None:
-    if graph.recurrence is not None and graph.family.gguf not in _STATES:
+    if graph.recurrence is not None and graph.family.gguf not in STATES_IN_ONNX:
         raise ConversionError(
             f"{checkpoint.folder}: ONNX Runtime has no operator for the recurrent layers of {graph.family.gguf} models "
             "(Mamba 2) on CPUs; convert to gguf"

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import accumulate
 
+#: llama.cpp's names of the families whose recurrent layers are converted to ONNX.
+STATES_IN_ONNX = ("lfm2", "lfm2moe", "qwen35", "qwen35moe")
+
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:

@@ -238,6 +238,12 @@ REFUSED: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "fewer experts than there are": ("qwen3moe", "gguf", "asks for \\[5, 64\\]", {"num_experts": 5}),
     "experts without a number": ("qwen3moe", "gguf", "num_experts is None", {"num_experts": None}),
     "experts in onnx": ("gpt-oss", "onnx", "the mixtures of experts of gpt-oss .*; convert to gguf", {}),
+    "tied, with experts": (
+        "gpt-oss",
+        "gguf",
+        "tied to the embedding, and onnx has no such models",
+        {"tie_word_embeddings": True},
+    ),
     "divided frequencies": ("qwen3", "gguf", "llama3 rope scaling; convert to onnx", {"rope_scaling": LLAMA3}),
     "and of experts": ("qwen3moe", "gguf", "llama3 rope scaling; convert to onnx", {"rope_scaling": LLAMA3}),
     "kinds": ("gemma3", "onnx", "layer_types", {"layer_types": ["chunked_attention"] * 6}),

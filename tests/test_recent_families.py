@@ -76,6 +76,14 @@ def test_an_assistant_drafts_what_it_should(kind: str, tmp_path: Path) -> None:
         assert difference(heads.head([7], rows[-1:], at), right.drafted([7], at, expected[-1:], target)) < 2e-3
 
 
+def test_no_way_out_that_is_none(tmp_path: Path) -> None:
+    """Assistants are not converted to ONNX either."""
+    source = changed(family_checkpoints.make(tmp_path / "source", "gemma4"), hidden_size=32)
+    small = family_checkpoints.assistant(tmp_path / "small", source)
+    with pytest.raises(ConversionError, match=r"an assistant as wide as its target, and onnx has no such models$"):
+        run(small, tmp_path / "head.gguf", "gguf")
+
+
 def test_keys_that_no_layer_uses_are_left_out(tmp_path: Path) -> None:
     """Gemma 4's checkpoints have them for layers that use those of earlier layers."""
     source = family_checkpoints.make(tmp_path / "source", "gemma4-e")
