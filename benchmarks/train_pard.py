@@ -185,7 +185,10 @@ def main(
     for file in draft.iterdir():
         shutil.copyfile(file, output / file.name)
     student.to(torch.bfloat16).save_pretrained(output)
-    config = json.loads((draft / "config.json").read_text("utf-8")) | {"pard_token": training.mask}
+    config = json.loads((draft / "config.json").read_text("utf-8")) | {
+        "pard_token": training.mask,
+        "edgespec_parallel": training.block,
+    }
     (output / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
 
 

@@ -17,6 +17,7 @@ from edgespec.drafters import Factory
 from edgespec.drafters.cross_vocabulary import CrossVocabularyDrafter
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter
+from edgespec.drafters.pard import PardDrafter
 from edgespec.errors import RollbackError
 from edgespec.sampling import Sampling, distribution
 from edgespec.testing import (
@@ -35,6 +36,8 @@ from edgespec.testing import (
 from edgespec.types import Distribution, Floats
 from edgespec.verify import verifier
 
+from .helpers import in_blocks
+
 SCRIPT = DrafterCase(lambda _target: Lookup()).script
 
 
@@ -50,11 +53,19 @@ def cross_vocabulary(target: Target) -> CrossVocabularyDrafter:
     return CrossVocabularyDrafter(ToySession(noisy_script(SCRIPT), Bytes.size), target.vocabulary, Bytes(), 0.1)
 
 
+def pard(target: Target) -> PardDrafter:
+    """The same in blocks of four, with a mask that texts have, too."""
+    vocab = target.vocabulary.size
+    rule = noisy_script(SCRIPT, loud=4) if vocab == Bytes.size else ngram_rule(vocab)
+    return PardDrafter(ToySession(in_blocks(rule, vocab - 1), vocab), vocab, vocab - 1, [0.1, 0.1, 0.1, 0.1])
+
+
 BUILT_IN: dict[str, Factory] = {
     "lookup": lambda _target: Lookup(),
     "of an earlier text": lambda target: Lookup(earlier=[target.vocabulary.tokenize("the cat sat, cab abc " * 3)]),
     "model": model,
     "cross-vocabulary": cross_vocabulary,
+    "pard": pard,
 }
 
 
