@@ -14,6 +14,7 @@ from edgespec.controller.calibration import Calibration, Guesses
 from edgespec.prices import RunningPrice
 from edgespec.testing import (
     ALL_ON,
+    BlockFunctionDrafter,
     Clock,
     FunctionDrafter,
     RuleDrafter,
@@ -30,6 +31,7 @@ from edgespec.types import Floats
 
 __all__ = [
     "ALL_ON",
+    "BlockFunctionDrafter",
     "Clock",
     "FunctionDrafter",
     "Priced",
