@@ -23,6 +23,7 @@ from edgespec.drafters.pard import PardDrafter
 from edgespec.errors import ConversionError, ModelFileError
 from edgespec.prices import Prices
 from edgespec.sampling import distribution
+from edgespec.terminal.models import shown as models_shown
 from edgespec.testing import DRAFTER_LAWS, DrafterCase, LawError
 from edgespec.types import Floats, Guess
 
@@ -181,6 +182,15 @@ def test_onnx_metadata_that_contradicts_itself_is_refused(
     with pytest.raises(ModelFileError, match=says) as raised:
         open_model(tmp_path, Device(threads=1, backend="onnx"), Interrupt())
     assert "\n" not in str(raised.value)
+
+
+def test_models_show_tells_a_pard_draft(models: dict[str, Path]) -> None:
+    for fmt in "gguf", "onnx":
+        lines = list(models_shown(str(models[f"draft {fmt}"]), 0))
+        assert "PARD: as a draft model it guesses up to 6 tokens in one pass" in lines
+    with_draft = list(models_shown(str(models["target gguf"]), 0))  # found beside it
+    assert "PARD: the draft model guesses up to 6 tokens in one pass" in with_draft
+    assert not any("PARD" in line for line in models_shown(str(models["target onnx"]), 0))
 
 
 # --- in the runtime
