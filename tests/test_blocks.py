@@ -132,7 +132,8 @@ def test_a_block_that_is_all_it_can_guess_keeps_its_price() -> None:
         expansion.draft(priced, ask=False)
         assert len(expansion.bought()) == 3
         priced.begin(round_context())
-    assert (priced.first.seconds, priced.later.seconds) == (pytest.approx(0.2), 0.2)
+    assert priced.first.seconds == pytest.approx(0.2)
+    assert priced.later.seconds == 0.2
 
 
 def test_what_a_pass_takes_is_its_price_whatever_it_guesses() -> None:
