@@ -2,14 +2,15 @@
 
 The block drafter is made of the trace's draft model: one pass at depth d guesses what that guessed at d, d + 1, ... by
 itself, and is as often right as that at d, less often at every further depth: it does not know the tokens between.
-The draft model runs in the engine of the curve: a pass that makes n guesses reads n + 1 tokens.
+A pass that makes n guesses reads n + 1 tokens; the draft model runs in the engine of the curve, or in that of another.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import click
@@ -35,13 +36,14 @@ class Block:
         kept: of the guesses that are right step by step, the share that is right at a depth further from the pass,
             for each depth between.
         guesses: of a pass, at most.
+        own: the curve of the engine of the draft model.
     """
 
     name = "pard"
 
-    def __init__(self, world: World, kept: float, guesses: int) -> None:
-        curve = world.curve
-        self.block_prices = [curve.step * seconds for seconds in curve.seconds[1 : 1 + guesses]]
+    def __init__(self, world: World, kept: float, guesses: int, own: Curve | None = None) -> None:
+        curve = own or world.curve
+        self.block_prices = [world.curve.step * seconds for seconds in curve.seconds[1 : 1 + guesses]]
         self.step_price = self.block_prices[0]
         self._world = world
         self._kept = kept
@@ -81,11 +83,11 @@ class Block:
         """It holds nothing."""
 
 
-def speedup(trace: Trace, curve: Curve, names: Sequence[str], kept: float, guesses: int) -> float:
-    """Tokens per plain step's time with look-ups and the drafters of these names."""
+def speedup(trace: Trace, curve: Curve, block: Callable[[World], Block] | None = None) -> float:
+    """Tokens per plain step's time with look-ups and the draft model, step by step or in blocks."""
     world = World(trace, curve)
-    known: dict[str, Drafter] = {"model": world.model, "pard": Block(world, kept, guesses)}
-    controller = Adaptive([Lookup(), *(known[name] for name in names)], world.prices, clock=world.clock)
+    drafter: Drafter = world.model if block is None else block(world)
+    controller = Adaptive([Lookup(), drafter], world.prices, clock=world.clock)
     return trace.tokens / world.run(controller).seconds
 
 
@@ -94,21 +96,19 @@ def speedup(trace: Trace, curve: Curve, names: Sequence[str], kept: float, guess
 @click.option("--guesses", default=8, show_default=True, help="Guesses of a pass, at most")
 @click.option("--step", "steps", multiple=True, type=float, default=(0.05, 0.15), show_default=True)
 @click.option("--trace", "names", multiple=True, default=("chat", "mix"), show_default=True)
-def main(kept: tuple[float, ...], guesses: int, steps: tuple[float, ...], names: tuple[str, ...]) -> None:
+@click.option("--draft-curve", type=click.Choice([curve.name for curve in CURVES]), help="Of the draft model's engine")
+def main(
+    kept: tuple[float, ...], guesses: int, steps: tuple[float, ...], names: tuple[str, ...], draft_curve: str | None
+) -> None:
     """Print the speedups over plain decoding as a table in Markdown."""
-    head = ["trace", "step", "curve", "steps", *(f"block, {each:g} kept" for each in kept)]
+    own = next((curve for curve in CURVES if curve.name == draft_curve), None)
+    blocks = [partial(Block, kept=each, guesses=guesses, own=own) for each in kept]
     rows = []
     for name, step, curve in product(names, steps, CURVES):
         trace, priced = Trace.load(name), replace(curve, step=step)
-        found = [
-            speedup(trace, priced, ["model"], 1.0, 1),
-            *(speedup(trace, priced, ["pard"], each, guesses) for each in kept),
-        ]
-        best = max(found)
-        rows.append(
-            [name, f"{step:g}", curve.name, *(f"**{each:.2f}**" if each == best else f"{each:.2f}" for each in found)]
-        )
-    click.echo(markdown(head, rows))
+        found = [speedup(trace, priced, block) for block in (None, *blocks)]
+        rows.append([name, f"{step:g}", curve.name, *(f"{each:.3f}" for each in found)])
+    click.echo(markdown(["trace", "step", "curve", "steps", *(f"block, {each:g} kept" for each in kept)], rows))
 
 
 if __name__ == "__main__":
