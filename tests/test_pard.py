@@ -14,6 +14,7 @@ from edgespec import Device, Finished, Sampling, Speculation
 from edgespec.backends import Interrupt, open_model
 from edgespec.backends.parallel import Parallel, parallel_of
 from edgespec.backends.toy import ToySession, ngram_rule
+from edgespec.bench.replay import SharedModel
 from edgespec.controller import Controller
 from edgespec.controller.adaptive import Adaptive
 from edgespec.converters import Note, convert
@@ -23,6 +24,7 @@ from edgespec.drafters.pard import PardDrafter
 from edgespec.errors import ConversionError, ModelFileError
 from edgespec.prices import Prices
 from edgespec.sampling import distribution
+from edgespec.terminal.expected_speedup import speedup_lines
 from edgespec.terminal.models import shown as models_shown
 from edgespec.testing import DRAFTER_LAWS, DrafterCase, LawError
 from edgespec.types import Floats, Guess
@@ -96,7 +98,7 @@ def test_the_mask_token_is_passed_on_and_read(models: dict[str, Path], fmt: str)
     for backend in backends:
         for role, expected in ("draft", Parallel(MASK, 6)), ("target", None):
             model = open_model(models[f"{role} {fmt}"], Device(threads=1, backend=backend), Interrupt())
-            assert parallel_of(model) == expected
+            assert parallel_of(model) == parallel_of(SharedModel(model)) == expected
             model.close()
 
 
@@ -191,6 +193,13 @@ def test_models_show_tells_a_pard_draft(models: dict[str, Path]) -> None:
     with_draft = list(models_shown(str(models["target gguf"]), 0))  # found beside it
     assert "PARD: the draft model guesses up to 6 tokens in one pass" in with_draft
     assert not any("PARD" in line for line in models_shown(str(models["target onnx"]), 0))
+
+
+def test_the_speedup_expected_of_a_pard_draft_counts_blocks() -> None:
+    """A step that takes half a plain one pays; a guess in a block of four for the same price takes an eighth."""
+    prices = Prices([1.0 + 0.05 * n for n in range(16)])
+    lines = [next(speedup_lines(prices, Prices([0.5] * 16), None, guesses)) for guesses in (1, 4)]
+    assert [line.split()[-3] for line in lines] == ["0.50", "0.12"]
 
 
 # --- in the runtime
