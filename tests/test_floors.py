@@ -137,13 +137,14 @@ SHARED = (
             "model_files",
             "onnx_",
             "padded_session",
+            "parallel",
             "recurrent_state",
             "sequence",
         )
     ),
     "backends.token_ids",
     "backends.tree_layout",
-    "drafters.suffix_automaton",
+    *(f"drafters.{name}" for name in ("block_rows", "draft_session", "suffix_automaton")),
 )
 
 

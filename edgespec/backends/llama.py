@@ -19,7 +19,7 @@ from typing import Any
 from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError, VocabularyMismatch
 from ..sampling import stated
 from ..storage.checksum import sampled
-from . import Device, Interrupt, Session
+from . import Device, Interrupt, Session, parallel
 from .amx import uses_amx
 from .attention_window import can_forget, cells
 from .gguf_header import Header
@@ -163,6 +163,7 @@ class LlamaModel:
         # A context of a head ends the process if its model was loaded without this; older bindings lack it.
         params.load_mtp = self._holds_head
         self._own_tokens = tokens_of(head) if self._alone else None
+        self.parallel = parallel.read(head.fields, parallel.GGUF_MASK, head.vocabulary.size)
         self._path = path
         self._model = _load(low, path, params, interrupt)
         if self._recurs and head.architecture not in SUPPORTED:

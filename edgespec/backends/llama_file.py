@@ -14,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 
 from ..errors import ModelFileError
+from . import parallel
 from .gguf_header import Header, header
 from .head_header import TOKENS, is_alone, tokens_of
 
@@ -68,7 +69,15 @@ def _faults(head: Header) -> Iterator[str]:
     yield from _projections(head)
     yield from _rotations(head)
     yield from _experts(head)
+    yield from _parallel(head)
     yield from _vocabulary(head)
+
+
+def _parallel(head: Header) -> Iterator[str]:
+    try:
+        parallel.read(head.fields, parallel.GGUF_MASK, head.vocabulary.size)
+    except ValueError as error:
+        yield str(error)
 
 
 def _part_faults(head: Header) -> Iterator[str]:

@@ -12,6 +12,7 @@ from ..storage.checksum import sampled
 from . import Interrupt, onnx_file, openvino_graph, openvino_ir, openvino_ir_file
 from .onnx_checked import check_weights
 from .openvino_graph import PagedGraph
+from .parallel import Parallel
 
 #: Numbers of an activation that share a scale. In groups of 64 wide passes are the cheapest and plain steps as cheap as
 #: in groups of 128; groups larger than the blocks of the weights turn the fast kernels off (docs/openvino.md).
@@ -31,6 +32,7 @@ class ModelSource(ABC):
         shapes: a key for the price of a pass: shapes and types of the weights.
         group: the numbers of an activation that share a scale.
         data: the file of the weights.
+        parallel: how the model guesses several tokens in one pass, if it does.
     """
 
     summary: str
@@ -40,6 +42,7 @@ class ModelSource(ABC):
     shapes: str
     group: int
     data: Path
+    parallel: Parallel | None
 
     @abstractmethod
     def graph(self, hidden: Sequence[int], *, masks: bool) -> PagedGraph:
@@ -103,12 +106,13 @@ class _IrSource(ModelSource):
 
 def _of_onnx(described: onnx_file.Described) -> ModelSource:
     digest, group = described.digest or sampled(described.data), _BLOCKS.get(described.quantization, _GROUP)
-    return _OnnxSource(*_common(described, digest, group), described.path, described.layers)
+    common = _common(described, digest, group)
+    return _OnnxSource(*common, described.parallel, described.path, described.layers)
 
 
 def _of_ir(described: openvino_ir_file.DescribedIr) -> ModelSource:
     group = min(_GROUP, described.group or _GROUP)
-    return _IrSource(*_common(described, sampled(described.data), group), described)
+    return _IrSource(*_common(described, sampled(described.data), group), None, described)
 
 
 def _common(

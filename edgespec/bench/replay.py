@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..backends import Head, HeadWeights, Interrupt, Model, Session, Vocabulary
+from ..backends.parallel import Parallel, parallel_of
 from ..errors import ModelFileError
 from ..types import Floats
 
@@ -81,6 +82,10 @@ class SharedModel:
         session = ReplaySession(self._model.session(context, interrupt))
         self.sessions.append(session)
         return session
+
+    @property
+    def parallel(self) -> Parallel | None:
+        return parallel_of(self._model)
 
     @property
     def holds_head(self) -> bool:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from ..backends import Session, common_prefix, require_numbers
+from ..backends import Session
 from ..errors import ClosedError
-from ..types import Floats, Guess, Round
+from ..types import Guess, Round
 from ..verify import RoundContext
-
-_CATCH_UP = 8  # the most pending tokens that are decoded in one pass; longer ones are prefilled, without logits
+from .draft_session import DraftSession
 
 
 class ModelDrafter:
@@ -27,60 +24,22 @@ class ModelDrafter:
 
     def __init__(self, session: Session, vocab: int, step_price: float = 0.0) -> None:
         self.step_price = step_price
-        self._session = session
-        self._vocab = vocab
+        self._session = DraftSession(session, vocab)
         self._round_context: RoundContext | None = None
-        self._in_line = False
 
     def begin(self, round_context: RoundContext) -> None:
         self._round_context = round_context
-        self._in_line = False
+        self._session.begin(round_context.tokens)
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
         if self._round_context is None:
             raise ClosedError("guess was called before begin; call begin with the context first")
-        context = self._round_context.tokens
-        if path and self._round_context.is_eog(path[-1]):
+        if (path and self._round_context.is_eog(path[-1])) or not self._session.can_pass(path):
             return ()
-        if len(context) + len(path) > self._session.context or max(path, default=0) >= self._session.vocab:
-            return ()
-        if not self._in_line and not self._catch_up(context):
-            return ()
-        return self._round_context.draw(self._row(self._missing(context, path)), path, most)
+        return self._round_context.draw(self._session.rows(path)[-1], path, most)
 
     def observe(self, round: Round) -> None:  # noqa: A002
         """Nothing to do: `begin` gets all committed tokens."""
 
     def close(self) -> None:
         self._session.close()
-
-    def _missing(self, context: Sequence[int], path: Sequence[int]) -> Sequence[int]:
-        """The tokens of `context` and `path` that the cache does not hold, at least the last one. Tokens of other
-        paths are rolled back."""
-        held = self._session.tokens
-        if len(held) < len(context):
-            return (*context[len(held) :], *path)
-        same = min(len(context) + common_prefix(held[len(context) :], path), len(context) + len(path) - 1)
-        if same < len(held):  # it is called once a token, and a rollback says that what is held stays
-            self._session.rollback(same)
-        return (*context[same:], *path[max(0, same - len(context)) :])
-
-    def _row(self, tokens: Sequence[int]) -> Floats:
-        """Logits over the target's vocabulary, float32 [vocab], -inf for tokens that the draft model does not have."""
-        row = require_numbers(self._session.decode(tokens), "draft")[-1, : self._vocab]
-        missing = self._vocab - len(row)
-        return np.pad(row, (0, missing), constant_values=-np.inf) if missing else row
-
-    def _catch_up(self, context: Sequence[int]) -> bool:
-        """Make the cache a prefix of `context` that lacks at least one token and at most a few.
-
-        False if the context has a token that the draft model does not have.
-        """
-        same = min(common_prefix(self._session.tokens, context), len(context) - 1)
-        if max(context[same:]) >= self._session.vocab:
-            return False
-        self._session.rollback(same)
-        if len(context) - same + self._session.owed > _CATCH_UP:
-            self._session.prefill(context[same:-1])
-        self._in_line = True
-        return True

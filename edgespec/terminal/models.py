@@ -68,6 +68,7 @@ def shown(name: str, context: int) -> Iterator[str]:
             yield f"{what:6}  {each.name}  {_size(each.size)}{here}"
     entry = known.entry if known is not None else None
     yield from model_facts.lines(target, entry)
+    yield from model_facts.blocks(target, draft)
     if known is None:
         yield from _measured(Path(name))
     yield from planned(target, draft, fit.Requested(context))
