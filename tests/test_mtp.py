@@ -210,7 +210,7 @@ def test_k_passes_of_the_head_for_k_tokens(
 def test_a_head_with_look_ups(made: dict[tuple[str, bool], Files], kind: str) -> None:
     """The default: both draft, and each goes on where the other stopped."""
     with runtime(made[kind, True], speculation=Speculation()) as speaker:
-        assert speaker.drafters == ("lookup", "mtp")
+        assert speaker.drafters == ("lookup", "mtp", "recycling")
         for temperature in (0.0, 0.8):
             for verdict in check(speaker, [RIGHT_PROMPT, PROMPT], Sampling(temperature=temperature, top_k=0), 40):
                 assert verdict.divergence is None or verdict.divergence.near_tie
@@ -594,7 +594,7 @@ def test_exact_passes_have_no_head(made: dict[tuple[str, bool], Files]) -> None:
     with pytest.raises(OptionError, match="exact is 4"):
         load(target, head, device=device, speculation=Speculation(("mtp",)))
     with load(target, head, device=device) as speaker:
-        assert speaker.drafters == ("lookup",)
+        assert speaker.drafters == ("lookup", "recycling")
 
 
 # --- when it is loaded

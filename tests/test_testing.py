@@ -17,6 +17,7 @@ from edgespec.drafters import Factory
 from edgespec.drafters.cross_vocabulary import CrossVocabularyDrafter
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter
+from edgespec.drafters.recycling import Recycling
 from edgespec.errors import RollbackError
 from edgespec.sampling import Sampling, distribution
 from edgespec.testing import (
@@ -53,6 +54,7 @@ def cross_vocabulary(target: Target) -> CrossVocabularyDrafter:
 BUILT_IN: dict[str, Factory] = {
     "lookup": lambda _target: Lookup(),
     "of an earlier text": lambda target: Lookup(earlier=[target.vocabulary.tokenize("the cat sat, cab abc " * 3)]),
+    "recycling": lambda target: Recycling(target.vocabulary.size),
     "model": model,
     "cross-vocabulary": cross_vocabulary,
 }

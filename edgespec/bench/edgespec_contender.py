@@ -27,6 +27,7 @@ _TITLES = {
     "lookup": "edgespec, look-ups only",
     "model": "edgespec, draft model only",
     "mtp": "edgespec, head only",
+    "recycling": "edgespec, token recycling only",
 }
 NAMES = (*_TITLES, "k=N")  #: what `Workshop.contender` knows
 

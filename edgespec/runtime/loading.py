@@ -28,6 +28,7 @@ from ..drafters.failsafe import Failsafe
 from ..drafters.lookup import Lookup
 from ..drafters.model import ModelDrafter
 from ..drafters.mtp import MtpDrafter
+from ..drafters.recycling import Recycling
 from ..errors import EngineError, MissingPackage, OptionError, VocabularyMismatch
 from ..prices import Prices, head_step, measure_and_keep, recall, refresh, sample_text
 from ..prices.engine_comparison import with_engines
@@ -219,6 +220,7 @@ class _Opening:
             built_in += self._draft_models(own, sessions)
             heads, remarks = self._heads(session, speculation, sessions)
             built_in += heads
+            built_in.append(Recycling(session.vocab))  # last: a fixed draft length takes the first that has a guess
             facts = Target(target.vocabulary, session.context, target.description, target.weights)
             added = list(made(self.given, speculation.drafters or (), facts, undo))
             pair = LoadedPair(
