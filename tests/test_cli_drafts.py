@@ -60,7 +60,7 @@ def test_a_draft_of_another_vocabulary_drafts_through_text(other: Path) -> None:
     assert 0 < said[-1]["stats"]["accepted"] < said[-1]["stats"]["drafted"]
     assert THROUGH_TEXT not in run("chat", *asked, "--max-tokens", "2").stderr
     wrong = refused(run("chat", "--draft", other, *asked, "--drafter", "model"))
-    assert "no drafter 'model', only lookup, cross-vocabulary, recycling" in wrong
+    assert "no drafter 'model', only lookup, cross-vocabulary" in wrong
 
 
 def test_check_passes_with_a_draft_of_another_vocabulary(other: Path, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_name_is_fetched_with_its_draft_and_then_asks_nobody(hub: StandIn, tmp
     seen: Seen = []
     before = logging.get_verbosity()
     with edgespec.load("tiny", device=SMALL, on_progress=seen.append) as runtime:
-        assert runtime.drafters == ("lookup", "model", "recycling")
+        assert runtime.drafters == ("lookup", "model")
         assert answer(runtime).strip()
     assert logging.get_verbosity() == before, "the hub's package is the app's again"
     assert fetched(tmp_path) == ["tinier-Q8_0.gguf", "tiny-Q8_0.gguf"]
@@ -86,7 +86,7 @@ def test_a_name_is_fetched_with_its_draft_and_then_asks_nobody(hub: StandIn, tmp
     asked = len(hub.asked)
     for allowed in (True, False):
         with edgespec.load("tiny", device=SMALL, fetch=allowed) as runtime:
-            assert runtime.drafters == ("lookup", "model", "recycling")
+            assert runtime.drafters == ("lookup", "model")
     assert len(hub.asked) == asked
 
 
@@ -97,7 +97,7 @@ def test_a_repository_with_a_quantization(hub: StandIn, tmp_path: Path) -> None:
             assert runtime.drafters == ("lookup", "recycling")
     assert fetched(tmp_path) == ["b-Q8_0.gguf"]
     with edgespec.load(DEMO.target, "org/both:q4_k_m", device=SMALL) as runtime:
-        assert runtime.drafters == ("lookup", "model", "recycling")
+        assert runtime.drafters == ("lookup", "model")
 
 
 def test_a_draft_of_its_family_is_found_on_the_hub(hub: StandIn, tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_draft_of_its_family_is_found_on_the_hub(hub: StandIn, tmp_path: Path)
     assert fetched(tmp_path) == []
     seen: Seen = []
     with edgespec.load("a/Talk-7B-GGUF", device=SMALL, fetch=allow, on_progress=seen.append) as runtime:
-        assert runtime.drafters == ("lookup", "model", "recycling")
+        assert runtime.drafters == ("lookup", "model")
         assert kinds(seen) == ["draft"]
         assert runtime.notices == [each.text for each in seen if isinstance(each, Notice)]
     size = len(TARGET) + 10_000_000 + len(DRAFT)
@@ -223,7 +223,7 @@ def test_a_checkpoint_is_converted_once(own_cache: Path, tmp_path: Path) -> None
     written = made.stat().st_mtime_ns
     again: Seen = []
     with edgespec.load(source, source, device=SMALL, on_progress=again.append) as runtime:
-        assert runtime.drafters == ("lookup", "model", "recycling")
+        assert runtime.drafters == ("lookup", "model")
         assert runtime.notices == []
     assert "convert" not in stages(again)
     assert made.stat().st_mtime_ns == written
@@ -258,7 +258,7 @@ def test_a_draft_of_another_vocabulary(tmp_path: Path) -> None:
         assert "found beside the model, is left out" in notice
         assert [each.text for each in seen if isinstance(each, Notice)] == [notice]
     with edgespec.load(tmp_path / "m.gguf", tmp_path / "draft.gguf", device=SMALL) as runtime:
-        assert runtime.drafters == ("lookup", "cross-vocabulary", "recycling")
+        assert runtime.drafters == ("lookup", "cross-vocabulary")
         assert runtime.notices == ["The draft model has a vocabulary of its own, so it drafts through text."]
 
 

@@ -210,7 +210,7 @@ def test_k_passes_of_the_head_for_k_tokens(
 def test_a_head_with_look_ups(made: dict[tuple[str, bool], Files], kind: str) -> None:
     """The default: both draft, and each goes on where the other stopped."""
     with runtime(made[kind, True], speculation=Speculation()) as speaker:
-        assert speaker.drafters == ("lookup", "mtp", "recycling")
+        assert speaker.drafters == ("lookup", "mtp")
         for temperature in (0.0, 0.8):
             for verdict in check(speaker, [RIGHT_PROMPT, PROMPT], Sampling(temperature=temperature, top_k=0), 40):
                 assert verdict.divergence is None or verdict.divergence.near_tie

@@ -115,7 +115,7 @@ def test_a_file_that_is_not_there_or_a_folder(tmp_path: Path) -> None:
 def test_the_library_opens_a_pair(tmp_path: Path, name: str) -> None:
     written(tmp_path / "pair", BOTH)
     with edgespec.load(tmp_path / name, device=Device(threads=1)) as runtime:
-        assert runtime.drafters == ("lookup", "model", "recycling")
+        assert runtime.drafters == ("lookup", "model")
     with edgespec.load(str(tmp_path / name), DEMO.target, device=Device(threads=1)) as runtime:
         assert runtime.description == " with draft ".join([runtime.description.split(" with ")[0]] * 2)
 
@@ -130,7 +130,7 @@ def test_the_library_finds_the_draft_that_the_command_finds(tmp_path: Path) -> N
 
     assert drafters() == ("lookup", "recycling"), "none is there"
     (tmp_path / "m.draft.gguf").symlink_to(DEMO.draft or "")
-    assert drafters() == drafters(None) == drafters("auto") == ("lookup", "model", "recycling")
+    assert drafters() == drafters(None) == drafters("auto") == ("lookup", "model")
     assert drafters("none") == ("lookup", "recycling")
     folder = written(tmp_path / "pair", BOTH).parent
     with edgespec.load(folder, "none", device=Device(256, 1)) as runtime:
@@ -145,7 +145,7 @@ def test_a_draft_that_happens_to_lie_beside_the_model_is_left_out_with_a_notice(
         (notice,) = runtime.notices
         assert notice.startswith(f"{tmp_path / 'draft.gguf'}, found beside the model, is left out: target and draft")
     with edgespec.load(tmp_path / "m.gguf", tmp_path / "draft.gguf", device=Device(256, 1)) as runtime:
-        assert runtime.drafters == ("lookup", "cross-vocabulary", "recycling"), "one that was named drafts through text"
+        assert runtime.drafters == ("lookup", "cross-vocabulary"), "one that was named drafts through text"
 
 
 def test_commands_open_a_pair(tmp_path: Path) -> None:

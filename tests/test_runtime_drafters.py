@@ -36,9 +36,20 @@ def test_speculation_for_one_answer_only() -> None:
 def test_all_drafters_that_the_pair_allows_are_the_default() -> None:
     runtime, _ = opened(draft=blend(TALK, ngram_rule(Bytes.size, seed=6), 0.3), k=2)
     used = read(runtime.complete("xyxyxyxyxy", max_tokens=20))[1].stats.by_drafter
-    assert set(used) <= {"lookup", "model", "recycling"} == set(runtime.drafters)
-    assert {"lookup", "model"} <= set(used)
+    assert set(used) == {"lookup", "model"} == set(runtime.drafters)
     assert set(used) < set(DRAFTERS)
+
+
+def test_recycling_takes_the_place_of_a_draft_model() -> None:
+    """Unless it is named: beside one it brings nothing, as simulated."""
+    rule = scripted(Bytes.size, list(b"abc"))
+    assert opened(rule)[0].drafters == ("lookup", "recycling")
+    assert opened(rule, draft=rule)[0].drafters == ("lookup", "model")
+    for draft in (None, rule):
+        runtime, _ = opened(rule, draft=draft, drafters=("recycling",), k=2)
+        stats = read(runtime.complete("x", max_tokens=20))[1].stats
+        assert set(stats.by_drafter) == {"recycling"}
+        assert stats.accepted == stats.drafted > 8
 
 
 # --- a drafter that fails
@@ -154,16 +165,16 @@ def test_a_draft_of_another_family_drafts_through_text_or_is_refused() -> None:
         return model
 
     with assemble(Recorded(), draft(), speculation=Speculation(k=3)) as runtime:
-        assert runtime.drafters == ("lookup", "cross-vocabulary", "recycling")
+        assert runtime.drafters == ("lookup", "cross-vocabulary")
         said, finished = read(runtime.complete("abc", max_tokens=40))
         assert said == decode_plain(TALK, list(b"abc"), Sampling(), 40, is_eog)
         assert finished.stats.by_drafter["cross-vocabulary"][1] > 0
         with pytest.raises(
             OptionError,
-            match=r"'model', only lookup, cross-vocabulary, recycling: .* 'cross-vocabulary' one with another",
+            match=r"'model', only lookup, cross-vocabulary: .* 'cross-vocabulary' one with another",
         ):
             runtime.complete("abc", speculation=Speculation(drafters=("model",)))
     with pytest.raises(VocabularyMismatch, match="token 0"):
         assemble(Recorded(), draft(), speculation=Speculation(through_text=False))
     with assemble(Recorded(), Recorded()) as runtime:
-        assert runtime.drafters == ("lookup", "model", "recycling"), "text is a way round, and a longer one"
+        assert runtime.drafters == ("lookup", "model"), "text is a way round, and a longer one"
