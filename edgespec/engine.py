@@ -25,7 +25,7 @@ from .sampling import Sampling, likeliest
 from .stats import Stats, Tally
 from .text.reasoning import Reasoning
 from .text.stream import Span, TextStream
-from .types import Acceptance, Draft, Evaluated, Round, Top
+from .types import Acceptance, Draft, Evaluated, Floats, Round
 from .values import instance, texts, whole
 from .verify import RoundContext, Verifier
 
@@ -200,14 +200,17 @@ class Engine:
             follower.evaluated(what)
 
     def _round(self, request: Request, context: list[int], text: TextStream, tally: Tally) -> tuple[Text, str | None]:
-        started = time.perf_counter()
+        began = time.perf_counter()
         if self._target.owed > MOST_OWED:  # a decode would compute them in a pass of its own, at another price
             self._target.prefill(())
         owed = self._target.owed
         round_context = RoundContext(self._verifier, request.sampling, context, self._vocabulary.is_eog, owed)
         draft = self._controller.choose(round_context, self._limit(request, context, tally))
-        drafting, held = self._speculating(started), len(self._target.tokens)
-        acceptance, top, seconds = self._verify(draft, round_context)
+        drafting, held = self._speculating(began), len(self._target.tokens)
+        acceptance, rows, seconds = self._verify(draft, round_context)
+        started = time.perf_counter()
+        top = likeliest(rows, self._top) if self._top else None  # now: the next pass may overwrite the rows
+        learning = self._speculating(started)
         output = (*(draft.tokens[node] for node in acceptance.path), acceptance.token)
         tokens, spans, reason = self._cut(output, request, text, tally.tokens)
         kept = (0, *(node + 1 for node in acceptance.path[: len(tokens) - 1]))
@@ -222,7 +225,7 @@ class Engine:
         prices = self._prices
         price, plain_price = (prices.price(round_.width, held), prices.plain(held)) if prices else (None, None)
         observing = self._observe(round_, evaluated)
-        tally.add(round_, time.perf_counter() - started, drafting + observing, price, plain_price)
+        tally.add(round_, time.perf_counter() - began, drafting + learning + observing, price, plain_price)
         tally.reasoning_tokens = text.reasoning_tokens
         return _text(tokens, round_, spans), reason
 
@@ -234,15 +237,15 @@ class Engine:
         reach = room if self._target.reach is None else self._target.reach
         return max(0, min(room, remaining, reach))
 
-    def _verify(self, draft: Draft, round_context: RoundContext) -> tuple[Acceptance, Top | None, float]:
-        """The acceptance of `draft`, the likeliest tokens if a drafter needs them, and the seconds of the pass."""
+    def _verify(self, draft: Draft, round_context: RoundContext) -> tuple[Acceptance, Floats, float]:
+        """The acceptance of `draft`, the rows of the pass, and its seconds."""
         started = time.perf_counter()
         tree = None if draft.is_chain else _parents(draft)
         rows = self._target.decode((round_context.tokens[-1], *draft.tokens), tree)
         seconds = time.perf_counter() - started
         require_numbers(rows, "target")
         acceptance = self._verifier.accept(draft, rows, round_context.sampling, round_context.tokens)
-        return acceptance, likeliest(rows, self._top) if self._top else None, seconds
+        return acceptance, rows, seconds
 
     def _cut(
         self, output: Sequence[int], request: Request, text: TextStream, before: int

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+
+import numpy as np
 
 from edgespec.backends import Interrupt, Vocabulary
 from edgespec.backends.toy import Bytes, Rule, ToySession, blend, ngram_rule
@@ -13,10 +16,11 @@ from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter
 from edgespec.drafters.pard import PardDrafter
+from edgespec.drafters.recycling import Recycling
 from edgespec.engine import Engine, Event, Finished, Text
 from edgespec.prices import Prices
-from edgespec.sampling import Sampling
-from edgespec.types import Floats
+from edgespec.sampling import Sampling, likeliest
+from edgespec.types import Evaluated, Floats
 from edgespec.verify import verifier
 
 from .helpers import Clock, Priced, RuleDrafter, TreeController, WrongFirstDrafter, decode_plain, in_blocks
@@ -51,6 +55,25 @@ def block_drafting(rule: Rule, clock: Clock | None = None, guesses: int = 5) -> 
     return PardDrafter(session, VOCAB, VOCAB - 1, prices)
 
 
+class WrongRecycling(Recycling):
+    """Keeps rows from which the likeliest tokens were taken."""
+
+    def evaluated(self, what: Evaluated) -> None:
+        if what.top is not None:
+            what = what._replace(top=what.top._replace(tokens=(what.top.tokens + 1) % VOCAB))
+        super().evaluated(what)
+
+
+def knowing_recycling() -> Recycling:
+    """With a row for all pairs of tokens: what follows depends on no more."""
+    drafter = Recycling(VOCAB)
+    for pair in product(range(VOCAB), repeat=2):
+        top = likeliest(np.stack([TARGET(pair[:1]), TARGET(pair)]), VOCAB)
+        kept = top._replace(tokens=top.tokens[:, : drafter.top], probs=top.probs[:, : drafter.top])
+        drafter.evaluated(Evaluated(0, pair, (-1, 0), (0, 1), kept))
+    return drafter
+
+
 DRAFTERS: dict[str, Callable[[Clock], list[Drafter]]] = {
     "lookup": lambda _clock: [Lookup()],
     "of an earlier text": lambda _clock: [Lookup(earlier=[decode_plain(TARGET, [3, 1], Sampling(), 60)])],
@@ -66,10 +89,15 @@ DRAFTERS: dict[str, Callable[[Clock], list[Drafter]]] = {
         block_drafting(blend(TARGET, OTHER, 0.2), clock, 3),
     ],
     "both": lambda clock: [Lookup(), drafting(blend(TARGET, OTHER, 0.3), clock)],
+    "recycling": lambda _clock: [Recycling(VOCAB)],
+    "recycling that knows": lambda _clock: [knowing_recycling()],
+    "recycling that forgets": lambda _clock: [Recycling(VOCAB, pairs=3)],
+    "recycling, always wrong": lambda _clock: [WrongRecycling(VOCAB)],
     "point masses": lambda _clock: [RuleDrafter(blend(TARGET, OTHER, 0.4))],
     "wrong first": lambda _clock: [WrongFirstDrafter(blend(TARGET, OTHER, 0.2))],
     "several": lambda clock: [
         Lookup(),
+        Recycling(VOCAB),
         WrongFirstDrafter(OTHER),
         RuleDrafter(TARGET),
         drafting(blend(TARGET, OTHER, 0.3), clock),

@@ -284,7 +284,7 @@ def test_a_lent_model_stays_open(demo_target: Model) -> None:
 
 
 def test_names_of_our_own() -> None:
-    assert all(map(edgespec_contender.is_name, ("plain", "edgespec", "lookup", "model", "k=1", "k=16")))
+    assert all(map(edgespec_contender.is_name, ("plain", "edgespec", "lookup", "recycling", "model", "k=1", "k=16")))
     assert not any(map(edgespec_contender.is_name, ("", "k=0", "k=", "k=x", "wrong", "K=3")))
 
 

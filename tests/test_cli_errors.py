@@ -109,9 +109,12 @@ def test_what_cannot_be_forgotten_is_one_line(own_cache: Path) -> None:
         (["--draft", "missing.gguf"], "no model at missing.gguf"),
         (["--k", "-1"], "k is -1"),
         (["--k", "many"], "--k is 'many'"),
-        (["--drafter", "medusa"], "no drafter 'medusa'; there are lookup, model, cross-vocabulary, mtp"),
+        (["--drafter", "medusa"], "no drafter 'medusa'; there are lookup, model, cross-vocabulary, mtp, recycling"),
         (["missing.gguf", "--drafter", "medusa"], "no drafter 'medusa'"),  # before anything is fetched
-        (["--drafter", "model", "--draft", "none"], "no drafter 'model', only lookup: 'model' needs a draft model"),
+        (
+            ["--drafter", "model", "--draft", "none"],
+            "no drafter 'model', only lookup, recycling: 'model' needs a draft model",
+        ),
         (["--verifier", "hope"], "no verifier 'hope'; there are match, rejection, block"),
         (["--temp", "-1"], "temperature"),
         (["--ctx", "-5"], "context is -5"),

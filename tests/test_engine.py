@@ -22,6 +22,9 @@ from edgespec.verify import RoundContext, verifier
 from .engine_runs import CONTROLLERS, DRAFTERS, OTHER, PROMPT, SPOKEN, TARGET, VOCAB, engine, run, speaking
 from .helpers import ALL_ON, Clock, Priced, RuleDrafter, TreeController, WrongFirstDrafter, decode_plain
 
+#: Drafters of which the controller buys little in so short a text.
+UNSURE = ("always wrong", "blocks, always wrong", "recycling", "recycling that forgets", "recycling, always wrong")
+
 
 @pytest.mark.parametrize("k", CONTROLLERS)
 @pytest.mark.parametrize("drafters", DRAFTERS)
@@ -35,8 +38,10 @@ def test_speculation_does_not_change_the_text(sampling: Sampling, drafters: str,
     stats = finished.stats
     if k == "0":
         assert stats.drafted == 0
-    elif drafters not in ("lookup", "of an earlier text") and not ("always wrong" in drafters and "auto" in k):
+    elif drafters not in ("lookup", "of an earlier text", *(UNSURE if "auto" in k else [])):
         assert stats.drafted >= 10, "this test means nothing if nothing is drafted"
+    if drafters == "recycling that knows" and sampling == Sampling() and k in ("1", "2", "8", "15"):
+        assert stats.accepted == stats.drafted, "the rows are those of other tokens"
     if drafters == "itself" and k not in ("0", "auto, trees", "whole"):
         assert stats.accepted == stats.drafted, "the draft model has lost its place"
     if "always wrong" in drafters and sampling.greedy:

@@ -33,6 +33,7 @@ def told(curve: tuple[float, ...], acceptance: dict[str, Share], **steps: float)
         ("lookup", "look-ups are"),
         ("model", "your draft model is"),
         ("cross-vocabulary", "your draft model is"),
+        ("recycling", "recycled guesses are"),
         ("mine", "the drafter mine is"),
     ],
 )

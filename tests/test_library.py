@@ -94,7 +94,7 @@ def test_a_repository_with_a_quantization(hub: StandIn, tmp_path: Path) -> None:
     hub.repos["org/both"] = {"b-Q4_K_M.gguf": DRAFT, "b-Q8_0.gguf": TARGET}
     for name in ("org/both:q8_0", "hf.co/org/both:q8_0"):
         with edgespec.load(name, "none", device=SMALL) as runtime:
-            assert runtime.drafters == ("lookup",)
+            assert runtime.drafters == ("lookup", "recycling")
     assert fetched(tmp_path) == ["b-Q8_0.gguf"]
     with edgespec.load(DEMO.target, "org/both:q4_k_m", device=SMALL) as runtime:
         assert runtime.drafters == ("lookup", "model")
@@ -134,7 +134,7 @@ def test_without_fetching_no_hub_is_asked(hub: StandIn, tmp_path: Path) -> None:
     edgespec.load("tiny", "none", device=SMALL).close()
     asked, seen = len(hub.asked), Seen()
     with edgespec.load("tiny", device=SMALL, fetch=False, on_progress=seen.append) as runtime:
-        assert runtime.drafters == ("lookup",)
+        assert runtime.drafters == ("lookup", "recycling")
         assert kinds(seen) == ["no-draft"]
         assert "org/tinier-GGUF tinier-Q8_0.gguf is not here, and fetching is off" in runtime.notices[0]
     assert len(hub.asked) == asked
@@ -147,7 +147,7 @@ def test_a_draft_that_is_not_to_be_had_is_left_out(hub: StandIn) -> None:
     del hub.repos["org/tinier-GGUF"]
     seen: Seen = []
     with edgespec.load("tiny", device=SMALL, on_progress=seen.append) as runtime:
-        assert runtime.drafters == ("lookup",)
+        assert runtime.drafters == ("lookup", "recycling")
         assert kinds(seen) == ["no-draft"]
         assert runtime.notices[0].startswith("The draft model is left out: org/tinier-GGUF is not at http")
 
@@ -253,7 +253,7 @@ def test_a_draft_of_another_vocabulary(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").symlink_to(DEMO.target)
     seen: Seen = []
     with edgespec.load(tmp_path / "m.gguf", device=SMALL, on_progress=seen.append) as runtime:
-        assert runtime.drafters == ("lookup",)
+        assert runtime.drafters == ("lookup", "recycling")
         (notice,) = runtime.notices
         assert "found beside the model, is left out" in notice
         assert [each.text for each in seen if isinstance(each, Notice)] == [notice]

@@ -594,7 +594,7 @@ def test_exact_passes_have_no_head(made: dict[tuple[str, bool], Files]) -> None:
     with pytest.raises(OptionError, match="exact is 4"):
         load(target, head, device=device, speculation=Speculation(("mtp",)))
     with load(target, head, device=device) as speaker:
-        assert speaker.drafters == ("lookup",)
+        assert speaker.drafters == ("lookup", "recycling")
 
 
 # --- when it is loaded

@@ -29,7 +29,7 @@ def test_an_object_drafts(k: int | None, monkeypatch: pytest.MonkeyPatch) -> Non
     ignore_machine_times(monkeypatch)
     mine = Mine()
     with opened(mine, names=("mine",), k=k) as runtime:
-        assert runtime.drafters == ("lookup", "mine")
+        assert runtime.drafters == ("lookup", "recycling", "mine")
         finished = answer(runtime, Sampling(temperature=0.7, seed=1))
         assert answer(runtime).stats.by_drafter["mine"][1] > 5
         assert finished.notices == ()
@@ -40,7 +40,7 @@ def test_an_object_drafts(k: int | None, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_all_that_are_given_draft_where_no_names_are(monkeypatch: pytest.MonkeyPatch) -> None:
     ignore_machine_times(monkeypatch)
     with opened(Mine(), Mine(name="second"), k=None) as runtime:
-        assert runtime.drafters == ("lookup", "mine", "second")
+        assert runtime.drafters == ("lookup", "recycling", "mine", "second")
         assert set(answer(runtime).stats.by_drafter) & {"mine", "second", "mine+second", "lookup+mine+second"}
 
 
@@ -105,9 +105,12 @@ def test_drafters_are_a_list() -> None:
 
 
 def test_names_are_checked_before_a_model_is_opened() -> None:
-    with pytest.raises(OptionError, match=r"no drafter 'medusa'; there are lookup, .*, mtp, mine$"):
+    with pytest.raises(OptionError, match=r"no drafter 'medusa'; there are lookup, .*, mtp, recycling, mine$"):
         load("missing.gguf", drafters=[Mine()], speculation=Speculation(("mine", "medusa")))
-    with opened(Mine()) as runtime, pytest.raises(OptionError, match="no drafter 'medusa', only lookup, mine: "):
+    with (
+        opened(Mine()) as runtime,
+        pytest.raises(OptionError, match="no drafter 'medusa', only lookup, recycling, mine: "),
+    ):
         runtime.complete("a", speculation=Speculation(("medusa",)))
 
 

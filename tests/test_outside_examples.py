@@ -85,7 +85,7 @@ def test_an_installed_package_drafts_in_a_chat(site: Path) -> None:
     assert sum(event.get("accepted", 0) for event in events if event["event"] == "text") > 0
     wrong = run(site, *chat, "--drafter", "phrases,medusa")
     assert (
-        "no drafter 'medusa'; there are lookup, model, cross-vocabulary, mtp, installed: phrases"
+        "no drafter 'medusa'; there are lookup, model, cross-vocabulary, mtp, recycling, installed: phrases"
         in wrong.stdout + wrong.stderr
     )
 

@@ -54,14 +54,16 @@ class Zeros(Drafter):
 def test_an_installed_drafter_is_found_by_its_name(install: Install) -> None:
     install("good-package", GOOD, "zeros = good_module:Zeros")
     with opened(names=("zeros", "lookup")) as runtime:
-        assert runtime.drafters == ("lookup", "zeros")
+        assert runtime.drafters == ("lookup", "recycling", "zeros")
         assert answer(runtime).stats.by_drafter["zeros"][0] > 5
     with opened(Mine()) as runtime:
-        assert runtime.drafters == ("lookup", "mine"), "only where it was asked for"
-        with pytest.raises(OptionError, match=r"no drafter 'zeros', only lookup, mine: .* must be named when loading"):
+        assert runtime.drafters == ("lookup", "recycling", "mine"), "only where it was asked for"
+        with pytest.raises(
+            OptionError, match=r"no drafter 'zeros', only lookup, recycling, mine: .* must be named when loading"
+        ):
             runtime.complete("a", speculation=Speculation(("zeros",)))
     with pytest.raises(
-        OptionError, match=r"no drafter 'medusa'; there are lookup, model, cross-vocabulary, mtp, installed: zeros$"
+        OptionError, match=r"'medusa'; there are lookup, model, cross-vocabulary, mtp, recycling, installed: zeros$"
     ):
         opened(names=("medusa",))
 
@@ -115,6 +117,6 @@ def test_damaged_metadata_hides_no_other_package(install: Install) -> None:
 def test_a_built_in_name_is_the_built_in_drafter(install: Install) -> None:
     install("bad-package", "raise RuntimeError('imported')", "lookup = bad_module:Bad")
     with opened(names=("lookup",)) as runtime:
-        assert runtime.drafters == ("lookup",)
-    with pytest.raises(OptionError, match=r"there are lookup, model, cross-vocabulary, mtp$"):
+        assert runtime.drafters == ("lookup", "recycling")
+    with pytest.raises(OptionError, match=r"there are lookup, model, cross-vocabulary, mtp, recycling$"):
         opened(names=("medusa",))

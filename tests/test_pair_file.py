@@ -128,20 +128,20 @@ def test_the_library_finds_the_draft_that_the_command_finds(tmp_path: Path) -> N
             assert runtime.notices == []
             return runtime.drafters
 
-    assert drafters() == ("lookup",), "none is there"
+    assert drafters() == ("lookup", "recycling"), "none is there"
     (tmp_path / "m.draft.gguf").symlink_to(DEMO.draft or "")
     assert drafters() == drafters(None) == drafters("auto") == ("lookup", "model")
-    assert drafters("none") == ("lookup",)
+    assert drafters("none") == ("lookup", "recycling")
     folder = written(tmp_path / "pair", BOTH).parent
     with edgespec.load(folder, "none", device=Device(256, 1)) as runtime:
-        assert runtime.drafters == ("lookup",), "nor that of a pair"
+        assert runtime.drafters == ("lookup", "recycling"), "nor that of a pair"
 
 
 def test_a_draft_that_happens_to_lie_beside_the_model_is_left_out_with_a_notice(tmp_path: Path) -> None:
     list(convert(checkpoints.llama(tmp_path / "source"), tmp_path / "draft.gguf", fmt="gguf", quantization="q8_0"))
     (tmp_path / "m.gguf").symlink_to(DEMO.target)
     with edgespec.load(tmp_path / "m.gguf", device=Device(256, 1)) as runtime:
-        assert runtime.drafters == ("lookup",)
+        assert runtime.drafters == ("lookup", "recycling")
         (notice,) = runtime.notices
         assert notice.startswith(f"{tmp_path / 'draft.gguf'}, found beside the model, is left out: target and draft")
     with edgespec.load(tmp_path / "m.gguf", tmp_path / "draft.gguf", device=Device(256, 1)) as runtime:

@@ -40,6 +40,18 @@ def test_all_drafters_that_the_pair_allows_are_the_default() -> None:
     assert set(used) < set(DRAFTERS)
 
 
+def test_recycling_takes_the_place_of_a_draft_model() -> None:
+    """Unless it is named: beside one it brings nothing, as simulated."""
+    rule = scripted(Bytes.size, list(b"abc"))
+    assert opened(rule)[0].drafters == ("lookup", "recycling")
+    assert opened(rule, draft=rule)[0].drafters == ("lookup", "model")
+    for draft in (None, rule):
+        runtime, _ = opened(rule, draft=draft, drafters=("recycling",), k=2)
+        stats = read(runtime.complete("x", max_tokens=20))[1].stats
+        assert set(stats.by_drafter) == {"recycling"}
+        assert stats.accepted == stats.drafted > 8
+
+
 # --- a drafter that fails
 
 
@@ -131,7 +143,7 @@ def test_cancelling_loses_no_text_that_was_held_back_for_a_stop_string() -> None
 
 
 def test_the_model_drafter_needs_a_draft_model() -> None:
-    says = r"no drafter 'model', only lookup: 'model' needs a draft model \(--draft\) with the target's vocabulary"
+    says = r"'model', only lookup, recycling: 'model' needs a draft model \(--draft\) with the target's vocabulary"
     with pytest.raises(OptionError, match=says):
         assemble(Recorded(), speculation=Speculation(drafters=("model",)))
     runtime, _ = opened()
@@ -159,7 +171,7 @@ def test_a_draft_of_another_family_drafts_through_text_or_is_refused() -> None:
         assert finished.stats.by_drafter["cross-vocabulary"][1] > 0
         with pytest.raises(
             OptionError,
-            match=r"no drafter 'model', only lookup, cross-vocabulary: .* 'cross-vocabulary' one with another",
+            match=r"'model', only lookup, cross-vocabulary: .* 'cross-vocabulary' one with another",
         ):
             runtime.complete("abc", speculation=Speculation(drafters=("model",)))
     with pytest.raises(VocabularyMismatch, match="token 0"):

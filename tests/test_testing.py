@@ -18,6 +18,7 @@ from edgespec.drafters.cross_vocabulary import CrossVocabularyDrafter
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter
 from edgespec.drafters.pard import PardDrafter
+from edgespec.drafters.recycling import Recycling
 from edgespec.errors import RollbackError
 from edgespec.sampling import Sampling, distribution
 from edgespec.testing import (
@@ -63,6 +64,7 @@ def pard(target: Target) -> PardDrafter:
 BUILT_IN: dict[str, Factory] = {
     "lookup": lambda _target: Lookup(),
     "of an earlier text": lambda target: Lookup(earlier=[target.vocabulary.tokenize("the cat sat, cab abc " * 3)]),
+    "recycling": lambda target: Recycling(target.vocabulary.size),
     "model": model,
     "cross-vocabulary": cross_vocabulary,
     "pard": pard,

@@ -28,6 +28,7 @@ _TITLES = {
     "model": "edgespec, draft model only",
     "mtp": "edgespec, head only",
     "pard": "edgespec, PARD draft model only",
+    "recycling": "edgespec, token recycling only",
 }
 NAMES = (*_TITLES, "k=N")  #: what `Workshop.contender` knows
 

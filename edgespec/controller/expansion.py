@@ -12,7 +12,7 @@ from ..verify import RoundContext
 from .draft_tree import DraftTree, Selection, owing, select_chain, select_tree
 from .priced_drafter import PricedDrafter
 
-_NODES = 64  # candidates of a round
+_NODES = 64  # candidates of a round, for each free drafter: siblings must not take the room of long copies
 _BRANCHES = 2  # guesses a drafter may make at one place, where trees can be verified
 # Tokens that a tree must bring beyond a chain: it leaves the cache out of order, and that moves the last bits of what
 # comes after it.
@@ -82,6 +82,7 @@ class Expansion:
         self._par = rate * plain
         self._round_context = round_context
         self._free = free
+        self._room = _NODES * max(1, len(free))
         self._trees = passes.trees if round_context.verifier.trims else None
         self._most = 1 if self._trees is None else _BRANCHES
         self._looked: set[int] = set()
@@ -190,7 +191,7 @@ class Expansion:
 
     def _grow(self, frontier: list[Place], block: PricedDrafter | None = None) -> None:
         """Ask the free drafters at the likeliest places first, and one a pass of which makes guesses there."""
-        while frontier and len(self.tree) < _NODES:
+        while frontier and len(self.tree) < self._room:
             place = heapq.heappop(frontier)
             _, node, path = place
             if path and self._round_context.is_eog(path[-1]):
@@ -227,7 +228,7 @@ class Expansion:
 
     def _look(self, node: int, path: Sequence[int]) -> None:
         """Ask the free drafters what follows `node`, unless they were asked."""
-        if node in self._looked or len(self.tree) >= _NODES:
+        if node in self._looked or len(self.tree) >= self._room:
             return
         self._looked.add(node)
         for drafter in self._free:

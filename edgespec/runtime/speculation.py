@@ -9,7 +9,8 @@ from ..errors import OptionError
 from ..values import shown, texts, whole
 from ..verify import verifier
 
-DRAFTERS = ("lookup", "model", "cross-vocabulary", "mtp", "pard")  #: the names of the built-in drafters
+#: The names of the built-in drafters.
+DRAFTERS = ("lookup", "model", "cross-vocabulary", "mtp", "pard", "recycling")
 LONGEST = 256  #: the most tokens of a draft, within the widest pass of all engines
 
 
@@ -19,7 +20,8 @@ class Speculation:
 
     Args:
         drafters: names from `DRAFTERS`, of drafters given to `load`, or of installed packages; None takes all built-in
-            drafters that are possible for the pair, and those given. Drafters of packages must be named when loading.
+            drafters that are possible for the pair, and those given; "mtp" and "recycling" only without a draft model.
+            Drafters of packages, and these two beside a draft model, must be named when loading.
         k: tokens to draft in each round, 0 for plain decoding; None adapts the draft length to acceptance and prices.
         verifier: "match", "rejection" or "block".
         through_text: when loading, accept a draft model with another vocabulary, which drafts through text at a higher

@@ -52,8 +52,8 @@ bench_options = grouped_options(
         "--compare",
         default="",
         metavar="NAME,...",
-        help="Other contenders: k=4, lookup, model, llama-server:draft-3, llama-cpp-python, transformers, genai, "
-        "openvino-genai:draft-5 ...; a wrong name lists them; peers means all other engines",
+        help="Other contenders: k=4, lookup, recycling, model, llama-server:draft-3, llama-cpp-python, transformers, "
+        "genai, openvino-genai:draft-5 ...; a wrong name lists them; peers means all other engines",
     ),
     click.option("--limit", type=int, metavar="N", help="Questions per category [default: all]"),
     click.option(

@@ -15,6 +15,7 @@ _NAMES = {
     "cross-vocabulary": ("your draft model", "is"),
     "mtp": ("the model's head", "is"),
     "pard": ("your PARD draft model", "is"),
+    "recycling": ("recycled guesses", "are"),
 }
 _TRIES = 20  # verified guesses from which on an acceptance rate is reported
 _DISTURBED = (
