@@ -92,7 +92,7 @@ DRAFTERS: dict[str, Callable[[Clock], list[Drafter]]] = {
     "recycling": lambda _clock: [Recycling(VOCAB)],
     "recycling that knows": lambda _clock: [knowing_recycling()],
     "recycling that forgets": lambda _clock: [Recycling(VOCAB, pairs=3)],
-    "recycling, always wrong": lambda _clock: [WrongRecycling(VOCAB)],
+    "recycling, mostly wrong": lambda _clock: [WrongRecycling(VOCAB)],
     "point masses": lambda _clock: [RuleDrafter(blend(TARGET, OTHER, 0.4))],
     "wrong first": lambda _clock: [WrongFirstDrafter(blend(TARGET, OTHER, 0.2))],
     "several": lambda clock: [

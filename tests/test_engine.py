@@ -23,7 +23,7 @@ from .engine_runs import CONTROLLERS, DRAFTERS, OTHER, PROMPT, SPOKEN, TARGET, V
 from .helpers import ALL_ON, Clock, Priced, RuleDrafter, TreeController, WrongFirstDrafter, decode_plain
 
 #: Drafters of which the controller buys little in so short a text.
-UNSURE = ("always wrong", "blocks, always wrong", "recycling", "recycling that forgets", "recycling, always wrong")
+UNSURE = ("always wrong", "blocks, always wrong", "recycling", "recycling that forgets", "recycling, mostly wrong")
 
 
 @pytest.mark.parametrize("k", CONTROLLERS)
@@ -44,7 +44,7 @@ def test_speculation_does_not_change_the_text(sampling: Sampling, drafters: str,
         assert stats.accepted == stats.drafted, "the rows are those of other tokens"
     if drafters == "itself" and k not in ("0", "auto, trees", "whole"):
         assert stats.accepted == stats.drafted, "the draft model has lost its place"
-    if "always wrong" in drafters and sampling.greedy:
+    if drafters in ("always wrong", "blocks, always wrong") and sampling.greedy:
         assert stats.accepted == 0
     if drafters == "blocks" and sampling.greedy and k not in ("0", "auto, trees", "whole"):
         assert stats.accepted == stats.drafted

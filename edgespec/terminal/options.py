@@ -286,9 +286,9 @@ load_options = grouped_options(
     click.option(
         "--drafter",
         metavar="NAME,...",
-        help="Drafters: lookup, model, cross-vocabulary, mtp (the model's head), pard (a PARD draft model), recycling, or "
-        "those of an installed package [default: of these six those that are possible; mtp and recycling only without "
-        "a draft model]",
+        help="Drafters: lookup, recycling, model, cross-vocabulary, pard (a PARD draft model), mtp (the model's head), "
+        "or those of an installed package [default: those that are possible; recycling and mtp only without a draft "
+        "model]",
     ),
     click.option("--k", default="auto", metavar="auto|N", help="Tokens to draft per round; 0 is plain decoding"),
     click.option("--verifier", default="match", show_default=True, metavar="NAME", help="match, rejection or block"),
