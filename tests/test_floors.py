@@ -141,8 +141,10 @@ SHARED = (
             "sequence",
         )
     ),
+    "backends.tap",
     "backends.token_ids",
     "backends.tree_layout",
+    "drafters.head",
     "drafters.suffix_automaton",
 )
 

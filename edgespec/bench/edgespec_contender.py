@@ -27,6 +27,7 @@ _TITLES = {
     "lookup": "edgespec, look-ups only",
     "model": "edgespec, draft model only",
     "mtp": "edgespec, head only",
+    "eagle3": "edgespec, EAGLE-3 only",
 }
 NAMES = (*_TITLES, "k=N")  #: what `Workshop.contender` knows
 
