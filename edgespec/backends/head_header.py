@@ -23,6 +23,8 @@ DRAFTING = (*_ONE_LAYER, _ASSISTANT, EAGLE3)  #: the architectures of heads that
 
 def head_layers(head: Header) -> int:
     """The layers at the end of the file that belong to a head."""
+    if head.architecture == EAGLE3:
+        return head.layers
     return min(head.number("nextn_predict_layers"), head.layers)
 
 
