@@ -24,6 +24,7 @@ from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.stored_tensor import float32
 from edgespec.engine import Finished, Text
 from edgespec.errors import ConversionError, EdgespecError, ModelFileError, OptionError, VocabularyMismatch
+from edgespec.models import demo as model_demo
 from edgespec.models import model_source
 from edgespec.tools.check import check
 from edgespec.types import Floats
@@ -348,6 +349,18 @@ def test_the_command_converts_and_uses_a_head(place: Place, tmp_path: Path, own_
     assert f"{output}: " in done.stderr
     done = run("chat", place.folder / "target.gguf", "--draft", output, "--drafter", "eagle3", "-p", "hello", "--stats")
     assert "eagle3" in done.stdout + done.stderr
+
+
+def test_what_models_show_and_pair_say(place: Place, tmp_path: Path, own_cache: Path) -> None:
+    target = tmp_path / "target.gguf"
+    shutil.copy(place.folder / "target.gguf", target)
+    shutil.copy(place.head, tmp_path / "head.gguf")
+    said = run("models", "show", target).stdout
+    assert f"head    {tmp_path / 'head.gguf'}" in said
+    assert "drafts for its target, with --draft (drafter eagle3)" in said
+    assert "drafter eagle3" in run("models", "show", place.head).stdout
+    assert "those of this target" in run("models", "pair", target, place.head).stdout
+    assert "those of another model" in run("models", "pair", model_demo().target, place.head).stdout
 
 
 # --- embeddings
