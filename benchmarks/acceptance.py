@@ -121,14 +121,15 @@ def main(target: Path, dialogues: Dialogues, drafts: tuple[Path, ...], k: int, m
             with served(server, target, draft, k):
                 offered, accepted = of_server(prompts, most)
             with load(target, draft, device=Device(threads=2), speculation=Speculation((name,))) as speaker:
-                ours = _totals(speaker, prompts, name, k, most)
+                ours = totals(speaker, prompts, name, k, most)
             click.echo(
                 f"  of all drafted tokens: edgespec {ours[1] / max(1, ours[0]):.1%} of {ours[0]}, llama-server "
                 f"{accepted / max(1, offered):.1%} of {offered}"
             )
 
 
-def _totals(speaker: Runtime, prompts: Sequence[Sequence[int]], name: str, k: int, most: int) -> tuple[int, int]:
+def totals(speaker: Runtime, prompts: Sequence[Sequence[int]], name: str, k: int, most: int) -> tuple[int, int]:
+    """Tokens that edgespec drafts, `k` in each round, and accepted ones."""
     drafted = accepted = 0
     for prompt in prompts:
         *_, finished = speaker.complete(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -13,12 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from benchmarks import acceptance
 from edgespec import Device, Interrupt, Runtime, Sampling, Speculation, load
 from edgespec.backends import HeadWeights, Session, open_model
 from edgespec.backends.gguf_header import header
 from edgespec.backends.head_header import fits, head_in
 from edgespec.backends.llama import LlamaModel
 from edgespec.backends.llama_eagle3 import Eagle3Head
+from edgespec.bench.peers.llama_server import SERVER
 from edgespec.converters import convert, convert_head
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.stored_tensor import float32
@@ -537,3 +540,18 @@ def test_the_default_layers(place: Place) -> None:
         eagle_aux_hidden_state_layer_ids="absent", eagle_config={"eagle_aux_hidden_state_layer_ids": [3, 1, 2]}
     )
     assert header(place.converted("inner", inner, place.tensors)).fields["eagle3.target_layers"] == (3, 1, 2)
+
+
+def test_a_native_server_loads_the_same_file(place: Place) -> None:
+    """Its acceptance on the same prompts is ours. EDGESPEC_LLAMA_SERVER names the program."""
+    program = os.environ.get(SERVER)
+    if not program:
+        pytest.skip(f"{SERVER} names no llama-server")
+    target = place.folder / "ring.gguf"
+    prompts = [[*TEXT[:20], *np.roll(eagle3_heads.RING, -n)[:3].tolist()] for n in range(4)]
+    with acceptance.served(Path(program), target, place.right, 1):
+        drafted, accepted = acceptance.of_server(prompts, 40)
+    with runtime(place, "llama", place.right, "ring") as speaker:
+        ours = acceptance.totals(speaker, prompts, "eagle3", 1, 40)
+    assert drafted > 50
+    assert abs(accepted / drafted - ours[1] / ours[0]) < 0.03
