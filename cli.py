@@ -163,18 +163,24 @@ def check(load_options: LoadOptions, sampling_options: SamplingOptions, file: Pa
     "--out", "output", type=PATH, required=True, metavar="PATH", help="Output file; for onnx and --pair a folder"
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file, converted folder or pair")
+@click.option(
+    "--for", "target", type=PATH, metavar="TARGET", help="SOURCE is a head (EAGLE-3) for this GGUF file or checkpoint"
+)
 @click.option("--head-rows", type=int, metavar="N", help="Write only the head of SOURCE, a GGUF file, with N tokens")
 @pair_options
-def convert(
+def convert(  # noqa: PLR0913, PLR0917 - click passes every option
     source: Path | None,
     fmt: str,
     quant: str | None,
     output: Path,
     force: bool,
+    target: Path | None,
     head_rows: int | None,
     pair_options: PairOptions,
 ) -> None:
     """Convert SOURCE, the folder of a Hugging Face checkpoint or org/name on the hub, to a quantized model.
+
+    With --for, convert the head in the folder SOURCE for the model TARGET, for `edgespec chat TARGET --draft FILE`.
 
     With --head-rows, write the head of a GGUF file for `edgespec chat TARGET --draft HEAD`: a smaller output matrix.
 
@@ -198,6 +204,12 @@ def convert(
     from edgespec.library import checkpoint, run, size  # noqa: PLC0415
     from edgespec.terminal.terminal_job import terminal_job  # noqa: PLC0415
 
+    if target is not None:
+        with terminal_job(yes=pair_options.yes) as job:
+            source, target = checkpoint(source, job), target if target.is_file() else checkpoint(target, job)
+            run(converters.convert_head(source, target, output, quantization=quant or "", force=force), job)
+        click.echo(f"{output}: {size(output) / 1e6:.1f} MB", err=True)
+        return
     quant = converters.chosen_quantization(fmt, quant)
     converters.check_output(output, fmt, force=force)  # before anything is fetched
     with terminal_job(yes=pair_options.yes) as job:

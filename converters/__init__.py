@@ -22,6 +22,7 @@
 
     gguf.py              the GGUF writer; gguf_graph.py: the metadata that llama.cpp reads for a graph
     head_rows.py         the head of a GGUF file, with fewer rows
+    eagle3.py            EAGLE-3 heads; draft_target.py: the target that a head is converted for
     quantize.py          llama.cpp's own quantizer, block by block
     native.py            the calls into llama.cpp that the GGUF writer needs
 
@@ -117,6 +118,31 @@ def convert(
     check_output(output, fmt, force=force)
     checkpoint = import_module("edgespec.converters.checkpoint").Checkpoint.open(source)
     steps: Iterator[ConversionProgress | Note] = writer.write(checkpoint, output, quantization, force)
+    return steps
+
+
+def convert_head(
+    source: Path, target: Path, output: Path, *, quantization: str = "", force: bool = False
+) -> Iterator[ConversionProgress | Note]:
+    """Convert the head in the folder `source` into `output`, for `target`, a GGUF file or a checkpoint folder.
+
+    As `convert`: what can be checked is checked at once, and nothing is left behind by a conversion that fails.
+
+    Raises:
+        OptionError, MissingPackage, ConversionError, ModelFileError: as `convert`; a folder that holds no head of a
+            known kind, or one for another model.
+    """
+    require("gguf", "converting a head")
+    eagle3 = import_module("edgespec.converters.eagle3")
+    source, target, output = Path(source), Path(target), Path(output)
+    config = import_module("edgespec.converters.checkpoint").read_json(source / "config.json")
+    if config is None or not eagle3.is_head(config):
+        raise ConversionError(f"{source} holds no head of a known kind (EAGLE-3); give the folder of one")
+    described = import_module("edgespec.converters.draft_target").DraftTarget.open(target)
+    quantization = (quantization or str(eagle3.DEFAULT)).lower()
+    eagle3.check(quantization)
+    eagle3.check_file(output, ".gguf", force)
+    steps: Iterator[ConversionProgress | Note] = eagle3.write(source, described, output, quantization, force)
     return steps
 
 

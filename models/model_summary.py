@@ -9,7 +9,7 @@ from edgespec.backends import Labels, parallel
 from edgespec.backends.gguf_header import Header, header
 from edgespec.errors import HubError
 
-from .draft_head import has_head, is_alone, used_in
+from .draft_head import drafter_of, drafts, has_head, is_alone, used_in
 from .graph_file import described, is_graph
 from .listing import is_projector
 from .model_source import Source, vocabulary
@@ -33,6 +33,7 @@ class ModelSummary:
         head_drafts: whether this version drafts with the head that it holds.
         head_alone: whether it holds a head without its model.
         guesses: tokens that a pass guesses, of a draft model that guesses several (PARD).
+        drafter: the name of the drafter that uses such a head; empty for others.
     """
 
     name: str
@@ -47,6 +48,7 @@ class ModelSummary:
     head_alone: bool = False
     head_drafts: bool = False
     guesses: int = 1
+    drafter: str = ""
 
 
 def of_path(path: Path) -> ModelSummary:
@@ -104,6 +106,7 @@ def _of_header(head: Header, name: str, size: int) -> ModelSummary:
         head_alone=is_alone(head),
         head_drafts=used_in(head),
         guesses=_guesses(_parallel(head)),
+        drafter=drafter_of(head) if is_alone(head) and drafts(head) else "",
     )
 
 

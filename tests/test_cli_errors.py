@@ -110,7 +110,7 @@ def test_what_cannot_be_forgotten_is_one_line(own_cache: Path) -> None:
         (["--k", "-1"], "k is -1"),
         (["--k", "many"], "--k is 'many'"),
         (["--drafter", "oracle"], "no drafter 'oracle'; there are lookup, model, cross-vocabulary, mtp, "),
-        (["missing.gguf", "--drafter", "oracle"], "no drafter 'medusa'"),  # before anything is fetched
+        (["missing.gguf", "--drafter", "oracle"], "no drafter 'oracle'"),  # before anything is fetched
         (
             ["--drafter", "model", "--draft", "none"],
             "no drafter 'model', only lookup, recycling: 'model' needs a draft model",

@@ -142,9 +142,10 @@ SHARED = (
             "sequence",
         )
     ),
+    "backends.tap",
     "backends.token_ids",
     "backends.tree_layout",
-    *(f"drafters.{name}" for name in ("block_rows", "draft_session", "suffix_automaton")),
+    *(f"drafters.{name}" for name in ("block_rows", "draft_session", "head", "suffix_automaton")),
 )
 
 

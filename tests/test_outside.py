@@ -105,13 +105,13 @@ def test_drafters_are_a_list() -> None:
 
 
 def test_names_are_checked_before_a_model_is_opened() -> None:
-    with pytest.raises(OptionError, match=r"no drafter 'medusa'; there are lookup, .*, mtp, recycling, mine$"):
-        load("missing.gguf", drafters=[Mine()], speculation=Speculation(("mine", "medusa")))
+    with pytest.raises(OptionError, match=r"no drafter 'oracle'; there are lookup, .*, mtp, recycling, mine$"):
+        load("missing.gguf", drafters=[Mine()], speculation=Speculation(("mine", "oracle")))
     with (
         opened(Mine()) as runtime,
-        pytest.raises(OptionError, match="no drafter 'medusa', only lookup, recycling, mine: "),
+        pytest.raises(OptionError, match="no drafter 'oracle', only lookup, recycling, mine: "),
     ):
-        runtime.complete("a", speculation=Speculation(("medusa",)))
+        runtime.complete("a", speculation=Speculation(("oracle",)))
 
 
 def test_paths_are_the_controllers_own() -> None:

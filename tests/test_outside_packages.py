@@ -63,9 +63,9 @@ def test_an_installed_drafter_is_found_by_its_name(install: Install) -> None:
         ):
             runtime.complete("a", speculation=Speculation(("zeros",)))
     with pytest.raises(
-        OptionError, match=r"'medusa'; there are lookup, model, cross-vocabulary, mtp, recycling, installed: zeros$"
+        OptionError, match=r"'oracle'; there are lookup, model, cross-vocabulary, mtp, recycling, installed: zeros$"
     ):
-        opened(names=("medusa",))
+        opened(names=("oracle",))
 
 
 def test_what_is_not_asked_for_is_not_imported(install: Install) -> None:
@@ -73,7 +73,7 @@ def test_what_is_not_asked_for_is_not_imported(install: Install) -> None:
     with opened(Mine(), names=("mine",)):
         pass
     with opened(), pytest.raises(OptionError, match=r"installed: bad$"):
-        opened(names=("medusa",))
+        opened(names=("oracle",))
     assert "bad_module" not in sys.modules
 
 
@@ -119,4 +119,4 @@ def test_a_built_in_name_is_the_built_in_drafter(install: Install) -> None:
     with opened(names=("lookup",)) as runtime:
         assert runtime.drafters == ("lookup", "recycling")
     with pytest.raises(OptionError, match=r"there are lookup, model, cross-vocabulary, mtp, recycling$"):
-        opened(names=("medusa",))
+        opened(names=("oracle",))

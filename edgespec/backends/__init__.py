@@ -21,16 +21,20 @@ from .engine_choice import TITLES, EngineChoice, installed, keep_choice, recall_
 from .interrupt import Interrupt
 from .machine import OtherPrograms
 from .model_files import engines, find_model
+from .tap import FINAL, Listener
 
 __all__ = [
+    "FINAL",
     "MOST_OWED",
     "TITLES",
     "Device",
     "EngineChoice",
     "Head",
     "HeadWeights",
+    "HiddenRows",
     "Interrupt",
     "Labels",
+    "Listener",
     "Model",
     "OtherPrograms",
     "Pieces",
@@ -174,6 +178,33 @@ class Session(Protocol):
         ...
 
 
+@runtime_checkable
+class HiddenRows(Protocol):
+    """Further members of a session that gives the hidden states of its tokens."""
+
+    #: Numbers of a row between layers, and how many layers there are; 0 where not known.
+    layer_width: int
+    layers: int
+
+    def follow(self, layers: Sequence[int], listener: Listener) -> None:
+        """Give `listener` the hidden rows of all tokens that stay, prompts included; the session must be empty.
+
+        A rollback says what stays of a decode; where the next call is another, all of a chain stays and nothing of a
+        tree. After a rollback beyond the last decode, the row of the last token left is computed again by the next
+        pass (`Session.owed`).
+
+        Args:
+            layers: the rows of a token are the inputs of these layers, side by side, from 0 as llama.cpp counts them;
+                `FINAL` is the state from which logits are computed.
+
+        Raises:
+            OptionError: a layer whose rows this engine does not give for this model; `exact` was requested.
+            MissingPackage: the installed version of the engine does not give them.
+            EngineError: the engine gives no rows; the session holds tokens.
+        """
+        ...
+
+
 class Model(Protocol):
     """Loaded weights."""
 
@@ -237,8 +268,16 @@ class HeadWeights(Protocol):
         """Whether a head was loaded."""
         ...
 
-    def head(self, target: Session) -> Head:
+    @property
+    def head_drafter(self) -> str:
+        """The name of the drafter that uses the head: "mtp" or "eagle3"."""
+        ...
+
+    def head(self, target: Session, interrupt: Interrupt | None = None) -> Head:
         """The head over a session of its target that holds no tokens yet, and is closed after the head.
+
+        Args:
+            interrupt: stops its passes; by default that of the target's session or of its own model.
 
         Raises:
             ModelError: the head is not one of this target.

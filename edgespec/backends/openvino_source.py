@@ -33,6 +33,7 @@ class ModelSource(ABC):
         group: the numbers of an activation that share a scale.
         data: the file of the weights.
         parallel: how the model guesses several tokens in one pass, if it does.
+        layers, hidden: how many it has, and numbers of a hidden row; 0 where the file gives no hidden rows.
     """
 
     summary: str
@@ -43,13 +44,15 @@ class ModelSource(ABC):
     group: int
     data: Path
     parallel: Parallel | None
+    layers: int
+    hidden: int
 
     @abstractmethod
-    def graph(self, hidden: Sequence[int], *, masks: bool) -> PagedGraph:
+    def graph(self, outputs: Sequence[int | str], *, masks: bool) -> PagedGraph:
         """The model with paged attention.
 
         Args:
-            hidden: layers whose hidden states are outputs.
+            outputs: layers whose hidden states are outputs, or names of such outputs.
             masks: whether it has inputs for the masks of trees.
 
         Raises:
@@ -83,20 +86,19 @@ def source(path: Path, interrupt: Interrupt) -> ModelSource:
 @dataclass(frozen=True, slots=True)
 class _OnnxSource(ModelSource):
     path: Path
-    layers: int
 
-    def graph(self, hidden: Sequence[int], *, masks: bool) -> PagedGraph:
-        if strange := [layer for layer in hidden if not 0 <= layer < self.layers]:
+    def graph(self, outputs: Sequence[int | str], *, masks: bool) -> PagedGraph:
+        if strange := [layer for layer in outputs if isinstance(layer, int) and not 0 <= layer < self.layers]:
             raise OptionError(f"no layer {strange[0]}: {self.summary} has layers 0 to {self.layers - 1}")
-        return openvino_graph.read_paged(self.path, hidden, masks=masks)
+        return openvino_graph.read_paged(self.path, outputs, masks=masks)
 
 
 @dataclass(frozen=True, slots=True)
 class _IrSource(ModelSource):
     described: openvino_ir_file.DescribedIr
 
-    def graph(self, hidden: Sequence[int], *, masks: bool) -> PagedGraph:
-        if hidden:
+    def graph(self, outputs: Sequence[int | str], *, masks: bool) -> PagedGraph:
+        if outputs:
             raise OptionError(
                 f"{self.summary} is an OpenVINO IR model, which returns no hidden states; convert the checkpoint with "
                 "`edgespec convert --to onnx`"
@@ -107,12 +109,12 @@ class _IrSource(ModelSource):
 def _of_onnx(described: onnx_file.Described) -> ModelSource:
     digest, group = described.digest or sampled(described.data), _BLOCKS.get(described.quantization, _GROUP)
     common = _common(described, digest, group)
-    return _OnnxSource(*common, described.parallel, described.path, described.layers)
+    return _OnnxSource(*common, described.parallel, described.layers, described.hidden, described.path)
 
 
 def _of_ir(described: openvino_ir_file.DescribedIr) -> ModelSource:
     group = min(_GROUP, described.group or _GROUP)
-    return _IrSource(*_common(described, sampled(described.data), group), None, described)
+    return _IrSource(*_common(described, sampled(described.data), group), None, 0, 0, described)
 
 
 def _common(

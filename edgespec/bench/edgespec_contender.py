@@ -29,6 +29,7 @@ _TITLES = {
     "mtp": "edgespec, head only",
     "pard": "edgespec, PARD draft model only",
     "recycling": "edgespec, token recycling only",
+    "eagle3": "edgespec, EAGLE-3 only",
 }
 NAMES = (*_TITLES, "k=N")  #: what `Workshop.contender` knows
 

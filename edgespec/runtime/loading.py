@@ -20,12 +20,14 @@ from ..backends import (
     open_model,
     require_same_tokens,
 )
-from ..backends.head_header import is_head_file
+from ..backends.head_header import head_in
 from ..backends.machine import OtherPrograms
 from ..backends.parallel import parallel_of
 from ..drafters import Drafter, Factory, Target
 from ..drafters.cross_vocabulary import CrossVocabularyDrafter
+from ..drafters.eagle3 import Eagle3Drafter
 from ..drafters.failsafe import Failsafe
+from ..drafters.head import HeadDrafter
 from ..drafters.lookup import Lookup
 from ..drafters.model import ModelDrafter
 from ..drafters.mtp import MtpDrafter
@@ -44,6 +46,8 @@ from .speculation import Speculation
 from .weights import Weights
 
 _OBSERVED = 0.1  # seconds over which the load by other programs is measured
+
+_HEADS: dict[str, type[HeadDrafter]] = {each.name: each for each in (MtpDrafter, Eagle3Drafter)}
 
 #: Called with the model whose passes are being measured, "target", "draft" or "target in OpenVINO", and the share done,
 #: from 0 to 1.
@@ -120,13 +124,14 @@ def with_head(files: Files, device: Device, speculation: Speculation) -> tuple[F
     its own takes its place unless it is named.
     """
     named = speculation.drafters
-    if named is not None and MtpDrafter.name in named and device.exact:
+    if device.exact and (heads := [name for name in named or () if name in _HEADS]):
         raise OptionError(
-            f"exact is {device.exact}, but the drafter mtp needs passes of other widths; leave one of them out"
+            f"exact is {device.exact}, but the drafter {heads[0]} needs passes of other widths; leave one of them out"
         )
-    wanted = not device.exact and speculation.uses(MtpDrafter.name)
-    if files.draft is not None and is_head_file(files.draft):
+    if files.draft is not None and (drafter := head_in(files.draft)) is not None:
+        wanted = not device.exact and speculation.uses(drafter)
         return (files if wanted else replace(files, draft=None)), False
+    wanted = not device.exact and speculation.uses(MtpDrafter.name)
     return files, wanted and (named is not None or files.draft is None)
 
 
@@ -220,7 +225,7 @@ class _Opening:
             )
             built_in: list[Drafter] = [Lookup(earlier=kept.texts() if kept else ())]
             built_in += self._draft_models(own, sessions, speculation)
-            heads, remarks = self._heads(session, speculation, sessions)
+            heads, remarks = self._heads(session, speculation, sessions, own)
             built_in += heads
             # Beside a model or a head it brings nothing, and takes 0.1% to 1.2% (docs/drafters/recycling.md).
             if len(built_in) == 1 or Recycling.name in (speculation.drafters or ()):
@@ -269,24 +274,25 @@ class _Opening:
                 yield _drafter(session, target, draft, self._priced("draft", session, draft), speculation)
 
     def _heads(
-        self, session: Session, speculation: Speculation, sessions: ExitStack
+        self, session: Session, speculation: Speculation, sessions: ExitStack, own: Interrupt | None
     ) -> tuple[list[Drafter], tuple[str, ...]]:
         """The drafter of the head that was loaded over the target's session, if there is one, and messages for users.
 
         A head that was not named, and that the installed engine cannot run, is left out.
         """
         weights = next((each for each in reversed(self.weights.models) if _holds_head(each)), None)
-        if not isinstance(weights, HeadWeights) or not speculation.uses(MtpDrafter.name):
+        if not isinstance(weights, HeadWeights) or not speculation.uses(weights.head_drafter):
             return [], ()
+        kind = _HEADS[weights.head_drafter]
         try:
-            head = weights.head(session)
+            head = weights.head(session, own)
         except (MissingPackage, EngineError) as error:
-            if MtpDrafter.name in (speculation.drafters or ()):
+            if kind.name in (speculation.drafters or ()):
                 raise
             return [], (f"The head of the model does not draft: {error}",)
         sessions.callback(head.close)
         step = self.weights.head_step(lambda: head_step(session, head))
-        return [MtpDrafter(head, step)], ()
+        return [kind(head, step)], ()
 
     def _priced(self, role: str, session: Session, model: Model) -> Prices:
         def measured() -> Prices:
