@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -188,13 +188,17 @@ class World:
         plain, *wide = curve.seconds
         self.prices = Prices([plain, *(dear * seconds for seconds in wide)])
         self._noise = noise
+        #: Called with the context before a round, its draft and the accepted path.
+        self.evaluated: Callable[[Sequence[int], Draft, Sequence[int]], None] = _nothing
+        #: The item under way.
+        self.item: Item | None = None
 
     def run(self, controller: Controller) -> Outcome:
         """Let `controller` decode the trace."""
         outcome = Outcome()
         rule, sampling, seconds = verifier("match"), Sampling(), self.curve.seconds
         for item in self.trace.items:
-            self.model.item = item
+            self.item = self.model.item = item
             context = list(item.prompt)
             text = (*item.prompt, *item.answer)
             while len(context) < len(text):
@@ -208,6 +212,7 @@ class World:
                 self.clock.now += took
                 said = text[len(context) : len(context) + len(path) + 1]
                 round_ = Round(draft, path, said, took, drafting, len(context) - 1)
+                self.evaluated(context, draft, path)
                 context.extend(said)
                 controller.observe(round_)
                 if draft.is_chain:
@@ -218,6 +223,10 @@ class World:
         outcome.steps = self.model.steps
         outcome.seconds = self.clock.now
         return outcome
+
+
+def _nothing(_context: Sequence[int], _draft: Draft, _path: Sequence[int]) -> None:
+    """Nobody learns from passes."""
 
 
 def accepted(draft: Draft, text: Sequence[int]) -> tuple[int, ...]:
