@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -64,13 +65,21 @@ class WrongRecycling(Recycling):
         super().evaluated(what)
 
 
-def knowing_recycling() -> Recycling:
-    """With a row for all pairs of tokens: what follows depends on no more."""
-    drafter = Recycling(VOCAB)
+@cache
+def all_pairs() -> list[Evaluated]:
+    """A pass over each two tokens: what follows depends on no more."""
+    passes = []
     for pair in product(range(VOCAB), repeat=2):
-        top = likeliest(np.stack([TARGET(pair[:1]), TARGET(pair)]), VOCAB)
-        kept = top._replace(tokens=top.tokens[:, : drafter.top], probs=top.probs[:, : drafter.top])
-        drafter.evaluated(Evaluated(0, pair, (-1, 0), (0, 1), kept))
+        top = likeliest(np.stack([TARGET(pair[:1]), TARGET(pair)]), Recycling.top)
+        passes.append(Evaluated(0, pair, (-1, 0), (0, 1), top))
+    return passes
+
+
+def knowing_recycling() -> Recycling:
+    """With a row for every two tokens."""
+    drafter = Recycling(VOCAB)
+    for each in all_pairs():
+        drafter.evaluated(each)
     return drafter
 
 

@@ -15,8 +15,8 @@ from edgespec.drafters.model import ModelDrafter
 from edgespec.engine import Engine, Finished, Request, Started, Text
 from edgespec.errors import ContextOverflow, EngineError, OptionError
 from edgespec.prices import Prices
-from edgespec.sampling import Sampling
-from edgespec.types import Evaluated
+from edgespec.sampling import Sampling, likeliest
+from edgespec.types import Evaluated, Floats, Top
 from edgespec.verify import RoundContext, verifier
 
 from .engine_runs import CONTROLLERS, DRAFTERS, OTHER, PROMPT, SPOKEN, TARGET, VOCAB, engine, run, speaking
@@ -177,6 +177,21 @@ def test_who_follows_nothing_is_told_of_nothing() -> None:
     list(engine(ToySession(TARGET, VOCAB), Fixed([follower], 3)).generate(Request(PROMPT, max_tokens=9)))
     assert follower.told == []
     assert follower.rounds
+
+
+def test_what_a_follower_takes_is_not_counted_as_plain_decoding(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(rows: Floats, most: int) -> Top:
+        clock.now += 1.0
+        return likeliest(rows, most)
+
+    monkeypatch.setattr("edgespec.engine.likeliest", slow)
+    follower = Following(TARGET, 3)
+    target = Priced(TARGET, VOCAB, clock, [2.0])
+    speaker = Engine(target, SPOKEN, TreeController([follower], 0), verifier("match"), Interrupt(), Prices([2.0] * 16))
+    *_, finished = speaker.generate(Request(PROMPT, max_tokens=50))
+    assert isinstance(finished, Finished)
+    assert finished.stats.seconds == 150.0
+    assert finished.stats.speedup == pytest.approx(2 / 3)
 
 
 def test_prices_are_corrected_by_the_rounds(clock: Clock) -> None:

@@ -324,6 +324,14 @@ def test_looking_around_ends_with_enough_candidates_and_with_faint_hopes() -> No
     assert min(asked) > LOOK >= max(unasked)
 
 
+def test_siblings_of_one_drafter_leave_room_for_the_chain_of_another() -> None:
+    """A copy of 31 tokens ended after 16 where a second drafter had two guesses at each of them."""
+    copying = table_drafter("good", {tuple(range(10, 10 + n)): [Guess(10 + n, 0.99)] for n in range(40)})
+    expansion = growing(copying, fan("poor"), trees=0.0, cost=[0.01 * n for n in range(32)])
+    expansion.ask_free()
+    assert max(expansion.tree.depths) >= 30
+
+
 @pytest.mark.parametrize("par", [16.0, 1.0])
 @pytest.mark.parametrize("seed", range(40))
 def test_no_chain_that_pays_is_missed_because_a_look_up_was_not_asked_further(seed: int, par: float) -> None:

@@ -117,9 +117,10 @@ def test_every_row_of_every_pass_is_kept_by_its_tokens(k: str, clock: Clock) -> 
     """What follows depends on two tokens here, so a row by other ones would differ: of a rejected token, of a branch,
     and after a prompt that goes back."""
     drafter = Recorded()
-    wrong: list[Drafter] = [WrongFirstDrafter(blend(TARGET, OTHER, 0.3)), RuleDrafter(blend(TARGET, OTHER, 0.5))]
-    drafters = [*wrong, drafter] if k == "whole" else [wrong[1], drafter]
-    controller = TreeController(drafters, 10) if k == "whole" else CONTROLLERS[k]([*drafters], clock)
+    drafters: list[Drafter] = [RuleDrafter(blend(TARGET, OTHER, 0.5)), drafter]
+    if k == "whole":
+        drafters.insert(0, WrongFirstDrafter(blend(TARGET, OTHER, 0.3)))
+    controller = TreeController(drafters, 10) if k == "whole" else CONTROLLERS[k](drafters, clock)
     speaker = engine(ToySession(TARGET, VOCAB), controller)
     for prompt in (PROMPT, [*PROMPT, 9, 9, 9], [7], [*PROMPT, 3, 4], [7, 5], [7, 5]):
         list(speaker.generate(Request(prompt, Sampling(temperature=0.8, seed=4), max_tokens=30)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from benchmarks.simulator.ablation import HEURISTICS, SETTINGS, Setting, replay
 from benchmarks.simulator.clairvoyant import clairvoyant
 from benchmarks.simulator.engines import Wrong, markdown, picture, prices, replayed, summary
 from benchmarks.simulator.measured import CONTEXTS, WIDTHS, Measured, flat, kept_with, load, passes
+from benchmarks.simulator.recycled import Rows, speedup
 from benchmarks.simulator.trace import Trace
 from benchmarks.simulator.world import CURVES, Curve, Outcome, World, accepted
 from edgespec.backends.toy import ToySession, ngram_rule
@@ -55,6 +57,14 @@ def test_ours_comes_near_every_fixed_choice_and_nobody_beats_the_clairvoyant(nam
     limit = clairvoyant(trace, curve)
     assert max(best, reached, *(outcome.speedup(curve) for outcome in others(trace, curve).values())) <= limit
     assert reached > 2 / 3 * limit, "a limit that nobody comes near says nothing"
+
+
+def test_recycling_is_replayed_with_the_rows_of_the_target() -> None:
+    trace, curve = beginning("chat", 120), flat()[0]
+    with closing(Rows()) as rows:
+        found = [speedup(trace, curve, rows, model=False, recycling=recycling) for recycling in (False, True, True)]
+    assert found[1] == found[2]
+    assert found[0] != found[1] > 0.9
 
 
 def test_replaying_twice_gives_the_same_figures() -> None:

@@ -8,6 +8,8 @@ In a text that the target was made to say, its token is put before the likeliest
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
+from itertools import product
 
 import click
 import numpy as np
@@ -37,7 +39,8 @@ class Rows:
     """The likeliest tokens after the tokens of passes, computed once for each place."""
 
     def __init__(self) -> None:
-        self._session = open_model(models.demo().target, Device(context=_CONTEXT), Interrupt()).session(_CONTEXT)
+        self._model = open_model(models.demo().target, Device(context=_CONTEXT, threads=1), Interrupt())
+        self._session = self._model.session(_CONTEXT)
         self._known: dict[Place, tuple[Ints, Doubles]] = {}
 
     def top(self, item: Item, context: Sequence[int], draft: Draft) -> Top:
@@ -56,6 +59,11 @@ class Rows:
             if path == said[: len(path)] and len(path) < len(said):
                 row[:] = _led(row, said[len(path)])
         return Top(tokens, probs)
+
+    def close(self) -> None:
+        """Close the model."""
+        self._session.close()
+        self._model.close()
 
     def _compute(self, context: Sequence[int], draft: Draft, places: Sequence[Place]) -> None:
         session, held = self._session, len(context) - 1
@@ -100,13 +108,11 @@ def speedup(trace: Trace, curve: Curve, rows: Rows, *, model: bool, recycling: b
 
 def compared(traces: Sequence[str], curves: Sequence[Curve]) -> Iterator[list[str]]:
     """For each trace and curve the speedups without and with recycling, beside look-ups and beside a draft model."""
-    rows = Rows()
-    for trace in map(Trace.load, traces):
-        for curve in curves:
+    with closing(Rows()) as rows:
+        for trace, curve in product(map(Trace.load, traces), curves):
             found = [
                 speedup(trace, curve, rows, model=model, recycling=recycling)
-                for model in (False, True)
-                for recycling in (False, True)
+                for model, recycling in product((False, True), repeat=2)
             ]
             yield [trace.name, curve.name, *(f"{each:.3f}" for each in found)]
 
