@@ -45,7 +45,8 @@ class Rows:
 
     def top(self, item: Item, context: Sequence[int], draft: Draft) -> Top:
         """What is likeliest after `context` and after each node of `draft`."""
-        at, paths = len(context) - len(item.prompt), list[tuple[int, ...]]([()])
+        at = len(context) - len(item.prompt)
+        paths: list[tuple[int, ...]] = [()]
         for token, parent in zip(draft.tokens, draft.parents, strict=True):
             paths.append((*paths[parent + 1], token))
         said = item.answer[at:]
