@@ -63,7 +63,7 @@ def test_an_installed_drafter_is_found_by_its_name(install: Install) -> None:
         ):
             runtime.complete("a", speculation=Speculation(("zeros",)))
     with pytest.raises(
-        OptionError, match=r"'oracle'; there are lookup, model, cross-vocabulary, mtp, recycling, installed: zeros$"
+        OptionError, match=r"'oracle'; there are lookup, model, cross-vocabulary, mtp, .*, installed: zeros$"
     ):
         opened(names=("oracle",))
 

@@ -81,10 +81,10 @@ def _options(name: str, setup: Setup) -> list[str]:
         if setup.draft is None:
             raise Absent(f"{name} wants a draft model, and there is none; give one")
         files["-md"] = setup.draft
-    kind = head_in(setup.draft) if setup.draft is not None else None
-    if setup.draft is not None and kind is not None and f":{kind}" in name:  # else it is in the target's file
-        files["-md"] = setup.draft
-    elif ":eagle3" in name:
+    head = next((kind for kind in ("mtp", "eagle3") if f":{kind}" in name), None)
+    if head is not None and setup.draft is not None and head_in(setup.draft) == head:
+        files["-md"] = setup.draft  # else it is in the target's file
+    elif head == "eagle3":
         raise Absent(f"{name} wants an EAGLE-3 head, and there is none; give one")
     for path in files.values():
         if not path.is_file():
