@@ -1,8 +1,9 @@
 """Conversion of Hugging Face checkpoints to the formats that the engines run, without torch.
 
     __init__.py          the interface: formats, quantizations, convert
-    checkpoint.py        config, tokenizer files and safetensors of a checkpoint
-    stored_tensor.py     one tensor of a safetensors file, read in blocks of rows
+    checkpoint.py        config, tokenizer files and weights of a checkpoint
+    torch_file.py        the tensors of a PyTorch file; torch_pickle.py: their list, of which nothing is executed
+    stored_tensor.py     one tensor of a file of weights, read in blocks of rows
     experts.py           mixtures of experts: the three layouts of their tensors
     roles.py             the tensors of a graph by role, and their shapes
     recurrence.py        the sizes of layers that keep a state; gemma4.py: what only Gemma 4 has
