@@ -67,7 +67,7 @@ class Checkpoint:
         if isinstance(text := config.get("text_config"), dict):  # a model that takes pictures, say
             config = {**text, **{key: value for key, value in config.items() if value is not None}}
         generation = read_json(folder / "generation_config.json") or {}
-        return cls(folder, config, generation, experts.split_experts(_tensors(folder)))
+        return cls(folder, config, generation, experts.split_experts(folder_tensors(folder)))
 
     def json(self, name: str) -> Json | None:
         """The object in the folder's file `name`; None where there is no such file."""
@@ -124,7 +124,7 @@ def _no_twins(pairs: list[tuple[str, Any]]) -> Json:
     return found
 
 
-def _tensors(folder: Path) -> dict[str, StoredTensor]:
+def folder_tensors(folder: Path) -> dict[str, StoredTensor]:
     for name in _WEIGHTS:
         if (folder / name).is_file():
             return tensors(folder / name)
