@@ -160,6 +160,7 @@ class Adaptive:
 
     def _ask(self, priced: PricedDrafter, expansion: Expansion, round_context: RoundContext) -> None:
         """Let a drafter with a price go on from what is there, if it is worth asking or due for a probe."""
+        priced.forget_round()
         due = priced.due(1 / expansion.rate)
         ask = self._trims and (priced.worth > 0 or due)
         before = expansion.gain()

@@ -29,6 +29,17 @@ class Reached(NamedTuple):
     debt: float = 0.0
 
 
+class Horizon(NamedTuple):
+    """The best chain that a drafter may be expected to guess: its gain, see `Expansion.gain`, and its length."""
+
+    gain: float
+    length: int
+
+
+#: A place to ask at: the chance to come there, negative; the node; the path to it.
+Place = tuple[float, int, tuple[int, ...]]
+
+
 class Passes(NamedTuple):
     """What the target's passes take in a round, in seconds.
 
@@ -103,22 +114,11 @@ class Expansion:
         """Ask the free drafters, at the likeliest places first."""
         if not self._free:
             return
-        tree, pays = self.tree, self._pays
-        frontier: list[tuple[float, int, tuple[int, ...]]] = [(-1.0, -1, ())]
-        while frontier and len(tree) < _NODES:
-            negative, node, path = heapq.heappop(frontier)
-            if path and self._round_context.is_eog(path[-1]):
-                continue
-            self._look(node, path)
-            cells = tree.cells
-            for token, child in tree.children(node).items():
-                chance = -negative * cells[child].value
-                if pays(len(path) + 1, chance):
-                    heapq.heappush(frontier, (-chance, child, (*path, token)))
+        self._grow([(-1.0, -1, ())])
 
     def prospect(self, priced: PricedDrafter) -> float:
         """Expected tokens over a plain step, less the worth of the time, of the best chain of a drafter's guesses."""
-        return self._horizon(priced, Reached(0, 1.0, 0.0), asked=False)
+        return self._horizon(priced, Reached(0, 1.0, 0.0)).gain
 
     def draft(self, priced: PricedDrafter, *, ask: bool) -> None:
         """Let a drafter go on from the likeliest path for as long as that pays.
@@ -126,37 +126,28 @@ class Expansion:
         Args:
             ask: whether the first guess is paid for whatever is expected: how sure it is will tell whether to go on.
         """
-        first, later = priced.ahead.first.value, priced.ahead.later.value
-        further = (1 - later**_FURTHER) / (1 - later)
         hand = self.gain()
         tree, node, path = self.tree, -1, list[int]()
-        reach, total, due, asked = 1.0, 0.0, 0.0, False
-        while len(path) < len(self.cost) - 1 and not (path and self._round_context.is_eog(path[-1])):
+        here = Reached(0, 1.0, 0.0)
+        while here.n < len(self.cost) - 1 and not (path and self._round_context.is_eog(path[-1])):
             self._look(node, path)
             child = tree.likeliest(node)
-            chance = tree.cells[child].value if child is not None else 0.0
-            paid = self.rate * (priced.later if asked else priced.first).seconds
-            if child is None or ((later if path else first) - chance) * further > paid:
-                hand = max(hand, total - self.cost[len(path)] - due)
-                here = Reached(len(path), reach, total, due)
-                if (asked or not ask) and self._horizon(priced, here, asked=asked) <= hand:
+            if self._may_improve(priced, child, here.n):
+                hand = max(hand, here.tokens - self.cost[here.n] - here.debt)
+                horizon = self._horizon(priced, here)
+                if not ask and horizon.gain <= hand:
                     break
-                guesses = priced.guess(path, self._most)
-                asked = True
-                if not guesses:
-                    break
-                nodes = tree.add(node, priced.name, guesses)
-                child = tree.likeliest(node)
-                if not self._round_context.verifier.trims:
-                    child = self._drawn = nodes[0]
-                    hand = -math.inf  # it must be bought now, so no other draft is to be had
+                ask = False
+                child = self._guessed(priced, node, path, horizon.length, here.chance)
+                if self.settled:
+                    hand = -math.inf  # what was drawn must be bought now, so no other draft is to be had
             if child is None:
                 break
             node = child
             path.append(tree.tokens[node])
-            before, reach = reach, reach * tree.cells[node].value
-            total += reach
-            due += owing(before, reach, len(path), self._debt)
+            before, reach = here.chance, here.chance * tree.cells[node].value
+            debt = here.debt + owing(before, reach, len(path), self._debt)
+            here = Reached(len(path), reach, here.tokens + reach, debt)
 
     def probe(self, priced: PricedDrafter) -> None:
         """Let a drafter guess one token, whatever that is worth."""
@@ -164,6 +155,59 @@ class Expansion:
             node = self.tree.add(-1, priced.name, guesses)[0]
             if not self._round_context.verifier.trims:
                 self._drawn = node
+
+    def _may_improve(self, priced: PricedDrafter, child: int | None, depth: int) -> bool:
+        """Whether a guess of a drafter may be worth its price at a place with the likeliest `child`."""
+        if priced.has_guessed(depth) and self._round_context.verifier.trims:
+            return False  # it was asked wherever that pays
+        if child is None:
+            return True
+        first, later = priced.ahead.first.value, priced.ahead.later.value
+        further = (1 - later**_FURTHER) / (1 - later)
+        better = (later if depth else first) - self.tree.cells[child].value
+        return better * further > self.rate * priced.price(depth, depth + 1)
+
+    def _guessed(self, priced: PricedDrafter, node: int, path: Sequence[int], length: int, chance: float) -> int | None:
+        """The node to go on from after a drafter's guess below `node`; None if it has none.
+
+        Args:
+            path: to `node`.
+            length: of the chain that the guess is to be the beginning of.
+            chance: to come to `node`.
+        """
+        guesses = priced.guess(path, self._most, length - len(path))
+        if not guesses:
+            return None
+        nodes = self.tree.add(node, priced.name, guesses)
+        if not self._round_context.verifier.trims:
+            self._drawn = nodes[0]
+            return self._drawn
+        if priced.has_guessed(len(path) + 1):
+            frontier = list[Place]()
+            self._push_children(frontier, (-chance, node, tuple(path)))
+            self._grow(frontier, priced)
+        return self.tree.likeliest(node)
+
+    def _grow(self, frontier: list[Place], block: PricedDrafter | None = None) -> None:
+        """Ask the free drafters at the likeliest places first, and one a pass of which makes guesses there."""
+        while frontier and len(self.tree) < _NODES:
+            place = heapq.heappop(frontier)
+            _, node, path = place
+            if path and self._round_context.is_eog(path[-1]):
+                continue
+            self._look(node, path)
+            if block is not None and block.has_guessed(len(path)):
+                self.tree.add(node, block.name, block.guess(path, self._most))
+            self._push_children(frontier, place)
+
+    def _push_children(self, frontier: list[Place], place: Place) -> None:
+        """Push the places after `place` where it may pay to look further."""
+        negative, node, path = place
+        cells = self.tree.cells
+        for token, child in self.tree.children(node).items():
+            chance = -negative * cells[child].value
+            if self._pays(len(path) + 1, chance):
+                heapq.heappush(frontier, (-chance, child, (*path, token)))
 
     def _with_all_drawn(self) -> list[int]:
         """The chain to the deepest drawn token, and what free drafters add to it as far as that pays."""
@@ -212,18 +256,16 @@ class Expansion:
         tree = select_tree(self.tree, [cost + surcharge for cost in self.cost], self._par)
         return tree if tree.nodes and tree.beats(chain) else chain
 
-    def _horizon(self, priced: PricedDrafter, here: Reached, *, asked: bool) -> float:
-        """The best gain over all chains that go on from `here` by a drafter's guesses; whether it was `asked` in this
-        round decides what the first of them costs."""
+    def _horizon(self, priced: PricedDrafter, here: Reached) -> Horizon:
+        """The best of all chains that go on from `here` by a drafter's guesses."""
         n, reach, total, due = here
-        later = self.rate * priced.later.seconds
-        spent = 0.0 if asked else self.rate * priced.first.seconds - later
-        best, chance = -math.inf, (priced.ahead.later if n else priced.ahead.first).value
+        best, chance = Horizon(-math.inf, n + 1), (priced.ahead.later if n else priced.ahead.first).value
         for length, cost in enumerate(self.cost[n + 1 :], n + 1):
             before, reach = reach, reach * chance
             total += reach
             due += owing(before, reach, length, self._debt)
-            spent += later
-            best = max(best, total - cost - due - spent)
+            gain = total - cost - due - self.rate * priced.price(n, length)
+            if gain > best.gain:
+                best = Horizon(gain, length)
             chance = priced.ahead.later.value
         return best

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..drafters import Drafter
+from ..drafters import Drafter, plan
 from ..errors import OptionError
 from ..types import Draft, Guess, Round
 from ..verify import RoundContext
@@ -36,7 +36,8 @@ class Fixed:
 
 
 def straight(drafter: Drafter, round_context: RoundContext, n: int) -> list[Guess]:
-    """The likeliest guess, `n` times over or to the end of the text."""
+    """The likeliest guess, `n` times over or to the end of the text; the drafter has begun the round."""
+    plan(drafter, n)
     path: list[Guess] = []
     tokens: list[int] = []
     while len(path) < n and not (path and round_context.is_eog(tokens[-1])):

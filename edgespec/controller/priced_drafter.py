@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
-from ..drafters import Drafter
+from ..drafters import Drafter, block_prices_of, plan
 from ..prices import RunningPrice
 from ..types import Guess
 from ..verify import RoundContext
@@ -20,18 +22,24 @@ _PATIENCE = (4, 64)  # rounds between probes that miss: at first, and at most
 class PricedDrafter:
     """A drafter with a price, and its record.
 
-    `ahead` is what is expected of its guesses. The first guess of a round is dearer than those after it: the drafter
-    reads what was committed since it was asked last, and finds the caches full of the target's weights.
+    `ahead` is what is expected of its guesses. The first pass of a round is dearer than those after it: the drafter
+    reads what was committed since it was asked last, and finds the caches full of the target's weights. A pass makes
+    one guess, or guesses at several depths (`BlockDrafter`).
     """
 
     def __init__(self, drafter: Drafter, ahead: Ahead, clock: Callable[[], float]) -> None:
         self.drafter = drafter
         self.ahead = ahead
-        #: Seconds of the first guess of a round, and of one after it.
-        self.first, self.later = RunningPrice(drafter.step_price), RunningPrice(drafter.step_price)
+        prices = block_prices_of(drafter)
+        #: Seconds of a pass that makes one guess: of the first pass of a round, and of one after it.
+        self.first, self.later = RunningPrice(prices[0]), RunningPrice(prices[0])
+        # Of a pass that makes at least 1, 2, ... guesses, relative to those: a wider pass may be the cheaper one.
+        cheapest = [*accumulate(reversed(prices), min)][::-1]
+        self._shape = [price / cheapest[0] if cheapest[0] else 1.0 for price in cheapest]
         #: Guesses of this round, and the seconds they took.
         self.guesses = 0
         self.seconds = 0.0
+        self._until = 0  # the depth up to which the passes of this round make guesses
         self._clock = clock
         self._left_alone = 0
         self._patience = 1
@@ -54,21 +62,50 @@ class PricedDrafter:
         """Whether it is time for a probe; probes take a small share of the time at the most."""
         return self._left_alone >= max(self._patience, self.first.seconds / (_PROBING * plain))
 
+    def forget_round(self) -> None:
+        """A round in which it was not asked so far."""
+        self.guesses, self.seconds, self._until = 0, 0.0, 0
+
     def begin(self, round_context: RoundContext) -> None:
         """Begin a round in which it is asked."""
         started = self._clock()
         self.drafter.begin(round_context)
-        self.guesses, self.seconds = 0, self._clock() - started
+        self.forget_round()
+        self.seconds = self._clock() - started
 
-    def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
-        """What follows `path`, see `Drafter.guess`; the time it takes is its price from now on."""
+    def has_guessed(self, depth: int) -> bool:
+        """Whether a pass of this round makes the guesses at `depth`, which cost nothing then."""
+        return depth < self._until
+
+    def price(self, depth: int, length: int) -> float:
+        """Seconds of the passes still needed to guess the tokens from `depth` on of a chain of `length` tokens."""
+        wanted = length - max(depth, self._until)
+        if wanted <= 0:
+            return 0.0
+        shape, block = self._shape, len(self._shape)
+        passes, rest = divmod(wanted, block)
+        seconds = self.later.seconds * (passes * shape[-1] + (shape[rest - 1] if rest else 0.0))
+        if not self.guesses:
+            seconds += (self.first.seconds - self.later.seconds) * shape[min(wanted, block) - 1]
+        return seconds
+
+    def guess(self, path: Sequence[int], most: int, ahead: int = 1) -> Sequence[Guess]:
+        """What follows `path`, see `Drafter.guess`; the time it takes is its price from now on.
+
+        Args:
+            ahead: depths that a pass should make guesses at, if one is needed.
+        """
         started = self._clock()
+        planned = 0
+        if not self.has_guessed(len(path)):
+            # Of passes that take equally long, the one with the most guesses.
+            planned = bisect_right(self._shape, self._shape[min(ahead, len(self._shape)) - 1])
+            plan(self.drafter, planned)
         guesses = self.drafter.guess(path, most)
         took = self._clock() - started
-        if self.guesses:
-            self.later.observe(took)
-        else:
-            self.first.observe(self.seconds + took)
+        if planned:
+            self._learn_price(took, planned, empty=not guesses)
+            self._until = len(path) + planned
         self.guesses += 1
         self.seconds += took
         return guesses
@@ -86,3 +123,10 @@ class PricedDrafter:
             (self.ahead.later if trial.depth else self.ahead.first).add(trial.hit)
         if trials:
             self._patience = 1 if trials[0].hit else min(max(2 * self._patience, _PATIENCE[0]), _PATIENCE[1])
+
+    def _learn_price(self, took: float, planned: int, *, empty: bool) -> None:
+        """A pass took so many seconds."""
+        if not self.guesses:
+            self.first.observe((self.seconds + took) / self._shape[planned - 1])
+        elif not (empty and len(self._shape) > 1):  # a block may be all that it can guess, and no pass was made
+            self.later.observe(took / self._shape[planned - 1])

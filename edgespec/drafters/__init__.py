@@ -82,6 +82,40 @@ class Follower(Protocol):
         ...
 
 
+@runtime_checkable
+class BlockDrafter(Protocol):
+    """Further members of a drafter one pass of which makes guesses at several depths.
+
+    The guesses of a pass that began at a path of n tokens are those after paths of n, n + 1, ... tokens that go on from
+    it: as many depths as were planned. They take next to no time, and may be marginals: given the tokens before the
+    pass, whatever the path has after them. A guess after another or a longer path takes another pass, or is empty.
+    """
+
+    @property
+    def block_prices(self) -> Sequence[float]:
+        """Seconds of a pass that makes guesses at 1, 2, ... depths, up to the most that it can; one or more.
+
+        `step_price` is the first of them.
+        """
+        ...
+
+    def plan(self, guesses: int) -> None:
+        """The passes of this round make guesses at so many depths, if they can; called after `begin`, maybe repeatedly.
+        Without it they make as many as they can."""
+        ...
+
+
+def block_prices_of(drafter: Drafter) -> Sequence[float]:
+    """`BlockDrafter.block_prices`; for other drafters the price of a step, which makes one guess."""
+    return drafter.block_prices if isinstance(drafter, BlockDrafter) else (drafter.step_price,)
+
+
+def plan(drafter: Drafter, guesses: int) -> None:
+    """`BlockDrafter.plan`; nothing for other drafters."""
+    if isinstance(drafter, BlockDrafter):
+        drafter.plan(guesses)
+
+
 def top_of(drafter: Drafter) -> int | None:
     """`Follower.top`; None for a drafter that is not a follower."""
     return drafter.top if isinstance(drafter, Follower) else None

@@ -14,9 +14,10 @@ from ..errors import DrafterError
 from ..types import Distribution, Evaluated, Guess, Round
 from ..values import shown
 from ..verify import RoundContext
-from . import Drafter, Follower, top_of
+from . import Drafter, Follower, block_prices_of, plan, top_of
 
 _MOST = 64  # the greatest `Follower.top`
+_LONGEST = 256  # depths of a block
 _TOTAL = 1e-6  # tolerance of the sum of probabilities
 
 
@@ -35,14 +36,19 @@ class Checked:
 
     @property
     def step_price(self) -> float:
-        price = self._drafter.step_price
-        try:
-            seconds = float(price)
-        except (TypeError, ValueError):
-            seconds = math.nan
-        if not 0 <= seconds < math.inf:
-            raise DrafterError(f"its step_price is {shown(price)}; it must be seconds, 0 or more")
-        return seconds
+        return _seconds("step_price", self._drafter.step_price)
+
+    @property
+    def block_prices(self) -> Sequence[float]:
+        prices = block_prices_of(self._drafter)
+        if not isinstance(prices, Sequence) or not 1 <= len(prices) <= _LONGEST:
+            raise DrafterError(
+                f"its block_prices are {shown(prices)}; there must be 1 to {_LONGEST}, for each depth one"
+            )
+        return [_seconds("block_prices", price) for price in prices]
+
+    def plan(self, guesses: int) -> None:
+        plan(self._drafter, guesses)
 
     @property
     def top(self) -> int | None:
@@ -93,3 +99,14 @@ class Checked:
         sound = len(q.tokens) == len(q.probs) and abs(float(q.probs.sum()) - 1) < _TOTAL and float(q.probs.min()) > 0
         if not (sound and q.of(token) > 0 and q.tokens.min() >= 0 and q.tokens.max() < self._vocab):
             raise DrafterError(f"the token {token} cannot have been drawn from the q given with it")
+
+
+def _seconds(name: str, price: Any) -> float:
+    """A price as a number. Raises DrafterError."""
+    try:
+        seconds = float(price)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise DrafterError(f"its {name} is {shown(price)}; it must be seconds, 0 or more")
+    return seconds

@@ -8,7 +8,7 @@ from typing import TypeVar
 from ..errors import EdgespecError, Interrupted
 from ..types import Evaluated, Guess, Round
 from ..verify import RoundContext
-from . import Drafter, Follower, top_of
+from . import Drafter, Follower, block_prices_of, plan, top_of
 
 R = TypeVar("R")
 
@@ -26,6 +26,13 @@ class Failsafe:
     @property
     def step_price(self) -> float:
         return self._guarded(0.0, lambda: self._drafter.step_price)
+
+    @property
+    def block_prices(self) -> Sequence[float]:
+        return self._guarded((0.0,), lambda: block_prices_of(self._drafter))
+
+    def plan(self, guesses: int) -> None:
+        self._guarded(None, lambda: plan(self._drafter, guesses))
 
     @property
     def top(self) -> int | None:

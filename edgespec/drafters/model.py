@@ -37,22 +37,29 @@ class ModelDrafter:
         self._in_line = False
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
-        if self._round_context is None:
-            raise ClosedError("guess was called before begin; call begin with the context first")
-        context = self._round_context.tokens
-        if path and self._round_context.is_eog(path[-1]):
+        round_context = self._begun()
+        context = round_context.tokens
+        if (path and round_context.is_eog(path[-1])) or not self._can_pass(path):
             return ()
-        if len(context) + len(path) > self._session.context or max(path, default=0) >= self._session.vocab:
-            return ()
-        if not self._in_line and not self._catch_up(context):
-            return ()
-        return self._round_context.draw(self._row(self._missing(context, path)), path, most)
+        return round_context.draw(self._rows(self._missing(context, path))[-1], path, most)
 
     def observe(self, round: Round) -> None:  # noqa: A002
         """Nothing to do: `begin` gets all committed tokens."""
 
     def close(self) -> None:
         self._session.close()
+
+    def _begun(self) -> RoundContext:
+        if self._round_context is None:
+            raise ClosedError("guess was called before begin; call begin with the context first")
+        return self._round_context
+
+    def _can_pass(self, path: Sequence[int]) -> bool:
+        """Whether a pass can end with the tokens of `path`, after which the cache is ready for it."""
+        context = self._begun().tokens
+        if len(context) + len(path) > self._session.context or max(path, default=0) >= self._session.vocab:
+            return False
+        return self._in_line or self._catch_up(context)
 
     def _missing(self, context: Sequence[int], path: Sequence[int]) -> Sequence[int]:
         """The tokens of `context` and `path` that the cache does not hold, at least the last one. Tokens of other
@@ -65,11 +72,12 @@ class ModelDrafter:
             self._session.rollback(same)
         return (*context[same:], *path[max(0, same - len(context)) :])
 
-    def _row(self, tokens: Sequence[int]) -> Floats:
-        """Logits over the target's vocabulary, float32 [vocab], -inf for tokens that the draft model does not have."""
-        row = require_numbers(self._session.decode(tokens), "draft")[-1, : self._vocab]
-        missing = self._vocab - len(row)
-        return np.pad(row, (0, missing), constant_values=-np.inf) if missing else row
+    def _rows(self, tokens: Sequence[int], last: int = 1) -> Floats:
+        """Logits over the target's vocabulary after the `last` ones of `tokens`, float32 [last, vocab], -inf for tokens
+        that the draft model does not have."""
+        rows = require_numbers(self._session.decode(tokens), "draft")[-last:, : self._vocab]
+        missing = self._vocab - rows.shape[1]
+        return np.pad(rows, ((0, 0), (0, missing)), constant_values=-np.inf) if missing else rows
 
     def _catch_up(self, context: Sequence[int]) -> bool:
         """Make the cache a prefix of `context` that lacks at least one token and at most a few.
