@@ -8,6 +8,7 @@ in buffers that the caller owns and cuts by a smaller `total_sequence_length`.
              attention_bias [1, 1, n, total], out_idx [m], past.{i}.key and .value [1, kv_heads, capacity, head_dim]
     outputs  logits float32 [1, m, vocabulary] of the rows out_idx, present.{i}.key and .value,
              hidden.{i} [1, n, hidden]: the residual stream after layer i
+             output_norm [1, n, hidden]: the last one, normed; logits are computed from it
 
 A layer with a short convolution has no keys and values. What it convolves of the tokens before the pass is an input,
 and that of the tokens of the pass an output, so that the caller can go on after any of them:
@@ -77,6 +78,8 @@ class GraphBuilder(Nodes):
             change = self._left(layer, "ffn_post_norm", self._mlp(layer, normed))
         normed, stream = self._entered(None, "output_norm", stream, change)
         self._output(stream, self._type, (1, "n", decoder.hidden))
+        if normed != stream:
+            self._output(normed, self._type, (1, "n", decoder.hidden))
         rows = self._node("Gather", (normed, "out_idx"), "output.rows", {"axis": 1})
         head = embedding if decoder.tied else self._matrix(None, "output")
         product = self._multiplied("output", head, rows, "output.logits")

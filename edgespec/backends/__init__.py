@@ -21,16 +21,20 @@ from .engine_choice import TITLES, EngineChoice, installed, keep_choice, recall_
 from .interrupt import Interrupt
 from .machine import OtherPrograms
 from .model_files import engines, find_model
+from .tap import FINAL, Listener
 
 __all__ = [
+    "FINAL",
     "MOST_OWED",
     "TITLES",
     "Device",
     "EngineChoice",
     "Head",
     "HeadWeights",
+    "HiddenRows",
     "Interrupt",
     "Labels",
+    "Listener",
     "Model",
     "OtherPrograms",
     "Pieces",
@@ -171,6 +175,29 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Free the cache. Further use raises ClosedError."""
+        ...
+
+
+@runtime_checkable
+class HiddenRows(Protocol):
+    """A further member of a session that gives the hidden states of its tokens."""
+
+    def follow(self, layers: Sequence[int], listener: Listener) -> None:
+        """Give `listener` the hidden rows of all tokens that stay, prompts included; the session must be empty.
+
+        A rollback says what stays of a decode; where the next call is another, all of a chain stays and nothing of a
+        tree. After a rollback beyond the last decode, the row of the last token left is computed again by the next
+        pass (`Session.owed`).
+
+        Args:
+            layers: the rows of a token are the inputs of these layers, side by side, from 0 as llama.cpp counts them;
+                `FINAL` is the state from which logits are computed.
+
+        Raises:
+            OptionError: a layer whose rows this engine does not give for this model; `exact` was requested.
+            MissingPackage: the installed version of the engine does not give them.
+            EngineError: the engine gives no rows; the session holds tokens.
+        """
         ...
 
 

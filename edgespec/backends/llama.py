@@ -297,8 +297,11 @@ class LlamaModel:
         params.no_perf = True
         return params
 
-    def _open_context(self, context: int) -> Opened:
+    def _open_context(self, context: int, callback: Any = None) -> Opened:
+        """A new llama_context. With `callback`, llama.cpp asks it for each node of a graph whether to stop after it."""
         params = self._context_params(context)
+        if callback is not None:
+            params.cb_eval = callback
         handle, errors, sequences, snapshots = None, list[str](), 1, 0
         for sequences, snapshots in self._ways():
             handle, errors = self._init(params, sequences, snapshots)
@@ -317,8 +320,23 @@ class LlamaModel:
         leaves = sequences if sequences > 1 and copies is None else 0
         width = int(self._low.llama_model_n_embd_out(self._model))
         window = 0 if params.swa_full else self._window
-        held = cells(window, params.n_ctx, _CHUNK)
-        return Opened(self._low, handle, length, chunk, leaves, self._exact, copies, _poller(), width, window, held)
+        return Opened(
+            self._low,
+            handle,
+            length,
+            chunk,
+            leaves,
+            self._exact,
+            copies,
+            _poller(),
+            width,
+            architecture=self.metadata("general.architecture") or "",
+            layers=int(self._low.llama_model_n_layer(self._model)),
+            layer_width=int(self._low.llama_model_n_embd(self._model)),
+            reopen=lambda callback: self._open_context(context, callback),
+            window=window,
+            cells=cells(window, params.n_ctx, _CHUNK),
+        )
 
     def _ways(self) -> Iterator[tuple[int, int]]:
         """Sequences and snapshots with which to open a context, the best ones first."""

@@ -162,6 +162,9 @@ class LlamaHead:
         del self._tokens[max(0, self._fed + self._count - 1) :]
         return len(self._tokens)
 
+    def settle(self) -> None:
+        """Nothing to do: rows of tokens that may be rejected are dropped by `cut`."""
+
     def resumed(self, length: int) -> int:
         """From which position on the target must compute next, at the latest, to go on after `length` tokens."""
         return length if self._count else min(length, len(self._tokens))

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..errors import EngineError, Interrupted
+from ..errors import EngineError, Interrupted, OptionError
 from ..types import Floats
 from . import MOST_OWED, Interrupt
 from .llama_batch import Batch
 from .llama_cache import LlamaCache
 from .llama_head import LlamaHead, private_functions, read_rows
 from .llama_recurrent import Recurrent
+from .llama_rows import NamedRows, check_layers, publishes, read_layer, request_layer
 from .llama_windowed import Windowed
 from .recurrent_state import Copies
 from .sequence import SequenceCache
+from .tap import FINAL, RowSource
 from .tree_layout import Branches
 
 _ABORTED = 2
 # The next prompt of a chat differs near the end of the last one, where templates open the answer. The last token of a
 # prompt is not prefilled.
 _TAIL = 4
+_ALL_LOGITS = 64  # tokens of a pass of a prefill that computes the logits of all tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,11 @@ class Opened:
         exact: the width in tokens that every decode is padded to; 0 for no padding.
         copies: those of a recurrent state; None for a model without one.
         poll: a native function that says whether to abort a pass; None where there is none.
-        width: numbers of a hidden row.
+        width: numbers of a hidden row after the last layer.
+        architecture: that of the model.
+        layers: how many it has.
+        layer_width: numbers of a hidden row between layers.
+        reopen: opens such a context anew, with a callback for the nodes of its graphs.
         window: tokens of the sliding window of layers whose cache does not hold all tokens; 0 where all are held.
         cells: tokens in the cache of these layers.
     """
@@ -54,6 +61,10 @@ class Opened:
     copies: Copies | None
     poll: Any
     width: int
+    architecture: str
+    layers: int
+    layer_width: int
+    reopen: Callable[[Any], Opened]
     window: int = 0
     cells: int = 0
 
@@ -64,15 +75,24 @@ class LlamaSession(SequenceCache):
     def __init__(self, opened: Opened, interrupt: Interrupt, *, vocab: int, identity: str) -> None:
         super().__init__(vocab, opened.length)
         self.identity = identity
+        self._low, self.exact = opened.low, opened.exact
+        self.interrupt, self._poll = interrupt, opened.poll
+        self.row_width = opened.width
+        self._named: NamedRows | None = None  # reads rows during passes
+        self._every = False  # whether passes compute the logits of all tokens
+        self._silent = 0  # tokens of the last pass with logits before those that were asked for
+        self._save_at = -1  # the length at which the next state is saved
+        self._rows: dict[int, Any] = {}
+        self._take(opened)
+
+    def _take(self, opened: Opened) -> None:
+        """Use this context, which is empty."""
+        self._opened = opened
+        self.handle = self._context = opened.handle
         self.leaves = opened.leaves
         self.can_tree = opened.leaves > 1
-        self._low, self._context, self.exact = opened.low, opened.handle, opened.exact
-        self.interrupt, self._poll = interrupt, opened.poll
-        self.handle = opened.handle
-        self.row_width = opened.width
         self._aborts = False
         copies = opened.copies
-        self._recurs = copies is not None
         self._cache: LlamaCache | Recurrent
         if copies is None:
             if opened.window:
@@ -84,19 +104,58 @@ class LlamaSession(SequenceCache):
             self._cache = Recurrent(self._low, self._context, copies.snapshots, copies.saved)
             self.widest = opened.chunk - MOST_OWED
             self.reach, self.replays = copies.snapshots or None, not copies.snapshots
-        self._head: LlamaHead | None = None
-        self._of_tree: tuple[Sequence[int], Floats] | None = None  # tokens of the last tree, and their hidden rows
-        self._save_at = -1  # the length at which the next state is saved
+        self._owes = copies is not None
         self._chain = Batch(self._low, opened.chunk, 1)
         self._tree = Batch(self._low, opened.chunk, max(1, opened.leaves))
-        self._rows: dict[int, Any] = {}
 
     def give_rows(self, head: LlamaHead) -> None:
         """Let `head` follow this session, which holds no tokens yet."""
         private_functions().llama_set_embeddings_nextn(self._context, True, False)
-        self._head = head
-        # A row that the head lacks is computed again with the next pass, see `_cut`.
-        self.widest = min(self.widest, self._chain.size - MOST_OWED)
+        self._add_follower(self._hidden, head)
+
+    def _row_source(self, layers: tuple[int, ...]) -> RowSource:
+        if self.exact:
+            raise OptionError(f"exact is {self.exact}, but hidden rows need passes of other widths; leave exact out")
+        inside = [layer for layer in layers if layer != FINAL]
+        check_layers(inside, self._opened.layers, self._opened.architecture)
+        if FINAL in layers:
+            self._low.llama_set_embeddings(self._context, True)
+            self._every = True
+        if inside and publishes(self._opened.architecture):
+            for layer in inside:
+                request_layer(self._context, layer)
+        elif inside:
+            self._name_rows(inside)
+        sources = [self._layer_source(layer) for layer in layers]
+        return lambda n: sources[0](n) if len(sources) == 1 else np.concatenate([rows(n) for rows in sources], axis=1)
+
+    def _layer_source(self, layer: int) -> RowSource:
+        if layer == FINAL:
+            return lambda n: read_rows(self._low.llama_get_embeddings(self._context), n, self.row_width)
+        if self._named is not None and not publishes(self._opened.architecture):
+            named = self._named
+            return lambda n: named.row(layer, n)
+        return lambda n: read_rows(read_layer(self._context, layer), n, self._opened.layer_width)
+
+    def _name_rows(self, layers: Sequence[int]) -> None:
+        """Read the inputs of `layers` during passes, of which the context must be told when it is opened."""
+        if self._named is None:
+            if any(isinstance(follower, LlamaHead) for _, follower in self._followers):
+                raise EngineError("rows of these layers must be asked for before a head reads this context")
+            self._named = NamedRows(self._low, self._opened.layer_width)
+            self._free()
+            self._take(self._opened.reopen(self._named.callback))
+            if self._followers and not self._owes:
+                self._leave_room()
+            if self._every:
+                self._low.llama_set_embeddings(self._context, True)
+        self._named.want(layers)
+        self.decode((0,))
+        try:
+            for layer in layers:
+                self._named.row(layer, 1)
+        finally:
+            self.rollback(0)
 
     def _free(self) -> None:
         self._low.llama_free(self._context)
@@ -108,16 +167,17 @@ class LlamaSession(SequenceCache):
         super().prefill(tokens)
 
     def _chunk(self) -> int:
-        room, until = self._chain.size - self.owed, self._save_at - len(self._held)
+        room, until = min(self._chain.size, _ALL_LOGITS if self._every else self._chain.size), self._save_at
+        room, until = room - self.owed, until - len(self._held)
         return min(room, until) if until > 0 else room
 
     def _recompute(self, most: int) -> None:
-        # Only passes of a recurrent state, or over which a head follows, begin with owed tokens in each round: `widest`
+        # Only passes of a recurrent state, or whose rows are followed, begin with owed tokens in each round: `widest`
         # leaves room for them there.
-        while self.owed > (most if self._recurs or self._head is not None else 0):
+        while self.owed > (most if self._owes else 0):
             start = self._begin()
-            tokens = self._held[start : start + self._chain.size]
-            self._chain.chain(tokens, start, logits=False)
+            tokens = self._held[start : start + (_ALL_LOGITS if self._every else self._chain.size)]
+            self._chain.chain(tokens, start, logits=self._every)
             self._pass(self._chain, judged=False)
             self._follow(start, tokens, judged=False)
             self._computed = start + len(tokens)
@@ -131,7 +191,9 @@ class LlamaSession(SequenceCache):
         start, width = self._begin(), self.exact if logits else 0
         chain = (*self._held[start:], *tokens)
         end = start + len(chain)
-        self._chain.chain(chain, start, width=width, silent=len(chain) - len(tokens), logits=logits)
+        self._silent = len(chain) - len(tokens) if self._every else 0
+        silent = 0 if self._every else len(chain) - len(tokens)
+        self._chain.chain(chain, start, width=width, silent=silent, logits=logits or self._every)
         self._pass(self._chain, judged=logits)
         self._cache.passed(end, len(chain))
         if len(chain) < width:
@@ -139,22 +201,18 @@ class LlamaSession(SequenceCache):
         self._follow(start, chain, judged=logits)
         if end == self._save_at:
             self._cache.save(end)
-            if self._head is not None:
-                self._head.keep(end)
+            for _, follower in self._followers:
+                follower.keep(end)
 
     def _pass_tree(self, tokens: Sequence[int], branches: Branches) -> None:
         cache = self._branching()
         cache.give(len(self._held), branches.leaves)
         self._tree.tree(tokens, len(self._held), branches)
+        self._silent = 0
         self._pass(self._tree, judged=True)
-        if self._head is not None:
-            self._of_tree = list(tokens), self._hidden(len(tokens)).copy()
 
     def _keep(self, branches: Branches, path: Sequence[int]) -> None:
         self._branching().keep(branches, path, len(self._held))
-        if self._head is not None and self._of_tree is not None:
-            tokens, rows = self._of_tree
-            self._head.follow(len(self._held), [tokens[node] for node in path], rows[list(path)], judged=True)
 
     def _branching(self) -> LlamaCache:
         if not isinstance(self._cache, LlamaCache):
@@ -162,17 +220,11 @@ class LlamaSession(SequenceCache):
         return self._cache
 
     def _cut(self, length: int) -> int:
-        return self._cache.cut(length if self._head is None else self._head.cut(length))
+        return self._cache.cut(length)
 
     def _begin(self) -> int:
         """Before a pass: how many of the tokens held it need not compute."""
-        held = len(self._held)
-        return self._cache.begin(held if self._head is None else self._head.resumed(held))
-
-    def _follow(self, start: int, tokens: Sequence[int], *, judged: bool) -> None:
-        """Give the head the rows of the last pass, which was over `tokens` from position `start` on."""
-        if self._head is not None:
-            self._head.follow(start, tokens, self._hidden(len(tokens)), judged=judged)
+        return self._cache.begin(self._resumed())
 
     def _hidden(self, n: int) -> Floats:
         """The hidden rows of the first `n` tokens of the last pass, valid until the next one."""
@@ -187,6 +239,8 @@ class LlamaSession(SequenceCache):
         if self.interrupt.is_set:
             raise Interrupted
         self._set_aborts(not judged or self._cache.aborts)
+        if self._named is not None:
+            self._named.begin()
         status = self._low.llama_decode(self._context, batch.native)
         if status == 0:
             return
@@ -209,5 +263,5 @@ class LlamaSession(SequenceCache):
         first = ctypes.addressof(self._low.llama_get_logits(self._context).contents)
         if (kind := self._rows.get(n)) is None:
             kind = self._rows[n] = ctypes.c_float * (n * self.vocab)
-        buffer: Any = kind.from_address(first)
+        buffer: Any = kind.from_address(first + ctypes.sizeof(ctypes.c_float) * self._silent * self.vocab)
         return np.frombuffer(buffer, dtype=np.float32).reshape(n, self.vocab)

@@ -64,7 +64,7 @@ class OpenvinoModel:
         self.weights = model.weights
         self.vocabulary = OnnxVocabulary(files, model.vocabulary)
         self._notices: dict[str, None] = dict.fromkeys(files.ignored)  # each once, in order
-        self._compiled: dict[tuple[int, ...], CompiledGraph] = {}
+        self._compiled: dict[tuple[int | str, ...], CompiledGraph] = {}
         self._graph(())
 
     @property
@@ -102,7 +102,8 @@ class OpenvinoModel:
             raise ClosedError(f"{self.description} is closed; load it again")
         return self._source
 
-    def _graph(self, hidden: tuple[int, ...]) -> CompiledGraph:
+    def _graph(self, hidden: tuple[int | str, ...]) -> CompiledGraph:
+        """The graph with these hidden states: layers, or names of outputs."""
         model = self._opened()
         if (found := self._compiled.get(hidden)) is None:
             paged = model.graph(hidden, masks=not self._device.remote)
@@ -130,7 +131,16 @@ class OpenvinoModel:
             positions=model.context,
             identity=self._identity(model),
             exactness=exactness,
+            layers=model.layers,
+            with_rows=self._with_rows,
         )
+
+    def _with_rows(self, names: tuple[str, ...]) -> CompiledGraph:
+        """The graph with outputs of hidden states. Later sessions have them, too: a second graph would have a second
+        copy of the weights."""
+        graph = self._graph(names)
+        self._compiled = {(): graph, names: graph}
+        return graph
 
     def _compile(self, graph: PagedGraph) -> Any:
         if self._interrupt.is_set:

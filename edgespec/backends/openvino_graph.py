@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ModelFileError
+from ..errors import ModelFileError, OptionError
 from .openvino_package import bindings, reason
 from .openvino_weights import SharedWeights
 
@@ -48,15 +48,16 @@ class PagedGraph:
     weights: SharedWeights
 
 
-def read_paged(path: Path, hidden: Sequence[int] = (), *, masks: bool = True) -> PagedGraph:
+def read_paged(path: Path, hidden: Sequence[int | str] = (), *, masks: bool = True) -> PagedGraph:
     """The converted model at `path`.
 
     Args:
-        hidden: layers whose hidden states are outputs.
+        hidden: layers whose hidden states are outputs, or names of such outputs.
         masks: whether it has inputs for the masks of trees.
 
     Raises:
         ModelFileError: OpenVINO cannot read the graph, or the graph has attention that it cannot compute.
+        OptionError: the graph has no output of such a name.
     """
     weights = SharedWeights()
     try:
@@ -72,7 +73,13 @@ def read_paged(path: Path, hidden: Sequence[int] = (), *, masks: bool = True) ->
     builder = _Builder(masks)
     for layer, node in enumerate(attentions):
         builder.replace(layer, node)
-    wanted = {"logits", *(f"hidden.{layer}" for layer in hidden)}
+    wanted = {"logits", *(f"hidden.{layer}" if isinstance(layer, int) else layer for layer in hidden)}
+    known = {name for node in model.get_results() for name in node.input(0).get_source_output().get_names()}
+    if missing := sorted(wanted - known):
+        raise OptionError(
+            f"{path} has no output {missing[0]!r} of hidden states, for an older edgespec converted it; convert the "
+            "checkpoint again"
+        )
     results = [node for node in model.get_results() if wanted & set(node.input(0).get_source_output().get_names())]
     inputs = [node for node in model.get_parameters() if node.get_friendly_name() in _INPUTS]
     whole = bindings().Model(results, [*inputs, *builder.inputs], "decoder")

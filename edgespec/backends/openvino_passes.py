@@ -64,7 +64,7 @@ class CompiledGraph:
         weights: what the compiled model refers to.
         widths: the numbers of one token in each input of the cache.
         trees: whether it takes trees.
-        hidden: the layers whose hidden states it returns.
+        hidden: the layers whose hidden states it returns, or the names of such outputs.
     """
 
     compiled: Any
@@ -72,7 +72,7 @@ class CompiledGraph:
     weights: SharedWeights
     widths: Mapping[str, int]
     trees: bool
-    hidden: tuple[int, ...] = ()
+    hidden: tuple[int | str, ...] = ()
     shapes: Shapes = field(default_factory=Shapes)
 
 
@@ -81,7 +81,8 @@ class PagedPasses:
 
     def __init__(self, graph: CompiledGraph, cache: PagedCache, interrupt: Interrupt) -> None:
         self.cache = cache
-        self._layers = graph.hidden
+        self._layers = tuple(layer for layer in graph.hidden if isinstance(layer, int))
+        self._silent = 0  # tokens of the last pass whose logits are not wanted
         self._shapes = graph.shapes
         self._masks = "qq_bias" in {port.get_any_name() for port in graph.compiled.inputs}
         self._interrupt = interrupt
@@ -114,8 +115,9 @@ class PagedPasses:
         if self._stoppable:
             self._request.cancel()
 
-    def chain(self, tokens: Sequence[int], held: int, *, width: int = 0, logits: bool) -> None:
-        """A pass over a chain of `tokens` from position `held`, padded with zeros to `width`.
+    def chain(self, tokens: Sequence[int], held: int, *, width: int = 0, silent: int = 0, logits: bool) -> None:
+        """A pass over a chain of `tokens` from position `held`, padded with zeros to `width`. The logits of the first
+        `silent` of them are not wanted.
 
         Raises:
             Interrupted, EngineError: the rows of the cache before `held` are unchanged.
@@ -124,6 +126,7 @@ class PagedPasses:
         self._ids[0, :n] = 0
         self._ids[0, : len(tokens)] = tokens
         self._positions[0, :n] = np.arange(held, held + n)
+        self._silent = silent
         self._run(n, held, self._none, rows=n if logits else 1)
 
     def tree(self, tokens: Sequence[int], held: int, depths: Sequence[int], mask: npt.NDArray[np.bool_]) -> None:
@@ -140,18 +143,25 @@ class PagedPasses:
         self._ids[0, :n] = tokens
         self._positions[0, :n] = depths
         self._positions[0, :n] += held
+        self._silent = 0
         bias = (mask.astype(np.uint8).reshape(-1), np.array([0, n * n], np.int32))
         self._run(n, held, [bindings().Tensor(array, shared_memory=True) for array in bias], rows=n)
 
     def logits(self, n: int) -> Floats:
-        """The first `n` rows of logits of the last pass, float32 [n, vocab]; a view."""
-        rows: Floats = self._request.get_tensor("logits").data[0, :n]
+        """The first `n` wanted rows of logits of the last pass, float32 [n, vocab]; a view."""
+        rows: Floats = self._request.get_tensor("logits").data[0, self._silent : self._silent + n]
+        return rows
+
+    def rows(self, name: str, n: int) -> npt.NDArray[Any]:
+        """The output `name` of hidden states for the first `n` tokens of the last pass, [n, hidden]; a view."""
+        rows: npt.NDArray[Any] = self._request.get_tensor(name).data[0, :n]
         return rows
 
     def hidden(self, n: int) -> Mapping[int, Floats]:
         """The hidden states by layer of the last pass, float16 for models in half precision, else float32 [n, hidden];
         views."""
-        return {layer: self._request.get_tensor(f"hidden.{layer}").data[0, :n] for layer in self._layers}
+        start = self._silent
+        return {layer: self.rows(f"hidden.{layer}", start + n)[start:] for layer in self._layers}
 
     def _run(self, n: int, held: int, mask: Sequence[Any], rows: int) -> None:
         with self._shapes.lock:

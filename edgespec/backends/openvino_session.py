@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from . import Interrupt
 from .exactness import Exactness
@@ -23,11 +23,13 @@ class OpenvinoSession(PaddedSession):
         context: the most tokens of text; fewer if the model has fewer positions.
         exactness: how passes are padded. There are no trees with padding: branches lie between each other in the
             cache, which changes the order of sums.
+        layers: of the model.
+        with_rows: the graph with further outputs of hidden states, by name.
     """
 
     _passes: PagedPasses
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options by name
         self,
         graph: CompiledGraph,
         interrupt: Interrupt,
@@ -37,17 +39,33 @@ class OpenvinoSession(PaddedSession):
         positions: int,
         identity: str,
         exactness: Exactness,
+        layers: int,
+        with_rows: Callable[[tuple[str, ...]], CompiledGraph],
     ) -> None:
         super().__init__(vocabulary, context, positions, exactness)
         self.identity = identity
         self.widest = exactness.rounded_down(WIDEST)
-        rows = self.context + max(SPARE, exactness.most_padding)
-        cache = PagedCache(graph.compiled, graph.widths, rows, graph.device)
-        self.can_tree = graph.trees and cache.movable and not exactness.width
-        self.leaves = WIDEST if self.can_tree else 0
-        self._passes = PagedPasses(graph, cache, interrupt)
+        self._layers = layers
+        self._interrupt, self._with_rows = interrupt, with_rows
+        self._names: tuple[str, ...] = ()
+        self._take(graph)
 
-    def _chunk(self) -> int:
+    def _take(self, graph: CompiledGraph) -> None:
+        """Use this graph, with an empty cache."""
+        rows = self.context + max(SPARE, self._exactness.most_padding)
+        cache = PagedCache(graph.compiled, graph.widths, rows, graph.device)
+        self.can_tree = graph.trees and cache.movable and not self._exactness.width
+        self.leaves = WIDEST if self.can_tree else 0
+        self._passes = PagedPasses(graph, cache, self._interrupt)
+
+    def _request(self, names: tuple[str, ...]) -> None:
+        names = tuple(dict.fromkeys((*self._names, *names)))
+        graph = self._with_rows(names)
+        del self._passes  # its cache goes before there is another
+        self._take(graph)
+        self._names = names
+
+    def _room(self) -> int:
         return self._exactness.rounded_down(_CHUNK)
 
     def _pass_tree(self, tokens: Sequence[int], branches: Branches) -> None:

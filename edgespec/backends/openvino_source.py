@@ -31,6 +31,7 @@ class ModelSource(ABC):
         shapes: a key for the price of a pass: shapes and types of the weights.
         group: the numbers of an activation that share a scale.
         data: the file of the weights.
+        layers: how many it has; 0 where their hidden states are not known.
     """
 
     summary: str
@@ -40,13 +41,14 @@ class ModelSource(ABC):
     shapes: str
     group: int
     data: Path
+    layers: int
 
     @abstractmethod
-    def graph(self, hidden: Sequence[int], *, masks: bool) -> PagedGraph:
+    def graph(self, hidden: Sequence[int | str], *, masks: bool) -> PagedGraph:
         """The model with paged attention.
 
         Args:
-            hidden: layers whose hidden states are outputs.
+            hidden: layers whose hidden states are outputs, or names of such outputs.
             masks: whether it has inputs for the masks of trees.
 
         Raises:
@@ -80,10 +82,9 @@ def source(path: Path, interrupt: Interrupt) -> ModelSource:
 @dataclass(frozen=True, slots=True)
 class _OnnxSource(ModelSource):
     path: Path
-    layers: int
 
-    def graph(self, hidden: Sequence[int], *, masks: bool) -> PagedGraph:
-        if strange := [layer for layer in hidden if not 0 <= layer < self.layers]:
+    def graph(self, hidden: Sequence[int | str], *, masks: bool) -> PagedGraph:
+        if strange := [layer for layer in hidden if isinstance(layer, int) and not 0 <= layer < self.layers]:
             raise OptionError(f"no layer {strange[0]}: {self.summary} has layers 0 to {self.layers - 1}")
         return openvino_graph.read_paged(self.path, hidden, masks=masks)
 
@@ -92,7 +93,7 @@ class _OnnxSource(ModelSource):
 class _IrSource(ModelSource):
     described: openvino_ir_file.DescribedIr
 
-    def graph(self, hidden: Sequence[int], *, masks: bool) -> PagedGraph:
+    def graph(self, hidden: Sequence[int | str], *, masks: bool) -> PagedGraph:
         if hidden:
             raise OptionError(
                 f"{self.summary} is an OpenVINO IR model, which returns no hidden states; convert the checkpoint with "
@@ -103,12 +104,12 @@ class _IrSource(ModelSource):
 
 def _of_onnx(described: onnx_file.Described) -> ModelSource:
     digest, group = described.digest or sampled(described.data), _BLOCKS.get(described.quantization, _GROUP)
-    return _OnnxSource(*_common(described, digest, group), described.path, described.layers)
+    return _OnnxSource(*_common(described, digest, group), described.layers, described.path)
 
 
 def _of_ir(described: openvino_ir_file.DescribedIr) -> ModelSource:
     group = min(_GROUP, described.group or _GROUP)
-    return _IrSource(*_common(described, sampled(described.data), group), described)
+    return _IrSource(*_common(described, sampled(described.data), group), 0, described)
 
 
 def _common(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import EngineError, Interrupted
+from ..errors import EngineError, Interrupted, OptionError
 from ..types import Floats
 from . import Interrupt
 from .onnx_file import Described
@@ -56,6 +56,7 @@ class Passes:
         self.cache, self._recurrent = cache, rows
         self._interrupt = interrupt
         self._layers = tuple(hidden)
+        self._names = {f"hidden.{layer}" for layer in hidden}  # outputs of hidden states that passes give
         self._options = bindings().RunOptions()
         self._options.log_severity_level = _QUIET
         # No capture of GPU graphs. This is the default, but if it is not stated, each pass raises an exception inside.
@@ -69,8 +70,8 @@ class Passes:
             0, graph.dtype
         )  # a bias of zeros; it is never written to, so its pages are never allocated
         self._rows: Floats = np.zeros((0, graph.model.vocabulary), np.float32)
-        self._hidden: dict[int, npt.NDArray[Any]] = {}
-        self._bound: dict[tuple[int, int, bool], Any] = {}
+        self._hidden: dict[str, npt.NDArray[Any]] = {}
+        self._bound: dict[tuple[int, int], Any] = {}
         interrupt.register(self)
 
     def stop(self) -> None:
@@ -118,13 +119,34 @@ class Passes:
     def hidden(self, n: int) -> Mapping[int, Floats]:
         """The hidden states by layer of the last pass with logits, float16 for models in half precision,
         else float32 [n, hidden]; views."""
-        return {layer: rows[self._silent : self._silent + n] for layer, rows in self._hidden.items()}
+        start = self._silent
+        return {layer: self._hidden[f"hidden.{layer}"][start : start + n] for layer in self._layers}
+
+    def rows(self, name: str, n: int) -> npt.NDArray[Any]:
+        """The output `name` for the first `n` tokens of the last pass, [n, hidden]; a view."""
+        return self._hidden[name][:n]
+
+    def request(self, names: Iterable[str]) -> None:
+        """Let all passes from now on give these outputs.
+
+        Raises:
+            OptionError: the graph does not have them.
+        """
+        known = {output.name for output in self._graph.session.get_outputs()}
+        if missing := sorted(set(names) - known):
+            raise OptionError(
+                f"this model has no output {missing[0]!r} of hidden states, for an older edgespec converted it; "
+                "convert the checkpoint again"
+            )
+        self._names |= set(names)
+        self._bound.clear()
+        self._hidden = {}
 
     def _run(self, n: int, total: int, bias: npt.NDArray[Any], rows: range) -> None:
         self._last[0], self._total[0] = total - 1, total
         self._wanted[: max(1, len(rows))] = rows or 0
         self._silent = rows.start
-        binding = self._binding(n, max(len(rows), self._graph.model.least_rows), bool(rows))
+        binding = self._binding(n, max(len(rows), self._graph.model.least_rows))
         if self._recurrent is not None:
             self._recurrent.bind(binding, total - n, n)
         value = bindings().OrtValue.ortvalue_from_numpy(bias.reshape(1, 1, n, total))
@@ -139,15 +161,20 @@ class Passes:
                 raise Interrupted from None
             raise EngineError(f"ONNX Runtime could not decode {n} tokens after {total - n} ({error})") from error
 
-    def _binding(self, n: int, rows: int, judged: bool) -> Any:
-        """A binding for passes over `n` tokens with `rows` rows of logits, and hidden states if `judged`."""
-        if len(self._rows) < (most := n if judged else rows):
-            self._grow(most)
-        if (found := self._bound.get((n, rows, judged))) is None or self._graph.provider != CPU:
-            found = self._bound[n, rows, judged] = self._bind(n, rows, judged)
+    def _binding(self, n: int, rows: int) -> Any:
+        """A binding for passes over `n` tokens with `rows` rows of logits."""
+        if len(self._rows) < rows:
+            self._bound.clear()
+            self._rows = np.zeros((_room(rows), self._graph.model.vocabulary), np.float32)
+        if self._names and (not self._hidden or len(next(iter(self._hidden.values()))) < n):
+            self._bound.clear()
+            shape = _room(n), self._graph.model.hidden
+            self._hidden = {name: np.zeros(shape, self._graph.dtype) for name in self._names}
+        if (found := self._bound.get((n, rows))) is None or self._graph.provider != CPU:
+            found = self._bound[n, rows] = self._bind(n, rows)
         return found
 
-    def _bind(self, n: int, rows: int, judged: bool) -> Any:
+    def _bind(self, n: int, rows: int) -> Any:
         """Bind all buffers. On devices other than the CPU this copies them, so it is repeated for each pass."""
         value = bindings().OrtValue.ortvalue_from_numpy
         binding = self._graph.session.io_binding()
@@ -161,14 +188,11 @@ class Passes:
         ):
             binding.bind_ortvalue_input(name, value(array))
         binding.bind_ortvalue_output("logits", value(self._rows[:rows].reshape(1, rows, self._rows.shape[1])))
-        for layer, array in self._hidden.items() if judged else ():
-            binding.bind_ortvalue_output(f"hidden.{layer}", value(array[:n].reshape(1, n, -1)))
+        for name, array in self._hidden.items():
+            binding.bind_ortvalue_output(name, value(array[:n].reshape(1, n, -1)))
         return binding
 
-    def _grow(self, rows: int) -> None:
-        """Allocate at least `rows` rows of logits; bindings to the old ones are dropped."""
-        model = self._graph.model
-        room = min(WIDEST, max(16, 2 * rows))
-        self._bound.clear()
-        self._rows = np.zeros((room, model.vocabulary), np.float32)
-        self._hidden = {layer: np.zeros((room, model.hidden), self._graph.dtype) for layer in self._layers}
+
+def _room(rows: int) -> int:
+    """How many rows to allocate where `rows` are needed."""
+    return min(WIDEST, max(16, 2 * rows))

@@ -23,33 +23,21 @@ class OrtRecurrentSession(OrtSession):
         super().prefill(tokens)
 
     def _chunk(self) -> int:
-        room, until = self._room() - self.owed, self._save_at - len(self._held)
+        room, until = super()._chunk(), self._save_at - len(self._held)
         return min(room, until) if until > 0 else room
-
-    def _room(self) -> int:
-        """The most tokens of a pass."""
-        return self._exactness.rounded_down(min(self._most, self._passes.widest(len(self._held))))
-
-    def _recompute(self, most: int) -> None:
-        while self.owed > most:
-            self._run(self._held[self._computed :][: self._room()], silent=0, logits=False)
 
     def _mark(self) -> None:
         self._recurrent.mark(len(self._held))
 
     def _pass_chain(self, tokens: Sequence[int], *, logits: bool) -> None:
-        owed = self._held[self._computed :]
-        self._run([*owed, *tokens], silent=len(owed), logits=logits)
-        self._decoded = len(tokens) if logits else 0
+        super()._pass_chain(tokens, logits=logits)
         if self._computed == self._save_at:
             self._recurrent.save(self._computed)
+            for _, follower in self._followers:
+                follower.keep(self._computed)
 
     def _run(self, tokens: Sequence[int], *, silent: int, logits: bool) -> None:
-        """A pass over `tokens` after those that are computed; the first `silent` of them have no logits."""
-        self._decoded = 0
-        width = self._exactness.rounded_up(len(tokens))
-        self._passes.chain(tokens, self._computed, width=width, silent=silent, logits=logits)
-        self._computed += len(tokens)
+        super()._run(tokens, silent=silent, logits=logits)
         self._recurrent.passed(self._computed)
 
     def _cut(self, length: int) -> int:

@@ -46,6 +46,8 @@ class OrtSession(PaddedSession):
             self._recurrent = RecurrentRows(model.recurrence, graph.dtype, self._most)
         self.widest = exactness.rounded_down(self._most) - (MOST_OWED if self._recurrent else 0)
         self._longest = model.context
+        self._layers = model.layers
+        self._owes = self._recurrent is not None
         # With room for padding, or for the token before a tree at the beginning of the text.
         cache = OrtCache(model, self.context + max(1, exactness.most_padding), graph.dtype, graph.provider)
         self.can_tree = cache.movable and not exactness.width and self._recurrent is None
@@ -55,8 +57,11 @@ class OrtSession(PaddedSession):
         self._passes = Passes(graph, cache, self._recurrent, interrupt, hidden)
         self._first = 0  # the row of the last tree's first node
 
-    def _chunk(self) -> int:
-        return self._exactness.rounded_down(self._passes.widest(len(self._held)))
+    def _room(self) -> int:
+        return self._exactness.rounded_down(min(self._most, self._passes.widest(len(self._held))))
+
+    def _request(self, names: tuple[str, ...]) -> None:
+        self._passes.request(names)
 
     def _pass_tree(self, tokens: Sequence[int], branches: Branches) -> None:
         passes, first = self._passes, len(self._held)

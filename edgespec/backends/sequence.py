@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ..errors import ClosedError, ContextOverflow, EngineError, Interrupted
 from ..types import Floats
 from . import MOST_OWED
+from .tap import Listener, RowFollower, RowSource, Tap
 from .tree_layout import Branches, is_chain, kept_length
 
 
@@ -26,6 +27,7 @@ class SequenceCache(ABC):
     can_tree: bool
     leaves: int
     widest: int
+    _owes = False  #: whether passes may begin with owed tokens, for which `widest` leaves room
 
     def __init__(self, vocab: int, context: int) -> None:
         self.vocab = vocab
@@ -35,6 +37,8 @@ class SequenceCache(ABC):
         self._last = 0  # tokens held when the last decode began
         self._pending: tuple[Branches, Sequence[int]] | None = None  # a tree of which no rollback has kept a path yet
         self._closed = False
+        self._followers: list[tuple[RowSource, RowFollower]] = []
+        self._rows_of_tree: list[Floats] = []  # of the last tree, for each follower
 
     @property
     def tokens(self) -> Sequence[int]:
@@ -55,7 +59,7 @@ class SequenceCache(ABC):
             self.rollback(start)
             raise
         self._last = len(self._held)
-        self._mark()
+        self._stays()
 
     def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
         if len(tokens) > self.widest:
@@ -70,6 +74,7 @@ class SequenceCache(ABC):
             branches = self._branches(tokens, tree)
             self._pass_tree(tokens, branches)
             self._pending = branches, list(tokens)
+            self._rows_of_tree = [rows(len(tokens)).copy() for rows, _ in self._followers]
         return self._logits(len(tokens))
 
     def rollback(self, length: int, keep: Sequence[int] = ()) -> None:
@@ -79,9 +84,16 @@ class SequenceCache(ABC):
             return
         length = kept_length(len(self._held), self._last, length, keep)
         if length < len(self._held):
-            self._computed = self._cut(length)
+            self._computed = self._cut_rows(length)
             del self._held[length:]
-        self._mark()
+        self._stays()
+
+    def follow(self, layers: Sequence[int], listener: Listener) -> None:
+        """Give `listener` the hidden rows of all tokens that stay, prompts included; see `HiddenRows`."""
+        self._require_open()
+        if self._held or self._pending:
+            raise EngineError("rows are given from the first token on: roll this session back to 0 before")
+        self._add_follower(self._row_source(tuple(layers)), Tap(listener))
 
     def close(self) -> None:
         if not self._closed:
@@ -119,6 +131,10 @@ class SequenceCache(ABC):
     def _mark(self) -> None:  # noqa: B027 - nor do they prepare for rollbacks
         """What is held stays for now: rollbacks to this length or beyond should be cheap."""
 
+    def _row_source(self, layers: tuple[int, ...]) -> RowSource:  # noqa: ARG002 - engines with rows override it
+        """Let passes from now on give the hidden rows of `layers`, side by side."""
+        raise EngineError("this engine gives no hidden rows of its layers; use another drafter, or another engine")
+
     @abstractmethod
     def _free(self) -> None:
         """Free the engine's resources; called once."""
@@ -127,6 +143,34 @@ class SequenceCache(ABC):
         self._pass_chain(tokens, logits=logits)
         self._held.extend(tokens)
         self._computed = len(self._held)
+
+    def _add_follower(self, rows: RowSource, follower: RowFollower) -> None:
+        self._followers.append((rows, follower))
+        if not self._owes:
+            self._leave_room()
+
+    def _leave_room(self) -> None:
+        """Let passes begin with owed tokens: a row that is needed again is computed with the next pass."""
+        self._owes, self.widest = True, max(1, self.widest - MOST_OWED)
+
+    def _follow(self, start: int, tokens: Sequence[int], *, judged: bool) -> None:
+        """The last pass was over a chain of `tokens` from position `start` on."""
+        for rows, follower in self._followers:
+            follower.follow(start, tokens, rows(len(tokens)), judged=judged)
+
+    def _resumed(self) -> int:
+        """How many of the tokens held the next pass need not compute, as far as rows are concerned."""
+        return min((follower.resumed(len(self._held)) for _, follower in self._followers), default=len(self._held))
+
+    def _cut_rows(self, length: int) -> int:
+        """`_cut`, or further, because of rows that are needed again."""
+        return self._cut(min((follower.cut(length) for _, follower in self._followers), default=length))
+
+    def _stays(self) -> None:
+        """All tokens held stay for now."""
+        for _, follower in self._followers:
+            follower.settle()
+        self._mark()
 
     def _branches(self, tokens: Sequence[int], tree: Sequence[int]) -> Branches:
         """The layout of `tree` in a pass. Raises EngineError if this session cannot decode it."""
@@ -143,14 +187,18 @@ class SequenceCache(ABC):
 
     def _settle(self, length: int, keep: Sequence[int], branches: Branches, tokens: Sequence[int]) -> None:
         branches.check_kept(self._last, length, keep)
-        computed = length + len(keep)
+        computed, path = length + len(keep), [tokens[node] for node in keep]
         if keep:
             self._keep(branches, keep)
+            for (_, follower), rows in zip(self._followers, self._rows_of_tree, strict=True):
+                follower.follow(length, path, rows[list(keep)], judged=True)
         else:
-            computed = self._cut(length)
-        self._pending = None
-        self._held[length:] = [tokens[node] for node in keep]
+            computed = self._cut_rows(length)
+        self._pending, self._rows_of_tree = None, []
+        self._held[length:] = path
         self._computed, self._last = computed, len(self._held)
+        for _, follower in self._followers:
+            follower.settle()
 
     def _prepare(self, tokens: Sequence[int]) -> None:
         """Before a pass over `tokens`: check them, and drop a pending tree."""
