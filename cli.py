@@ -16,10 +16,12 @@ import click
 from edgespec.terminal.bench_options import BenchOptions, bench_options
 from edgespec.terminal.options import (
     PATH,
+    HeadOptions,
     LoadOptions,
     MachineOptions,
     PairOptions,
     SamplingOptions,
+    head_options,
     load_options,
     machine_options,
     pair_options,
@@ -163,7 +165,7 @@ def check(load_options: LoadOptions, sampling_options: SamplingOptions, file: Pa
     "--out", "output", type=PATH, required=True, metavar="PATH", help="Output file; for onnx and --pair a folder"
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file, converted folder or pair")
-@click.option("--head-rows", type=int, metavar="N", help="Write only the head of SOURCE, a GGUF file, with N tokens")
+@head_options
 @pair_options
 def convert(
     source: Path | None,
@@ -171,10 +173,12 @@ def convert(
     quant: str | None,
     output: Path,
     force: bool,
-    head_rows: int | None,
+    head_options: HeadOptions,
     pair_options: PairOptions,
 ) -> None:
     """Convert SOURCE, the folder of a Hugging Face checkpoint or org/name on the hub, to a quantized model.
+
+    With --for, convert the head in SOURCE, a folder or a file, for `edgespec chat TARGET --draft FILE`.
 
     With --head-rows, write the head of a GGUF file for `edgespec chat TARGET --draft HEAD`: a smaller output matrix.
 
@@ -189,15 +193,29 @@ def convert(
         sys.exit(0 if make(pair_options, output, fmt, quant, force=force) else FAILED)
     if pair_options.misplaced:
         raise click.UsageError(f"{pair_options.misplaced} is for --pair TARGET DRAFT")
-    if head_rows is not None:
+    if head_options.rows is not None and head_options.target is None:
         from edgespec.converters import head_rows as rows  # noqa: PLC0415
 
-        click.echo(f"{output}: {rows.write(source, output, head_rows, force=force) / 1e6:.1f} MB", err=True)
+        click.echo(f"{output}: {rows.write(source, output, head_options.rows, force=force) / 1e6:.1f} MB", err=True)
         return
     from edgespec import converters  # noqa: PLC0415
     from edgespec.library import checkpoint, run, size  # noqa: PLC0415
     from edgespec.terminal.terminal_job import terminal_job  # noqa: PLC0415
 
+    if head_options.target is not None:
+        with terminal_job(yes=pair_options.yes) as job:
+            head = source if source.is_file() else checkpoint(source, job)
+            steps = converters.convert_head(
+                head,
+                head_options.target,
+                output,
+                quantization=quant or "",
+                rows=head_options.rows,
+                force=force,
+            )
+            run(steps, job)
+        click.echo(f"{output}: {size(output) / 1e6:.1f} MB", err=True)
+        return
     quant = converters.chosen_quantization(fmt, quant)
     converters.check_output(output, fmt, force=force)  # before anything is fetched
     with terminal_job(yes=pair_options.yes) as job:

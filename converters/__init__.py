@@ -27,7 +27,8 @@
     native.py            the calls into llama.cpp that the GGUF writer needs
 
     onnx.py              the ONNX writer
-    onnx_graph.py        the nodes of the graph
+    onnx_graph.py        the nodes of the graph of a decoder; onnx_nodes.py: of any graph
+    medusa.py            Medusa heads; head_target.py: the model that a head is converted for
     packing.py           numbers in the layouts of ONNX Runtime's operators
     layout.py            the offset of each array in the file of weights
     auxiliary_files.py   tokenizer, templates, configs and licence beside the graph
@@ -118,6 +119,36 @@ def convert(
     check_output(output, fmt, force=force)
     checkpoint = import_module("edgespec.converters.checkpoint").Checkpoint.open(source)
     steps: Iterator[ConversionProgress | Note] = writer.write(checkpoint, output, quantization, force)
+    return steps
+
+
+def convert_head(
+    source: Path, target: Path, output: Path, *, quantization: str = "", rows: int | None = None, force: bool = False
+) -> Iterator[ConversionProgress | Note]:
+    """Convert the head in `source`, a folder or a file of weights, for the model `target` into the file `output`.
+
+    As `convert`: what can be checked is checked at once, and nothing is left behind by a conversion that fails.
+
+    Args:
+        target: a GGUF file, the folder of a converted ONNX model, or that of a checkpoint.
+        rows: the tokens that the head has, the most common ones; None for all.
+
+    Raises:
+        OptionError, MissingPackage, ConversionError, ModelFileError: as `convert`; a head of an unknown kind, or one
+            for another model.
+    """
+    source, target, output = Path(source), Path(target), Path(output)
+    require("onnx", "converting a head")
+    medusa = import_module("edgespec.converters.medusa")
+    if not medusa.is_medusa(source):
+        raise ConversionError(
+            f"{source} holds no head of a known kind ({medusa.met(source)}); expected Medusa heads, as in "
+            "medusa_lm_head.safetensors"
+        )
+    described = import_module("edgespec.converters.head_target").HeadTarget.of(target)
+    steps: Iterator[ConversionProgress | Note] = medusa.write(
+        source, described, output, quantization.lower(), rows=rows, force=force
+    )
     return steps
 
 

@@ -73,6 +73,14 @@ def is_medusa(source: Path) -> bool:
     return any(_NAME.fullmatch(name) for name in _named(_tensors(source)))
 
 
+def met(source: Path) -> str:
+    """What `source` has in place of Medusa heads."""
+    names = list(_tensors(source))
+    if any("hydra" in name or "res_connection" in name for name in names):
+        return "Hydra heads, which edgespec does not run"
+    return f"its first tensor is {names[0]}" if names else "no tensors"
+
+
 def read(source: Path) -> MedusaHeads:
     """The heads in `source`, a file of weights or a folder.
 
@@ -208,7 +216,7 @@ class _Graph(Nodes):
         x = "hidden"
         for layer, (weight, bias) in enumerate(heads.blocks[head]):
             name = f"heads.{head}.{layer}"
-            product = self._multiplied(name, self._reserved((weight,), self._scheme.matrices), x, f"{name}.product")
+            product = self._multiplied(name, self._reserved((weight,), self._scheme.matrices), x, f"{name}.linear")
             (place,) = self._reserved((bias,), Unquantized(FLOAT)).places
             shift = self._stored(f"{name}.bias", place, bias.shape)
             change = self._node("Add", (product, shift), f"{name}.biased")
@@ -258,7 +266,7 @@ def _check_shapes(blocks: Sequence[Sequence[_Block]], outputs: Sequence[StoredTe
     if len(outputs[0].shape) != 2 or not all(outputs[0].shape):
         raise ConversionError(f"{outputs[0].path}: {outputs[0].name} is {list(outputs[0].shape)}; expected a matrix")
     rows, width = outputs[0].shape
-    wanted = [(output, (rows, width)) for output in outputs]
+    wanted: list[tuple[StoredTensor, tuple[int, ...]]] = [(output, (rows, width)) for output in outputs]
     for weight, bias in (block for head in blocks for block in head):
         wanted += [(weight, (width, width)), (bias, (width,))]
     for tensor, shape in wanted:

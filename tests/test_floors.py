@@ -131,7 +131,7 @@ SHARED = (
     *(
         f"backends.{name}"
         for name in (
-            "head_header",
+            "head_",
             "interrupt",
             "machine",
             "model_files",
@@ -143,6 +143,7 @@ SHARED = (
     ),
     "backends.token_ids",
     "backends.tree_layout",
+    "drafters.block_rows",
     "drafters.suffix_automaton",
 )
 

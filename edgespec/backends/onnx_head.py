@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from google.protobuf.message import DecodeError
 
 from ..errors import ModelFileError
-from ..storage.files import contents
+from ..storage.files import contents, regular
 from .onnx_proto import parse
 
 _FORMAT = "1"
 _KINDS = ("medusa",)
 _LARGEST = 1 << 31  # bytes
 _MOST = 1 << 24  # of any number
+# Fields of a ModelProto: their number and the type of their content. Those of these numbers have tags of one byte.
+_BYTES, _GRAPH, _PROPERTY = 2, bytes([7 << 3 | 2]), bytes([14 << 3 | 2])
+_KIND = re.compile(rb"^\n.edgespec\.head\x12.([a-z0-9-]{1,40})$", re.DOTALL)  # key and value of a property
+_LONGEST = 1 << 20  # bytes of a field that is read
 _AGAIN = "convert the head again, or copy it again"
 
 
@@ -55,12 +60,36 @@ class DescribedHead:
         return f"{self.kind} head for {self.target} ({self.heads} heads, {self.rows} tokens, {size})"
 
 
-def is_onnx_head(path: Path) -> bool:
-    """Whether the file at `path` is an ONNX file with a head, as far as it can be read."""
+def kind(path: Path) -> str:
+    """The kind of the head in the ONNX file at `path`; empty if it has none, as far as it can be read.
+
+    The graph with its weights, which comes before the metadata, is skipped.
+    """
     try:
-        return path.suffix.lower() == ".onnx" and path.is_file() and "edgespec.head" in _metadata(_model(path))
-    except (OSError, DecodeError, ValueError):
-        return False
+        with regular(path).open("rb") as file:
+            while (tag := file.read(1)) and (length := _length(file)) >= 0:
+                if tag == _GRAPH:
+                    file.seek(length, 1)
+                elif tag[0] & 7 == _BYTES:
+                    field = file.read(min(length, _LONGEST))
+                    if tag == _PROPERTY and (found := _KIND.search(field)):
+                        return found[1].decode("ascii")
+    except (OSError, ValueError):
+        pass
+    return ""
+
+
+def _length(file: BinaryIO) -> int:
+    """The number at the beginning of a field, or its length; -1 at the end of the file."""
+    value = 0
+    for shift in range(0, 63, 7):
+        byte = file.read(1)
+        if not byte:
+            return -1
+        value |= (byte[0] & 127) << shift
+        if byte[0] < 128:
+            return value
+    raise ValueError("a number without end")
 
 
 def read_head(path: Path) -> DescribedHead:
@@ -86,10 +115,10 @@ def read_head(path: Path) -> DescribedHead:
 
 
 def _described(path: Path, props: Mapping[str, str]) -> DescribedHead:
-    kind, form = props["edgespec.head"], props["edgespec.head.format"]
-    if kind not in _KINDS or form != _FORMAT:
+    what, form = props["edgespec.head"], props["edgespec.head.format"]
+    if what not in _KINDS or form != _FORMAT:
         raise ModelFileError(
-            f"{path} is a head of the kind {kind!r:.40}, format {form!r:.40}; this edgespec drafts with those of "
+            f"{path} is a head of the kind {what!r:.40}, format {form!r:.40}; this edgespec drafts with those of "
             f"{', '.join(_KINDS)}, format {_FORMAT!r}: update it, or convert the head again"
         )
 
@@ -106,7 +135,7 @@ def _described(path: Path, props: Mapping[str, str]) -> DescribedHead:
         raise ValueError("labels are not texts")
     return DescribedHead(
         path,
-        kind,
+        what,
         _shown(props["edgespec.quantization"]),
         number("heads"),
         number("width"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..backends import Head, HeadWeights, Interrupt, Model, Session, Vocabulary
-from ..errors import ModelFileError
+from ..backends import Head, HeadWeights, HiddenRows, Interrupt, Listener, Model, Session, Vocabulary
+from ..errors import EngineError, ModelFileError
 from ..types import Floats
 
 _CERTAIN = 1e4  # a logit far above all others
@@ -53,6 +53,12 @@ class ReplaySession:
 
     def rollback(self, length: int, keep: Sequence[int] = ()) -> None:
         self.inner.rollback(length, keep)
+
+    def follow(self, layers: Sequence[int], listener: Listener) -> None:
+        """See `HiddenRows`."""
+        if not isinstance(self.inner, HiddenRows):
+            raise EngineError("this engine gives no hidden rows; use another drafter")
+        self.inner.follow(layers, listener)
 
     def close(self) -> None:
         self.inner.close()

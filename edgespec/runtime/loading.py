@@ -6,19 +6,24 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..backends import (
+    FINAL,
     Device,
     HeadWeights,
+    HiddenRows,
     Interrupt,
     Model,
     Session,
+    StateHead,
     context_length,
     fingerprint,
     open_model,
     require_same_tokens,
+    state_head_kind,
 )
 from ..backends.head_header import is_head_file
 from ..backends.machine import OtherPrograms
@@ -26,10 +31,11 @@ from ..drafters import Drafter, Factory, Target
 from ..drafters.cross_vocabulary import CrossVocabularyDrafter
 from ..drafters.failsafe import Failsafe
 from ..drafters.lookup import Lookup
+from ..drafters.medusa import MedusaDrafter
 from ..drafters.model import ModelDrafter
 from ..drafters.mtp import MtpDrafter
 from ..errors import EngineError, MissingPackage, OptionError, VocabularyMismatch
-from ..prices import Prices, head_step, measure_and_keep, recall, refresh, sample_text
+from ..prices import Prices, head_step, measure_and_keep, recall, refresh, sample_text, state_head_step
 from ..prices.engine_comparison import with_engines
 from ..values import instance, shown
 from .earlier_texts import EarlierTexts
@@ -117,12 +123,15 @@ def with_head(files: Files, device: Device, speculation: Speculation) -> tuple[F
     its own takes its place unless it is named.
     """
     named = speculation.drafters
-    if named is not None and MtpDrafter.name in named and device.exact:
-        raise OptionError(
-            f"exact is {device.exact}, but the drafter mtp needs passes of other widths; leave one of them out"
-        )
-    wanted = not device.exact and speculation.uses(MtpDrafter.name)
-    if files.draft is not None and is_head_file(files.draft):
+    own = "" if files.draft is None else state_head_kind(files.draft)
+    for drafter in (MtpDrafter.name, own):
+        if drafter and named is not None and drafter in named and device.exact:
+            raise OptionError(
+                f"exact is {device.exact}, but the drafter {drafter} needs passes of other widths; leave one of them "
+                "out"
+            )
+    wanted = not device.exact and speculation.uses(own or MtpDrafter.name)
+    if files.draft is not None and (own or is_head_file(files.draft)):
         return (files if wanted else replace(files, draft=None)), False
     return files, wanted and (named is not None or files.draft is None)
 
@@ -169,7 +178,9 @@ def assemble(  # noqa: PLR0913 - all but the models are options by name
     """
     device, speculation = settings(device, speculation)
     require_known(speculation.drafters or (), drafters)
-    if draft is not None and not speculation.through_text:
+    if isinstance(draft, StateHead):
+        draft.require_fit(target.vocabulary)
+    elif draft is not None and not speculation.through_text:
         require_same_tokens(target.vocabulary, draft.vocabulary)
     models = (target, draft) if draft is not None else (target,)
     weights = Weights(models, learned or Learned.of(models))
@@ -219,6 +230,7 @@ class _Opening:
             built_in += self._draft_models(own, sessions)
             heads, remarks = self._heads(session, speculation, sessions)
             built_in += heads
+            built_in += self._state_heads(session, speculation)
             facts = Target(target.vocabulary, session.context, target.description, target.weights)
             added = list(made(self.given, speculation.drafters or (), facts, undo))
             pair = LoadedPair(
@@ -282,6 +294,18 @@ class _Opening:
         step = self.weights.head_step(lambda: head_step(session, head))
         return [MtpDrafter(head, step)], ()
 
+    def _state_heads(self, session: Session, speculation: Speculation) -> Iterator[Drafter]:
+        """The drafter of heads over the final states of the target's session, if there are some."""
+        for head in self.weights.models[1:]:
+            if isinstance(head, StateHead) and speculation.uses(head.kind):
+                if not isinstance(session, HiddenRows):
+                    raise OptionError(f"the drafter {head.kind} reads states, which this engine does not give")
+                drafter = MedusaDrafter(head, session.vocab)
+                session.follow((FINAL,), drafter)
+                heard = drafter.last_state
+                drafter.step_price = self.weights.head_step(partial(state_head_step, session, head, heard))
+                yield drafter
+
     def _priced(self, role: str, session: Session, model: Model) -> Prices:
         def measured() -> Prices:
             return _priced(session, sample_text(model.vocabulary), role, self.on_progress)
@@ -313,7 +337,7 @@ def _drafter(session: Session, target: Model, draft: Model, step: float) -> Draf
 
 
 def _holds_head(model: Model) -> bool:
-    return isinstance(model, HeadWeights) and model.holds_head
+    return isinstance(model, StateHead) or (isinstance(model, HeadWeights) and model.holds_head)
 
 
 def _opened(model: Model, context: int, interrupt: Interrupt | None) -> Session:

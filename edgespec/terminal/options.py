@@ -95,6 +95,14 @@ class PairOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadOptions:
+    """The options of `convert` for heads: the model that SOURCE is a head for, and the tokens of the head."""
+
+    target: Path | None
+    rows: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class MachineOptions:
     """The models to measure, and where they run."""
 
@@ -310,6 +318,12 @@ load_options = grouped_options(
         help="Keep the texts of chats for look-ups in later ones; `edgespec forget` deletes it",
     ),
     _yes,
+)
+head_options = grouped_options(
+    HeadOptions,
+    "head_options",
+    click.option("--for", "target", type=PATH, metavar="TARGET", help="SOURCE is a head (Medusa) for this model"),
+    click.option("--head-rows", "rows", type=int, metavar="N", help="Write a head with N tokens; also of a GGUF"),
 )
 pair_options = grouped_options(
     PairOptions,
