@@ -207,7 +207,8 @@ def trained(heads: Any, matrix: Any, texts: Sequence[Any], training: Training) -
         optimizer.zero_grad()
         total.backward()
         optimizer.step()
-        loss = float(total) if math.isnan(loss) else 0.98 * loss + 0.02 * float(total)
+        last = float(total.detach())
+        loss = last if math.isnan(loss) else 0.98 * loss + 0.02 * last
         if step % 50 == 0:
             yield f"step {step} of {steps}: loss {loss:.3f}, {time.perf_counter() - started:.0f} s"
 

@@ -28,6 +28,7 @@
 
     onnx.py              the ONNX writer
     onnx_graph.py        the nodes of the graph of a decoder; onnx_nodes.py: of any graph
+    exit_layer.py        layers of a GGUF file as the draft of the whole
     medusa.py            Medusa heads; head_target.py: the model that a head is converted for
     packing.py           numbers in the layouts of ONNX Runtime's operators
     layout.py            the offset of each array in the file of weights

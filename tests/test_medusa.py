@@ -82,7 +82,8 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Chain:
         whole[f"model.layers.0.{part}.weight"][:] = 0
 
     def matrix(steps: int) -> Floats:
-        made, after = np.zeros((tokens, HIDDEN), np.float32), np.arange(tokens)
+        made = np.zeros((tokens, HIDDEN), np.float32)
+        after: npt.NDArray[Any] = np.arange(tokens)
         for _ in range(steps):
             after = following[after]
         for token in range(tokens):

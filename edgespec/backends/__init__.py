@@ -38,6 +38,7 @@ __all__ = [
     "Listener",
     "Model",
     "OtherPrograms",
+    "PartOfTarget",
     "Pieces",
     "Session",
     "StateHead",
@@ -304,6 +305,16 @@ class StateHead(Protocol):
         Args:
             state: that from which the target chose this token, float32 [width].
         """
+        ...
+
+
+@runtime_checkable
+class PartOfTarget(Protocol):
+    """A further member of a model that may be made of layers of its target."""
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is a draft model of that kind."""
         ...
 
 

@@ -23,7 +23,7 @@ from . import Device, Interrupt, Session
 from .amx import uses_amx
 from .attention_window import can_forget, cells
 from .gguf_header import Header
-from .head_header import DRAFTING, drafts, has_head, is_alone, tokens_of
+from .head_header import DRAFTING, LAYERS_KEPT, drafts, has_head, is_alone, tokens_of
 from .llama_file import check
 from .llama_head import LlamaHead, OpenedHead, private_functions
 from .llama_library import bindings, captured_errors, require_no_fork
@@ -209,6 +209,11 @@ class LlamaModel:
         size = f"{parameters / 1e9:.1f}B" if parameters >= 1e9 else f"{parameters / 1e6:.1f}M"
         kind = (_text(self._low.llama_model_desc, self._model) or "").split(maxsplit=2)  # architecture, size, type
         return f"{size}, {kind[-1]}" if kind else size
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is a draft model of layers of its target; see `PartOfTarget`."""
+        return self.metadata(LAYERS_KEPT) is not None
 
     def metadata(self, key: str) -> str | None:
         """The scalar `key` of the GGUF metadata as text; None if the file does not have it."""

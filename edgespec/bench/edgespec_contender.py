@@ -29,6 +29,7 @@ _TITLES = {
     "model": "edgespec, draft model only",
     "mtp": "edgespec, head only",
     "medusa": "edgespec, Medusa heads only",
+    "exit": "edgespec, first layers only",
 }
 NAMES = (*_TITLES, "k=N")  #: what `Workshop.contender` knows
 

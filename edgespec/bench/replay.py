@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..backends import Head, HeadWeights, HiddenRows, Interrupt, Listener, Model, Session, Vocabulary
+from ..backends import Head, HeadWeights, HiddenRows, Interrupt, Listener, Model, PartOfTarget, Session, Vocabulary
 from ..errors import EngineError, ModelFileError
 from ..types import Floats
 
@@ -87,6 +87,10 @@ class SharedModel:
         session = ReplaySession(self._model.session(context, interrupt))
         self.sessions.append(session)
         return session
+
+    @property
+    def is_part(self) -> bool:
+        return isinstance(self._model, PartOfTarget) and self._model.is_part
 
     @property
     def holds_head(self) -> bool:

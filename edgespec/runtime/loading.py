@@ -17,6 +17,7 @@ from ..backends import (
     HiddenRows,
     Interrupt,
     Model,
+    PartOfTarget,
     Session,
     StateHead,
     context_length,
@@ -46,6 +47,7 @@ from .runtime import Runtime
 from .speculation import Speculation
 from .weights import Weights
 
+_EXIT = "exit"  # the name of a draft model of layers of its target
 _OBSERVED = 0.1  # seconds over which the load by other programs is measured
 
 #: Called with the model whose passes are being measured, "target", "draft" or "target in OpenVINO", and the share done,
@@ -333,7 +335,8 @@ def _drafter(session: Session, target: Model, draft: Model, step: float) -> Draf
     """The drafter that uses a session of the model `draft`."""
     if _mismatch(target, draft):
         return CrossVocabularyDrafter(session, target.vocabulary, draft.vocabulary, step)
-    return ModelDrafter(session, target.vocabulary.size, step)
+    part = isinstance(draft, PartOfTarget) and draft.is_part
+    return ModelDrafter(session, target.vocabulary.size, step, _EXIT if part else "")
 
 
 def _holds_head(model: Model) -> bool:

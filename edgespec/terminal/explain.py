@@ -14,6 +14,7 @@ _NAMES = {
     "model": ("your draft model", "is"),
     "cross-vocabulary": ("your draft model", "is"),
     "mtp": ("the model's head", "is"),
+    "exit": ("the model's first layers", "are"),
     "medusa": ("your Medusa heads", "are"),
 }
 _TRIES = 20  # verified guesses from which on an acceptance rate is reported

@@ -95,11 +95,13 @@ class PairOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class HeadOptions:
-    """The options of `convert` for heads: the model that SOURCE is a head for, and the tokens of the head."""
+class DraftOptions:
+    """The options of `convert` for drafts that are no models of their own: heads, and parts of SOURCE."""
 
     target: Path | None
     rows: int | None
+    exit_layer: int | None
+    keep_layers: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,11 +321,13 @@ load_options = grouped_options(
     ),
     _yes,
 )
-head_options = grouped_options(
-    HeadOptions,
-    "head_options",
+draft_options = grouped_options(
+    DraftOptions,
+    "draft_options",
     click.option("--for", "target", type=PATH, metavar="TARGET", help="SOURCE is a head (Medusa) for this model"),
     click.option("--head-rows", "rows", type=int, metavar="N", help="Write a head with N tokens; also of a GGUF"),
+    click.option("--exit-layer", type=int, metavar="L", help="Cut SOURCE, a GGUF: its first L layers are its draft"),
+    click.option("--keep-layers", metavar="RANGES", help="Write only these layers of SOURCE, a GGUF, as 0-5,26-31"),
 )
 pair_options = grouped_options(
     PairOptions,
