@@ -4,8 +4,9 @@
 
 MODEL is what edgespec runs, CHECKPOINT the folder it was converted from, for its output matrix. The runtime writes
 dialogues: turns of the user are sampled, answers greedy. It gives the states of all their tokens. Head i is trained to
-predict, from the state of a token, the target's distribution of the token i + 2 places later. OUTPUT gets
-`medusa_lm_head.safetensors`, which `edgespec convert OUTPUT --for MODEL --out FILE` takes.
+predict, from the state of a token, the target's distribution of the token i + 2 places later, over the tokens that are
+most common in answers. OUTPUT gets `medusa_lm_head.safetensors` with these tokens as `d2t`, which
+`edgespec convert OUTPUT --for MODEL --out FILE` takes.
 
 Acceptance by head is reported for answers to the users of DIALOGUES, lines of {"messages": [...]}: how often the
 likeliest token of the head is the target's.
@@ -40,8 +41,9 @@ from edgespec.terminal.options import grouped_options
 
 PATH = click.Path(path_type=Path)
 _USER, _ASSISTANT = "<|im_start|>user\n", "<|im_start|>assistant\n"  # ChatML
+_BEGINNING = 0.25  # share of the target's output matrix that the heads begin with
 _TURNS, _LONGEST, _USER_MOST, _ANSWER_MOST = 8, 700, 60, 120  # of a dialogue; tokens of it and of a turn
-_BATCH = 512  # states of a step
+_BATCH = 256  # states of a step
 Floats = npt.NDArray[np.float32]
 
 
@@ -51,6 +53,7 @@ class Training:
 
     Args:
         heads: how many.
+        tokens: that they have.
         dialogues: to write.
         epochs: passes over their states.
         rate: of learning, at its highest.
@@ -58,9 +61,10 @@ class Training:
     """
 
     heads: int = 4
+    tokens: int = 1536
     dialogues: int = 400
-    epochs: int = 6
-    rate: float = 1e-3
+    epochs: int = 4
+    rate: float = 2e-3
     threads: int = 0
 
 
@@ -161,7 +165,11 @@ def output_matrix(folder: Path) -> Floats:
 
 
 def module(matrix: Floats, heads: int) -> Any:
-    """Heads that begin as the target's own output."""
+    """Heads that begin as a flat version of the target's own output.
+
+    Args:
+        matrix: its rows of the heads' tokens.
+    """
     torch = _torch()
     vocabulary, width = matrix.shape
     made = torch.nn.ModuleList()
@@ -169,7 +177,7 @@ def module(matrix: Floats, heads: int) -> Any:
         block, output = torch.nn.Linear(width, width), torch.nn.Linear(width, vocabulary, bias=False)
         torch.nn.init.zeros_(block.weight)
         torch.nn.init.zeros_(block.bias)
-        output.weight.data = torch.from_numpy(matrix.copy())
+        output.weight.data = torch.from_numpy(_BEGINNING * matrix)
         made.append(torch.nn.ModuleDict({"0": block, "1": output}))
     return made
 
@@ -179,16 +187,28 @@ def guessed(head: Any, x: Any) -> Any:
     return head["1"](x + _torch().nn.functional.silu(head["0"](x)))
 
 
-def trained(heads: Any, matrix: Any, texts: Sequence[Any], training: Training) -> Iterator[str]:
-    """Train the heads; yields what to report."""
+def places_of(dialogues: Sequence[Dialogue], texts: Sequence[Any], ahead: int) -> npt.NDArray[np.int64]:
+    """The places in all texts together whose next token and `ahead` more are of one answer."""
+    found, base = [], 0
+    for dialogue, text in zip(dialogues, texts, strict=True):
+        found += [
+            np.arange(base + start - 1, base + min(end, len(text)) - 1 - ahead) for start, end in dialogue.answers
+        ]
+        base += len(text)
+    return np.concatenate(found)
+
+
+def trained(
+    heads: Any, matrix: Any, dialogues: Sequence[Dialogue], texts: Sequence[Any], training: Training
+) -> Iterator[str]:
+    """Train the heads; yields what to report.
+
+    Args:
+        matrix: the rows of the target's output matrix for the tokens of the heads.
+    """
     torch = _torch()
-    whole = torch.cat(list(texts))
-    count = len(heads)
-    # Places whose states have `count` + 1 more of their own text after them.
-    ends = np.cumsum([len(text) for text in texts])
-    places = np.concatenate([
-        np.arange(end - len(text), end - count - 1) for end, text in zip(ends, texts, strict=True)
-    ])  # fmt: skip
+    whole, places = torch.cat(list(texts)), places_of(dialogues, texts, 1)
+    last = len(whole) - 1
     optimizer = torch.optim.AdamW(heads.parameters(), lr=training.rate, betas=(0.9, 0.98), weight_decay=0.01)
     steps = training.epochs * (len(places) // _BATCH)
     order, started, loss = np.random.default_rng(0), time.perf_counter(), math.nan
@@ -202,19 +222,23 @@ def trained(heads: Any, matrix: Any, texts: Sequence[Any], training: Training) -
             x, total = whole[chosen].float(), torch.zeros(())
             for depth, head in enumerate(heads, 1):
                 with torch.no_grad():
-                    wanted = (whole[chosen + depth].float() @ matrix.T).float().softmax(-1)
+                    wanted = (whole[(chosen + depth).clamp(max=last)].float() @ matrix.T).float().softmax(-1)
                 total = total - (wanted * guessed(head, x).float().log_softmax(-1)).sum(-1).mean() * 0.8**depth
         optimizer.zero_grad()
         total.backward()
         optimizer.step()
-        last = float(total.detach())
-        loss = last if math.isnan(loss) else 0.98 * loss + 0.02 * last
+        now = float(total.detach())
+        loss = now if math.isnan(loss) else 0.98 * loss + 0.02 * now
         if step % 50 == 0:
             yield f"step {step} of {steps}: loss {loss:.3f}, {time.perf_counter() - started:.0f} s"
 
 
-def acceptance(heads: Any, dialogues: Sequence[Dialogue], texts: Sequence[Any]) -> list[float]:
-    """How often the likeliest token of each head is that of the answers."""
+def acceptance(heads: Any, ids: Any, dialogues: Sequence[Dialogue], texts: Sequence[Any]) -> list[float]:
+    """How often the likeliest token of each head is that of the answers.
+
+    Args:
+        ids: the target's token for each row of a head.
+    """
     torch = _torch()
     right, asked = np.zeros(len(heads)), np.zeros(len(heads))
     for dialogue, text in zip(dialogues, texts, strict=True):
@@ -225,22 +249,23 @@ def acceptance(heads: Any, dialogues: Sequence[Dialogue], texts: Sequence[Any]) 
                     # The state of token t guesses token t + 1 + depth; the first token committed is that at `start`.
                     x = text[start - 1 : end - 1 - depth].float()
                     if len(x):
-                        best = guessed(head, x).argmax(-1).numpy()
+                        best = ids[guessed(head, x).argmax(-1).numpy()]
                         right[depth - 1] += (best == tokens[start + depth : end]).sum()
                         asked[depth - 1] += len(x)
     shares: list[float] = (right / np.maximum(1, asked)).tolist()
     return shares
 
 
-def write_heads(heads: Any, folder: Path) -> None:
+def write_heads(heads: Any, ids: npt.NDArray[np.int64], folder: Path) -> None:
     """`medusa_lm_head.safetensors`, float16, and a config.json."""
     folder.mkdir(parents=True, exist_ok=True)
     named = {f"{i}.{name.replace('0.', '0.linear.')}": tensor for i, head in enumerate(heads)
              for name, tensor in head.state_dict().items()}  # fmt: skip
     header, offset, data = {}, 0, []
-    for name, tensor in named.items():
-        raw = tensor.detach().half().contiguous().numpy().tobytes()
-        header[name] = {"dtype": "F16", "shape": list(tensor.shape), "data_offsets": [offset, offset + len(raw)]}
+    arrays = {name: tensor.detach().half().contiguous().numpy() for name, tensor in named.items()}
+    for name, array in {"d2t": ids, **arrays}.items():
+        raw, kind = array.tobytes(), "I64" if array is ids else "F16"
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [offset, offset + len(raw)]}
         offset += len(raw)
         data.append(raw)
     text = json.dumps(header).encode()
@@ -265,13 +290,21 @@ def collected(runtime: Runtime, count: int, kept: Path | None) -> list[Dialogue]
     return found
 
 
+def common(dialogues: Sequence[Dialogue], vocabulary: int, count: int) -> npt.NDArray[np.int64]:
+    """The most common tokens of answers, ascending."""
+    said = [dialogue.tokens[start:end] for dialogue in dialogues for start, end in dialogue.answers]
+    often = np.bincount(np.concatenate([np.asarray(each, np.int64) for each in said]), minlength=vocabulary)
+    return np.sort(np.argsort(-often, kind="stable")[:count])
+
+
 _OPTIONS = grouped_options(
     Training,
     "training",
     click.option("--heads", default=4, show_default=True, help="How many"),
+    click.option("--tokens", default=1536, show_default=True, help="That the heads have, the most common ones"),
     click.option("--dialogues", default=400, show_default=True, help="To write and to train on"),
-    click.option("--epochs", default=6, show_default=True, help="Passes over them"),
-    click.option("--rate", default=1e-3, show_default=True, help="Of learning"),
+    click.option("--epochs", default=4, show_default=True, help="Passes over them"),
+    click.option("--rate", default=2e-3, show_default=True, help="Of learning"),
     click.option("--threads", default=0, help="Of the runtime [default: as many as there are cores]"),
 )
 
@@ -306,13 +339,14 @@ def main(  # noqa: PLR0913, PLR0917 - a command's options
         texts = [torch.from_numpy(each) for each in states(runtime, [*dialogues, *tests])]
     own, others = texts[: len(dialogues)], texts[len(dialogues) :]
     click.echo(f"{sum(map(len, own))} states of {len(dialogues)} dialogues to train on")
-    heads = module(matrix, training.heads)
-    for line in trained(heads, torch.from_numpy(matrix), own, training):
+    ids = common(dialogues, len(matrix), training.tokens)
+    heads = module(matrix[ids], training.heads)
+    for line in trained(heads, torch.from_numpy(matrix[ids]), dialogues, own, training):
         click.echo(line)
     if tests:
-        shares = acceptance(heads, tests, others)
+        shares = acceptance(heads, ids, tests, others)
         click.echo("acceptance by head: " + ", ".join(f"{share:.3f}" for share in shares))
-    write_heads(heads, output)
+    write_heads(heads, ids, output)
 
 
 if __name__ == "__main__":

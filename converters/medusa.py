@@ -47,11 +47,15 @@ _Block = tuple[StoredTensor, StoredTensor]  # weight and bias
 
 @dataclass(frozen=True, slots=True)
 class MedusaHeads:
-    """The tensors of a checkpoint, checked against each other: the blocks of each head, and its output matrix."""
+    """The tensors of a checkpoint, checked against each other: the blocks of each head, and its output matrix.
+
+    `d2t` has the target's token for each row of the output matrices, where these are not all tokens in order.
+    """
 
     source: Path
     blocks: tuple[tuple[_Block, ...], ...]
     outputs: tuple[StoredTensor, ...]
+    d2t: tuple[int, ...] = ()
 
     @property
     def width(self) -> int:
@@ -86,7 +90,8 @@ def read(source: Path) -> MedusaHeads:
 
     ConversionError if they are incomplete, or have tensors that Medusa heads do not have.
     """
-    tensors = _named(_tensors(source))
+    tensors = dict(_named(_tensors(source)))
+    listed = tensors.pop("d2t", None)
     if not tensors:
         raise ConversionError(f"{source} has no Medusa heads; expected {_FILES[0]}, {_FILES[1]}, or tensors {_PREFIX}*")
     found: dict[tuple[int, int, str], StoredTensor] = {}
@@ -108,7 +113,7 @@ def read(source: Path) -> MedusaHeads:
             "fetch the heads again"
         )
     _check_shapes(blocks, outputs)
-    return MedusaHeads(source, tuple(blocks), tuple(outputs))
+    return MedusaHeads(source, tuple(blocks), tuple(outputs), _listed(listed, outputs[0].shape[0]) if listed else ())
 
 
 def write(
@@ -128,7 +133,7 @@ def write(
     scheme = _scheme(quantization or DEFAULT)
     check_file(output, ".onnx", force)
     heads = read(source)
-    tokens = _tokens(heads, target, rows)
+    tokens = _rows(heads, target, rows)
     return _written(heads, target, output, (quantization or DEFAULT, scheme), tokens, force=force)
 
 
@@ -209,7 +214,8 @@ class _Graph(Nodes):
         total = self._node("ReduceLogSumExp", (logits, self._constant("last", np.array([-1]))), "total")
         self._node("Sub", ("best.logits", total), "logs")
         ids = np.concatenate([np.arange(part.start, part.stop) for part in tokens])
-        self._node("Gather", (self._constant("d2t", ids.astype(np.int64)), "best.rows"), "tokens")
+        ids = np.array(heads.d2t, np.int64)[ids] if heads.d2t else ids.astype(np.int64)
+        self._node("Gather", (self._constant("d2t", ids), "best.rows"), "tokens")
 
     def _head(self, heads: MedusaHeads, head: int, tokens: Sequence[range]) -> str:
         """The logits of a head [1, rows]."""
@@ -262,6 +268,20 @@ def _take(
         raise ConversionError(f"{source} lacks the tensor {head}.{layer}.{kind} of a head; fetch it again") from None
 
 
+def _listed(stored: StoredTensor, rows: int) -> tuple[int, ...]:
+    """The tokens of a trimmed head."""
+    if stored.dtype != "I64" or stored.shape != (rows,):
+        raise ConversionError(
+            f"{stored.path}: d2t is {stored.dtype} {list(stored.shape)}, expected I64 [{rows}]; fetch the heads again"
+        )
+    with stored.path.open("rb") as file:
+        file.seek(stored.offset)
+        found = np.frombuffer(file.read(stored.nbytes), "<i8")
+    if len(found) != rows or found[0] < 0 or (np.diff(found) <= 0).any():
+        raise ConversionError(f"{stored.path}: d2t has no ascending tokens; fetch the heads again")
+    return tuple(found.tolist())
+
+
 def _check_shapes(blocks: Sequence[Sequence[_Block]], outputs: Sequence[StoredTensor]) -> None:
     if len(outputs[0].shape) != 2 or not all(outputs[0].shape):
         raise ConversionError(f"{outputs[0].path}: {outputs[0].name} is {list(outputs[0].shape)}; expected a matrix")
@@ -279,26 +299,32 @@ def _check_shapes(blocks: Sequence[Sequence[_Block]], outputs: Sequence[StoredTe
             raise ConversionError(f"{tensor.path}: {tensor.name} is {tensor.dtype}; F32, F16 and BF16 are supported")
 
 
-def _tokens(heads: MedusaHeads, target: HeadTarget, rows: int | None) -> tuple[range, ...]:
-    """The tokens that the heads keep, as ranges."""
+def _rows(heads: MedusaHeads, target: HeadTarget, rows: int | None) -> tuple[range, ...]:
+    """The rows that the heads keep, as ranges."""
     if heads.width != target.width:
         raise ConversionError(
             f"{heads.source} reads states of {heads.width} numbers, those of {target.name} have {target.width}: it was "
             "made for another model; give that one with --for"
         )
-    if abs(heads.rows - target.tokens) > _PADDING:
+    if heads.d2t and heads.d2t[-1] >= target.tokens:
+        raise ConversionError(
+            f"{heads.source} guesses the token {heads.d2t[-1]}, and {target.name} has {target.tokens}: it was made for "
+            "another model; give that one with --for"
+        )
+    if not heads.d2t and abs(heads.rows - target.tokens) > _PADDING:
         raise ConversionError(
             f"{heads.source} has heads of {heads.rows} tokens, and {target.name} has {target.tokens}: it was made for "
             "another model; give that one with --for"
         )
-    most = min(heads.rows, target.tokens)
+    own = heads.d2t or tuple(range(min(heads.rows, target.tokens)))
     if rows is None:
-        return (range(most),)
-    if not _LEAST <= rows <= most:
-        raise OptionError(f"the head cannot have {rows} rows; give a number from {_LEAST} to {most}")
-    control = [token for token in target.control if token < most][:rows]
-    others = np.setdiff1d(np.arange(most), control)[: rows - len(control)].tolist()
-    return _ranges(sorted({*control, *others}))
+        return _ranges(range(len(own)))
+    if not _LEAST <= rows <= len(own):
+        raise OptionError(f"the head cannot have {rows} rows; give a number from {_LEAST} to {len(own)}")
+    control = {*target.control}
+    kept = [row for row, token in enumerate(own) if token in control][:rows]
+    others = np.setdiff1d(np.arange(len(own)), kept)[: rows - len(kept)].tolist()
+    return _ranges(sorted({*kept, *others}))
 
 
 def _ranges(tokens: Sequence[int]) -> tuple[range, ...]:

@@ -82,7 +82,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Chain:
         whole[f"model.layers.0.{part}.weight"][:] = 0
 
     def matrix(steps: int) -> Floats:
-        made = np.zeros((tokens, HIDDEN), np.float32)
+        made: Floats = np.zeros((tokens, HIDDEN), np.float32)
         after: npt.NDArray[Any] = np.arange(tokens)
         for _ in range(steps):
             after = following[after]
@@ -353,3 +353,22 @@ def test_two_runtimes_and_prefixes(chain: Chain, tmp_path: Path) -> None:
                 )
         _, finished = answer(first, Sampling(), speculation)
         assert finished.stats.accepted >= 0.9 * finished.stats.drafted > 0
+
+
+def test_heads_with_tokens_of_their_own(chain: Chain, tmp_path: Path) -> None:
+    ids = np.arange(5, chain.tokens, 3)
+    whole = weights(3, chain.tokens, 2)
+    made = {name: each[ids] if name.endswith(".1.weight") else each for name, each in whole.items()}
+    listed = ("I64", ids.shape, ids.tobytes())
+    head = opened(head_file(tmp_path, chain, {"d2t": listed, **made}, quantization="fp32"))
+    state = np.random.default_rng(4).standard_normal(HIDDEN).astype(np.float32)
+    tokens, _ = head.guesses(state)
+    for i in range(2):
+        assert tokens[i].tolist() == ids[np.argsort(-reference(made, i, 1, state))[:8]].tolist()
+    for number, wrong in enumerate((ids[:-1], ids[::-1].copy(), ids - 6, ids.astype(np.float32))):
+        source = written(tmp_path / f"wrong {number}", {"d2t": wrong, **made}, "medusa_lm_head.pt")
+        with pytest.raises(ConversionError, match="d2t"):
+            convert_head(source, chain.gguf, tmp_path / "wrong.onnx")
+    beyond = {"d2t": np.append(ids[:-1], chain.tokens), **made}
+    with pytest.raises(ConversionError, match="made for another model"):
+        convert_head(written(tmp_path / "beyond", beyond, "medusa_lm_head.pt"), chain.gguf, tmp_path / "wrong.onnx")
