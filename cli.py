@@ -208,11 +208,12 @@ def convert(
     from edgespec.terminal.terminal_job import terminal_job  # noqa: PLC0415
 
     if draft_options.target is not None:
+        target = draft_options.target
         with terminal_job(yes=pair_options.yes) as job:
             head = source if source.is_file() else checkpoint(source, job)
             steps = converters.convert_head(
                 head,
-                draft_options.target,
+                target if target.is_file() else checkpoint(target, job),
                 output,
                 quantization=quant or "",
                 rows=draft_options.rows,

@@ -23,6 +23,7 @@
 
     gguf.py              the GGUF writer; gguf_graph.py: the metadata that llama.cpp reads for a graph
     head_rows.py         the head of a GGUF file, with fewer rows
+    eagle3.py            EAGLE-3 heads; draft_target.py: the target that a head is converted for
     quantize.py          llama.cpp's own quantizer, block by block
     native.py            the calls into llama.cpp that the GGUF writer needs
 
@@ -131,25 +132,37 @@ def convert_head(
     As `convert`: what can be checked is checked at once, and nothing is left behind by a conversion that fails.
 
     Args:
-        target: a GGUF file, the folder of a converted ONNX model, or that of a checkpoint.
-        rows: the tokens that the head has, the most common ones; None for all.
+        target: a GGUF file, or the folder of a checkpoint; for Medusa heads also that of a converted ONNX model.
+        rows: the tokens that Medusa heads have, the most common ones; None for all.
 
     Raises:
         OptionError, MissingPackage, ConversionError, ModelFileError: as `convert`; a head of an unknown kind, or one
             for another model.
     """
     source, target, output = Path(source), Path(target), Path(output)
-    require("onnx", "converting a head")
-    medusa = import_module("edgespec.converters.medusa")
-    if not medusa.is_medusa(source):
-        raise ConversionError(
-            f"{source} holds no head of a known kind ({medusa.met(source)}); expected Medusa heads, as in "
-            "medusa_lm_head.safetensors"
-        )
-    described = import_module("edgespec.converters.head_target").HeadTarget.of(target)
-    steps: Iterator[ConversionProgress | Note] = medusa.write(
-        source, described, output, quantization.lower(), rows=rows, force=force
-    )
+    eagle3 = import_module("edgespec.converters.eagle3")
+    read_json = import_module("edgespec.converters.checkpoint").read_json
+    config = None if source.is_file() else read_json(source / "config.json")
+    steps: Iterator[ConversionProgress | Note]
+    if config is None or not eagle3.is_head(config):
+        require("onnx", "converting Medusa heads")
+        medusa = import_module("edgespec.converters.medusa")
+        if not medusa.is_medusa(source):
+            raise ConversionError(
+                f"{source} holds no head of a known kind ({medusa.met(source)}); expected an EAGLE-3 head, or Medusa "
+                "heads as in medusa_lm_head.safetensors"
+            )
+        described = import_module("edgespec.converters.head_target").HeadTarget.of(target)
+        steps = medusa.write(source, described, output, quantization.lower(), rows=rows, force=force)
+        return steps
+    require("gguf", "converting a head")
+    if rows is not None:
+        raise OptionError("the tokens of an EAGLE-3 head are its own; leave --head-rows out")
+    described = import_module("edgespec.converters.draft_target").DraftTarget.open(target)
+    quantization = (quantization or str(eagle3.DEFAULT)).lower()
+    eagle3.check(quantization)
+    eagle3.check_file(output, ".gguf", force)
+    steps = eagle3.write(source, described, output, quantization, force)
     return steps
 
 

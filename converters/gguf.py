@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import gguf
 import numpy as np
@@ -62,9 +62,8 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
     gguf_graph.check(checkpoint, graph)
     total = graph.parameters()
     yield ConversionProgress("the tokenizer", 0, total)
-    spec = vocabulary.read(checkpoint, graph.vocabulary)
-    words = _with_ends(tokenizer_check.matching_candidate(spec, open_tokenizer, "llama.cpp"), spec.ends)
-    for note in (*graph.notes, *spec.notes):
+    words, notes = _words(checkpoint, graph.vocabulary)
+    for note in (*graph.notes, *notes):
         yield Note(note)
     yield ConversionProgress("the plan", 0, total)
     plan = _Plan.make(checkpoint, graph, words, quantization)
@@ -74,6 +73,34 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
         file.flush()
         native.check_loads(Path(file.name), runs=graph.gemma4 is None or not graph.gemma4.backbone)
         yield from plan.write(file, total)
+
+
+def add_vocabulary_of(writer: gguf.GGUFWriter, checkpoint: Checkpoint, size: int) -> None:
+    """Add the tokenizer of a checkpoint with a vocabulary of `size` tokens."""
+    _add_vocabulary(writer, _words(checkpoint, size)[0])
+
+
+def _words(checkpoint: Checkpoint, size: int) -> tuple[GgufVocabulary, Sequence[str]]:
+    """The tokenizer of a checkpoint, and notes for the user."""
+    spec = vocabulary.read(checkpoint, size)
+    words = _with_ends(tokenizer_check.matching_candidate(spec, open_tokenizer, "llama.cpp"), spec.ends)
+    return words, spec.notes
+
+
+class TensorInfo(Protocol):
+    """A tensor of a file: `shape` in NumPy's order, `kind` a ggml type."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def kind(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +158,7 @@ class _Plan:
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
         _add_vocabulary(writer, words)
         _add_chat(writer, checkpoint)
-        return cls(checkpoint, graph, tensors, _header(writer, tensors))
+        return cls(checkpoint, graph, tensors, header_of(writer, tensors))
 
     def size(self) -> int:
         return len(self.header) + sum(tensor.nbytes + tensor.padding for tensor in self.tensors)
@@ -166,7 +193,7 @@ class _Plan:
         yield from quantize.packed(stored, tensor.kind, order, pool)
 
 
-def _header(writer: gguf.GGUFWriter, tensors: list[_Tensor]) -> bytes:
+def header_of(writer: gguf.GGUFWriter, tensors: Sequence[TensorInfo]) -> bytes:
     """Everything before the tensors' data, padded to the alignment."""
     for tensor in tensors:
         kind = gguf.GGMLQuantizationType(tensor.kind)

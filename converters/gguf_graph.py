@@ -19,6 +19,7 @@ from edgespec.converters.decoder import Decoder, Weight
 from edgespec.converters.experts import IN_ONNX, Experts
 from edgespec.converters.gemma4 import Gemma4
 from edgespec.converters.recurrence import Recurrence
+from edgespec.converters.rope import Rope
 from edgespec.errors import ConversionError
 
 _ROLES = {
@@ -176,7 +177,9 @@ def describe(writer: Any, graph: Decoder) -> None:
     else:
         writer.add_layer_norm_rms_eps(graph.epsilon)
     if any(graph.turned):
-        _describe_rope(writer, graph)
+        describe_rope(writer, graph.rope)
+        if graph.window:
+            writer.add_rope_freq_base_swa(graph.local_rope.theta)
     elif graph.recurrent:
         writer.add_rope_dimension_count(graph.rope.width)
         writer.add_rope_scaling_finetuned(False)  # which llama.cpp takes for no rotation at all
@@ -250,8 +253,8 @@ def _interval(recurrent: Sequence[bool]) -> int:
     return step if list(recurrent) == [(layer + 1) % step != 0 for layer in range(len(recurrent))] else 0
 
 
-def _describe_rope(writer: Any, graph: Decoder) -> None:
-    rope = graph.rope
+def describe_rope(writer: Any, rope: Rope) -> None:
+    """Add a rotary embedding."""
     writer.add_rope_dimension_count(rope.width)
     writer.add_rope_freq_base(rope.theta)
     if rope.scaling.kind == "linear":
@@ -266,8 +269,6 @@ def _describe_rope(writer: Any, graph: Decoder) -> None:
     if rope.scaling.kind == "longrope":
         writer.add_rope_scaling_orig_ctx_len(rope.scaling.original_context)
         writer.add_rope_scaling_attn_factors(rope.scaling.magnitude)
-    if graph.window:
-        writer.add_rope_freq_base_swa(graph.local_rope.theta)
 
 
 def _describe_scales(writer: Any, graph: Decoder) -> None:

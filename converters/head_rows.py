@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgespec.backends.gguf_header import Header, header
-from edgespec.backends.head_header import TARGET_TOKENS, TOKENS, drafts, head_layers, shares_cache, written
+from edgespec.backends.head_header import EAGLE3, TARGET_TOKENS, TOKENS, drafts, head_layers, shares_cache, written
 from edgespec.converters.atomic_file import atomic_file, check_file
 from edgespec.errors import ConversionError
 
@@ -66,7 +66,8 @@ def write(source: Path, output: Path, rows: int, *, force: bool = False) -> int:
 
 
 def _require_head(source: Path, head: Header, rows: int) -> None:
-    if not drafts(head) or shares_cache(head) or head.parts > 1 or TOKENS in head.fields:
+    fixed = shares_cache(head) or head.architecture == EAGLE3 or TOKENS in head.fields
+    if not drafts(head) or fixed or head.parts > 1:
         raise ConversionError(
             f"{source} holds no head whose rows can be chosen; give a GGUF file in one part with a head of its own, "
             "such as one of Qwen3.5"

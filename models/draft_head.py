@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from edgespec.backends.gguf_header import Header
-from edgespec.backends.head_header import drafts, fits, has_head, head_layers, is_alone, shares_cache
+from edgespec.backends.head_header import drafter_of, drafts, fits, has_head, head_layers, is_alone, shares_cache
 
 from . import runtime_support
 
-__all__ = ["HEAD", "KINDS", "fits", "has_head", "head_layers", "is_alone", "is_used", "shares_cache", "used_in"]
+__all__ = [
+    "HEAD",
+    "KINDS",
+    "drafter_of",
+    "drafts",
+    "fits",
+    "has_head",
+    "head_layers",
+    "is_alone",
+    "is_used",
+    "shares_cache",
+    "used_in",
+]
 
 HEAD = "head"  #: the kind of a head for multi-token prediction
 KINDS = (HEAD, "dflash")  #: the kinds of heads that the registry knows

@@ -9,7 +9,7 @@ from edgespec.backends import Labels
 from edgespec.backends.gguf_header import Header, header
 from edgespec.errors import HubError
 
-from .draft_head import has_head, is_alone, used_in
+from .draft_head import drafter_of, drafts, has_head, is_alone, used_in
 from .graph_file import is_graph
 from .listing import is_projector
 from .model_source import Source, vocabulary
@@ -32,6 +32,7 @@ class ModelSummary:
         architecture: its name in a GGUF file; empty where not known.
         head_drafts: whether this version drafts with the head that it holds.
         head_alone: whether it holds a head without its model.
+        drafter: the name of the drafter that uses such a head; empty for others.
     """
 
     name: str
@@ -45,6 +46,7 @@ class ModelSummary:
     architecture: str = ""
     head_alone: bool = False
     head_drafts: bool = False
+    drafter: str = ""
 
 
 def of_path(path: Path) -> ModelSummary:
@@ -99,4 +101,5 @@ def _of_header(head: Header, name: str, size: int) -> ModelSummary:
         architecture=head.architecture,
         head_alone=is_alone(head),
         head_drafts=used_in(head),
+        drafter=drafter_of(head) if is_alone(head) and drafts(head) else "",
     )

@@ -68,14 +68,17 @@ GEMMA_SIZE = 602
 SENTENCEPIECE = ("spm-model", "spm-json", "spm-both")
 
 
+_KINDS = {"F32": np.float32, "F16": np.float16, "I64": np.int64, "BOOL": np.bool_}
+
+
 def bfloat16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
     """Rounded down to the 16 upper bits: for random weights that is as good as rounding to nearest."""
     return (np.ascontiguousarray(values, np.float32).view(np.uint32) >> 16).astype(np.uint16)
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, npt.NDArray[Any] | Raw]) -> None:
-    """One safetensors file. Arrays are float32 or float16; all else is given as (dtype, shape, bytes)."""
-    names = {np.dtype(np.float32): "F32", np.dtype(np.float16): "F16"}
+    """One safetensors file. Arrays are of `_KINDS`; all else is given as (dtype, shape, bytes)."""
+    names = {np.dtype(kind): name for name, kind in _KINDS.items()}
     raw = {
         name: tensor if isinstance(tensor, tuple) else (names[tensor.dtype], tensor.shape, tensor.tobytes())
         for name, tensor in tensors.items()

@@ -20,10 +20,11 @@ import pytest
 from edgespec.bench.contender import AnswerRequest, Chunk, ContenderFailed, Done
 from edgespec.bench.peers import Absent, Setup, close_all, peer
 from edgespec.bench.peers.llama_server import LlamaServer
+from edgespec.converters import convert_head
 from edgespec.models import demo
 from edgespec.sampling import Sampling
 
-from . import heads, llamaserver
+from . import eagle3_heads, heads, llamaserver
 from .peers import gone, said
 
 unix = pytest.mark.skipif(sys.platform == "win32", reason="scripts are programs on a Unix")
@@ -113,6 +114,29 @@ def test_a_server_drafts_with_a_head(serving: Callable[..., Setup], tmp_path: Pa
         assert ("-md" in options) is given
         first = options.index("--spec-type")
         assert options[first : first + 4] == ["--spec-type", "draft-mtp", "--spec-draft-n-max", "3"]
+
+
+@unix
+def test_a_server_drafts_with_an_eagle3_head(serving: Callable[..., Setup], tmp_path: Path) -> None:
+    """It is none for multi-token prediction, nor is one of these an EAGLE-3 head."""
+    source = eagle3_heads.write(
+        tmp_path / "source",
+        eagle3_heads.config(),
+        eagle3_heads.tensors(eagle3_heads.config(), {"hidden": 512, "vocabulary": 4096}),
+    )
+    head = tmp_path / "head.gguf"
+    list(convert_head(source, demo().target, head))
+    setup = replace(serving(), draft=head)
+    with closing(peer("llama-server:eagle3-3", setup)):
+        options = json.loads(setup.target.with_suffix(".started").read_text("utf-8"))["options"]
+    assert options[options.index("-md") + 1] == str(head)
+    assert "draft-eagle3" in options
+    with closing(peer("llama-server:mtp-3", setup)):
+        options = json.loads(setup.target.with_suffix(".started").read_text("utf-8"))["options"]
+    assert "-md" not in options
+    for draft in (None, demo().draft):
+        with pytest.raises(Absent, match="wants an EAGLE-3 head"):
+            peer("llama-server:eagle3-3", replace(setup, draft=draft))
 
 
 @unix

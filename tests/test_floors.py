@@ -141,9 +141,11 @@ SHARED = (
             "sequence",
         )
     ),
+    "backends.tap",
     "backends.token_ids",
     "backends.tree_layout",
     "drafters.block_rows",
+    "drafters.head",
     "drafters.suffix_automaton",
 )
 

@@ -70,7 +70,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Chain:
     folder = tmp_path_factory.mktemp("chain")
     source = checkpoints.llama(folder / "source", tied=False, layers=1)
     path = source / "model.safetensors"
-    whole = {name: np.concatenate([float32(block) for block in stored.blocks()]).reshape(stored.shape)
+    whole: Tensors = {name: np.concatenate([float32(block) for block in stored.blocks()]).reshape(stored.shape)
              for name, stored in header(path).items()}  # fmt: skip
     draw = np.random.default_rng(7)
     tokens = len(whole["lm_head.weight"])

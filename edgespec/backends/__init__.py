@@ -184,7 +184,11 @@ class Session(Protocol):
 
 @runtime_checkable
 class HiddenRows(Protocol):
-    """A further member of a session that gives the hidden states of its tokens."""
+    """Further members of a session that gives the hidden states of its tokens."""
+
+    #: Numbers of a row between layers, and how many layers there are; 0 where not known.
+    layer_width: int
+    layers: int
 
     def follow(self, layers: Sequence[int], listener: Listener) -> None:
         """Give `listener` the hidden rows of all tokens that stay, prompts included; the session must be empty.
@@ -268,8 +272,16 @@ class HeadWeights(Protocol):
         """Whether a head was loaded."""
         ...
 
-    def head(self, target: Session) -> Head:
+    @property
+    def head_drafter(self) -> str:
+        """The name of the drafter that uses the head: "mtp" or "eagle3"."""
+        ...
+
+    def head(self, target: Session, interrupt: Interrupt | None = None) -> Head:
         """The head over a session of its target that holds no tokens yet, and is closed after the head.
+
+        Args:
+            interrupt: stops its passes; by default that of the target's session or of its own model.
 
         Raises:
             ModelError: the head is not one of this target.

@@ -9,6 +9,7 @@ from .gguf_header import Header, header
 
 #: Architectures of files that hold a head and no model.
 _ALONE = ("gemma4-assistant", "eagle3", "dflash")
+EAGLE3 = "eagle3"  #: the architecture of EAGLE-3's heads
 #: Architectures whose head is one layer that reads a row of its target and a token, and has a KV cache of its own.
 #: Others have several heads (step35), or take one token a pass (mimo2).
 _ONE_LAYER = ("qwen35", "qwen35moe", "qwen3next", "deepseek2", "glm4moe", "nemotron_h_moe")
@@ -19,11 +20,13 @@ _MOST_TOKENS = 1 << 24
 LAYERS_KEPT = "edgespec.layers_kept"
 _ASSISTANT = "gemma4-assistant"  # several layers that read the KV cache of the target
 
-DRAFTING = (*_ONE_LAYER, _ASSISTANT)  #: the architectures of heads that draft
+DRAFTING = (*_ONE_LAYER, _ASSISTANT, EAGLE3)  #: the architectures of heads that draft
 
 
 def head_layers(head: Header) -> int:
     """The layers at the end of the file that belong to a head."""
+    if head.architecture == EAGLE3:
+        return head.layers
     return min(head.number("nextn_predict_layers"), head.layers)
 
 
@@ -45,7 +48,7 @@ def is_alone(head: Header) -> bool:
 
 def drafts(head: Header) -> bool:
     """Whether the file holds a head, alone or beside its model, with which edgespec drafts."""
-    if head.architecture == _ASSISTANT:
+    if head.architecture in (_ASSISTANT, EAGLE3):
         return True
     one = head.architecture in _ONE_LAYER and head_layers(head) == 1
     return one and (has_head(head) or is_alone(head))
@@ -95,10 +98,37 @@ def fits(target: Header, head: Header) -> bool:
     as wide, and the tokens as many."""
     if not (is_alone(head) and drafts(head)):
         return False
+    if head.architecture == EAGLE3:
+        return fits_rows(head, target.number("embedding_length"), target.layers, target.vocabulary.size)
     of = "gemma4" if shares_cache(head) else head.architecture
     width = head.number("embedding_length_out") or head.number("embedding_length")
     same = (of, width) == (target.architecture, target.number("embedding_length"))
     return same and head.vocabulary.size == target.vocabulary.size
+
+
+def drafter_of(head: Header) -> str:
+    """The name of the drafter that uses the head in a file."""
+    return "eagle3" if head.architecture == EAGLE3 else "mtp"
+
+
+def target_layers(head: Header) -> tuple[int, ...]:
+    """The layers of its target whose inputs an EAGLE-3 head reads."""
+    return head.by_layer("target_layers") or ()
+
+
+def fits_rows(head: Header, width: int, layers: int, vocabulary: int) -> bool:
+    """Whether an EAGLE-3 head is one for a target with rows of `width` numbers, and so many layers and tokens."""
+    same = (head.number("target_hidden_size"), head.vocabulary.size) == (width, vocabulary)
+    return same and max(target_layers(head), default=0) < layers
+
+
+def head_in(path: Path) -> str | None:
+    """The name of the drafter that uses the head in the file at `path`, which has no model; None for other files.
+
+    Raises:
+        ModelFileError: it is a GGUF file that cannot be read.
+    """
+    return drafter_of(header(path)) if is_head_file(path) else None
 
 
 def is_head_file(path: Path) -> bool:

@@ -19,11 +19,23 @@ from typing import Any
 from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError, VocabularyMismatch
 from ..sampling import stated
 from ..storage.checksum import sampled
-from . import Device, Interrupt, Session
+from . import Device, HiddenRows, Interrupt, Session
 from .amx import uses_amx
 from .attention_window import can_forget, cells
 from .gguf_header import Header
-from .head_header import DRAFTING, LAYERS_KEPT, drafts, has_head, is_alone, tokens_of
+from .head_header import (
+    DRAFTING,
+    EAGLE3,
+    LAYERS_KEPT,
+    drafter_of,
+    drafts,
+    fits_rows,
+    has_head,
+    is_alone,
+    target_layers,
+    tokens_of,
+)
+from .llama_eagle3 import CHUNK, Eagle3Head, OpenedEagle3, Relay
 from .llama_file import check
 from .llama_head import LlamaHead, OpenedHead, private_functions
 from .llama_library import bindings, captured_errors, require_no_fork
@@ -161,7 +173,9 @@ class LlamaModel:
             )
         self._holds_head = drafts(head) and (self._alone or (device.head and has_head(head)))
         # A context of a head ends the process if its model was loaded without this; older bindings lack it.
-        params.load_mtp = self._holds_head
+        params.load_mtp = self._holds_head and head.architecture != EAGLE3
+        self._eagle3 = head if head.architecture == EAGLE3 else None
+        self.head_drafter = drafter_of(head)
         self._own_tokens = tokens_of(head) if self._alone else None
         self._path = path
         self._model = _load(low, path, params, interrupt)
@@ -249,8 +263,10 @@ class LlamaModel:
     def holds_head(self) -> bool:
         return self._holds_head
 
-    def head(self, target: Session) -> LlamaHead:
+    def head(self, target: Session, interrupt: Interrupt | None = None) -> LlamaHead:
         """The head over a session of its target; see `HeadWeights`."""
+        if self._eagle3 is not None:
+            return self._eagle3_head(self._eagle3, target, interrupt or self._interrupt)
         if not isinstance(target, LlamaSession):
             raise ModelFileError(f"{self._path} holds a head for a GGUF model, and the target is none; leave it out")
         low, ext = self._low, private_functions()
@@ -267,22 +283,65 @@ class LlamaModel:
                 "made for this target, or take --draft none"
             )
         params = self._context_params(target.context)
-        params.n_seq_max, params.n_rs_seq, params.kv_unified = 1, 0, False
         params.ctx_type = low.LLAMA_CONTEXT_TYPE_MTP
-        params.ctx_other = target.handle
-        with captured_errors() as errors:
-            handle = low.llama_init_from_model(self._model, params)
-        if not handle:
-            raise EngineError(
-                f"llama.cpp could not open the head of {self._path} ({'; '.join(errors) or 'no reason given'}); take "
-                "another drafter with --drafter, or a smaller --ctx"
-            )
+        handle = self._init_head(params, target.handle)
         shared = ext.llama_get_ctx_other(handle) == target.handle
         chunk, poll = int(low.llama_n_batch(handle)), _poller()
         opened = OpenedHead(low, handle, shared, width, chunk, target.vocab, target.context, poll, tokens)
         head = LlamaHead(opened, target.interrupt)
         target.give_rows(head)
         return head
+
+    def _eagle3_head(self, described: Header, target: Session, interrupt: Interrupt) -> Eagle3Head:
+        """An EAGLE-3 head, which reads rows that the session of any engine gives."""
+        if not isinstance(target, HiddenRows):
+            raise ModelFileError(f"{self._path} needs the hidden rows of its target, and this engine gives none")
+        width, layers = described.number("target_hidden_size"), target_layers(described)
+        if not fits_rows(described, target.layer_width, target.layers, target.vocab):
+            raise VocabularyMismatch(
+                f"{self._path} holds a head for another model: it reads rows of {width} numbers of the layers "
+                f"{', '.join(map(str, layers))} and knows {self.vocabulary.size} tokens, the target has "
+                f"{target.layer_width}, {target.layers} layers and {target.vocab} tokens; give the head made for this "
+                "target, or take --draft none"
+            )
+        other = self._lender(described, target)
+        relay = Relay()
+        target.follow(layers, relay)
+        params = self._context_params(target.context)
+        params.n_batch = params.n_ubatch = CHUNK
+        # A context that is opened anew for its rows has another handle.
+        handle = self._init_head(params, target.handle if other and isinstance(target, LlamaSession) else None)
+        size = int(self._low.llama_model_n_embd(self._model))
+        chunk = min(CHUNK, int(self._low.llama_n_batch(handle)))
+        opened = OpenedHead(self._low, handle, False, size, chunk, target.vocab, target.context, _poller())
+        relay.head = Eagle3Head(OpenedEagle3(opened, width * len(layers)), interrupt)
+        return relay.head
+
+    def _lender(self, described: Header, target: Session) -> bool:
+        """Whether the head takes its embeddings or its output matrix from the context of its target."""
+        lacking = [name for name in ("token_embd.weight", "output.weight") if name not in described.tensors]
+        if not lacking:
+            return False
+        if not isinstance(target, LlamaSession) or target.layer_width != described.number("embedding_length"):
+            raise ModelFileError(
+                f"{self._path} lacks {lacking[0]}, which it would take from a GGUF target of its own width; convert "
+                "the head again with `edgespec convert HEAD --for CHECKPOINT`"
+            )
+        return True
+
+    def _init_head(self, params: Any, other: Any) -> Any:
+        """A llama_context for a head, beside the context `other` of its target."""
+        params.n_seq_max, params.n_rs_seq, params.kv_unified = 1, 0, False
+        if other is not None:
+            params.ctx_other = other
+        with captured_errors() as errors:
+            handle = self._low.llama_init_from_model(self._model, params)
+        if not handle:
+            raise EngineError(
+                f"llama.cpp could not open the head of {self._path} ({'; '.join(errors) or 'no reason given'}); take "
+                "another drafter with --drafter, or a smaller --ctx"
+            )
+        return handle
 
     def close(self) -> None:
         if self._model:

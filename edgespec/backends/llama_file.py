@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
+
 from ..errors import ModelFileError
 from .gguf_header import Header, header
-from .head_header import TOKENS, is_alone, tokens_of
+from .head_header import EAGLE3, TOKENS, is_alone, target_layers, tokens_of
 
 _ALIGNMENT = 32  # bytes: the alignment of all buffers in ggml
 _INT32 = (1 << 31) - 1
@@ -32,7 +34,8 @@ _RANGES = {
 _SCALINGS = ("none", "linear", "yarn", "longrope")
 _TOKENIZERS = ("llama", "gpt2", "gemma4", "plamo2")
 _LONGEST = 400  # characters of a message about a file, whose names may be long
-_F32, _F64 = 0, 28
+_F32, _I64, _F64 = 0, 27, 28
+_TARGET_LAYERS = 3  # that an EAGLE-3 head reads
 #: Types of enum ggml_type without matrix products: Q8_1, Q8_K, the integers and F64.
 _NO_MATRICES = (9, 15, 24, 25, 26, 27, _F64)
 _TABLE = "ffn_gate_tid2eid.weight"  # integers: the experts of each token
@@ -51,6 +54,8 @@ def check(path: Path) -> Header:
     if head.architecture == "clip" or head.fields.get("general.type") == "mmproj":
         raise ModelFileError(f"{path} is an image projector (mmproj), not a language model; give the model's own file")
     faults = [_faults(head)]
+    if head.architecture == EAGLE3:
+        faults.append(_eagle3(path, head))
     if head.parts > 1 and (first := _PART.fullmatch(path.name)) is not None:
         numbers = range(2, int(first[2]) + 1)
         others = (path.with_name(f"{first[1]}-{number:05d}-of-{first[2]}.gguf") for number in numbers)
@@ -182,6 +187,30 @@ def _rows(head: Header) -> Iterator[str]:
         tokens_of(head)
     except ValueError as error:
         yield str(error)
+
+
+def _eagle3(path: Path, head: Header) -> Iterator[str]:
+    """Faults of an EAGLE-3 head, for which llama.cpp ends the process when its context is opened or used."""
+    if head.number("block_count") != 1:
+        yield f"{head.key('block_count')} is {head.number('block_count')}; a head has one layer"
+    if len(target_layers(head)) != _TARGET_LAYERS or min(target_layers(head)) < 0:
+        yield f"{head.key('target_layers')} is {target_layers(head)}; expected {_TARGET_LAYERS} layers"
+    sizes = [head.number(f"attention.{part}_length") for part in ("key", "value")]
+    if sizes[0] != sizes[1]:
+        yield f"keys have {sizes[0]} numbers and values {sizes[1]}; they must be as many"
+    rows = head.tensors["output.weight"].shape[-1] if "output.weight" in head.tensors else None
+    table = head.tensors.get("d2t")
+    if table is None:
+        if rows not in (None, head.vocabulary.size):
+            yield f"output.weight has {rows} rows for {head.vocabulary.size} tokens, and there is no d2t"
+        return
+    if table.kind != _I64 or len(table.shape) != 1 or rows not in (None, table.shape[0]):
+        yield f"d2t is of type {table.kind} and shape {table.shape}; expected a whole number for each of {rows} rows"
+        return
+    with path.open("rb") as file:
+        tokens = np.fromfile(file, "<i8", table.shape[0], offset=head.length + table.offset)
+    if len(tokens) < table.shape[0] or tokens.min() < 0 or tokens.max() >= head.vocabulary.size:
+        yield f"d2t has tokens that are not among the {head.vocabulary.size} of the vocabulary"
 
 
 def _spellings(byte: int) -> tuple[bytes, bytes]:

@@ -98,6 +98,8 @@ class OpenedHead:
 class LlamaHead:
     """A head over one session, which calls `follow`, `cut` and `keep`; a drafter calls the other methods."""
 
+    shift = 0  #: the pair of token p is at position p - shift, and the first `shift` tokens have none
+
     def __init__(self, opened: OpenedHead, interrupt: Interrupt) -> None:
         self.vocab, self.context = opened.vocab, opened.context
         self._low, self._handle, self._shared = opened.low, opened.handle, opened.shared
@@ -180,7 +182,8 @@ class LlamaHead:
 
     def follows(self, context: Sequence[int]) -> bool:
         """Whether the head can draft after `context`: it has the row of every token but the last one."""
-        return self._count > 0 and len(self._tokens) == len(context) - 1 and self._tokens == list(context[:-1])
+        known = len(self._tokens)
+        return self._count > 0 and self.shift <= known == len(context) - 1 and self._tokens == list(context[:-1])
 
     def logits(self, last: int, path: Sequence[int]) -> Floats:
         """The logits after the text, its last token and `path`, float32 [vocab], valid until the next call.
@@ -194,7 +197,7 @@ class LlamaHead:
         self._drop_chain(same)
         for i in range(same, len(wanted)):
             self._step(wanted[i], logits=i == len(wanted) - 1)
-        row: Floats = read_rows(self._low.llama_get_logits(self._handle), 1, self._outputs)[0]
+        row: Floats = read_rows(self._low.llama_get_logits_ith(self._handle, -1), 1, self._outputs)[0]
         return row if self._own is None else self._own.spread(row)
 
     def close(self) -> None:
@@ -217,7 +220,7 @@ class LlamaHead:
         start = position - len(tokens) + 1
         self._require(self._pass(tokens, start, rows, logits=logits or self._shared))
         # A masked head, that of a shared cache, gives rows of outputs only: there is one.
-        last = 0 if self._shared else len(tokens) - 1
+        last = 0 if self._shared else int(self._batch.native.n_tokens) - 1
         found = private_functions().llama_get_embeddings_nextn(self._handle)
         own = read_rows(found, last + 1, self._rows.shape[1])[last].copy()
         if not self._chain:
@@ -251,8 +254,14 @@ class LlamaHead:
         """
         if self._interrupt.is_set:
             return _ABORTED
+        if skipped := max(0, self.shift - start):
+            tokens, rows, start = tokens[skipped:], rows[skipped:], start + skipped
+            if not tokens:
+                return 0
         inside = tokens if self._own is None else self._own.inside(tokens)
-        self._batch.chain(inside, start, silent=len(tokens) - 1, logits=logits)
+        # Graphs of EAGLE-3 give the logits of all tokens, whatever was asked for.
+        silent = 0 if self.shift else len(tokens) - 1
+        self._batch.chain(inside, start - self.shift, silent=silent, logits=logits)
         native = self._batch.native
         native.embd = ctypes.cast(rows.ctypes.data, ctypes.POINTER(ctypes.c_float))
         status = int(self._low.llama_decode(self._handle, native))
@@ -275,7 +284,7 @@ class LlamaHead:
     def _remove(self, length: int) -> None:
         """Remove all pairs from position `length` on from the cache. A cache of attention always can."""
         if not self._shared:
-            self._low.llama_memory_seq_rm(self._memory, 0, length, -1)
+            self._low.llama_memory_seq_rm(self._memory, 0, max(0, length - self.shift), -1)
 
 
 def read_rows(pointer: Any, n: int, width: int) -> Floats:

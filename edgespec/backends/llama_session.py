@@ -88,6 +88,7 @@ class LlamaSession(SequenceCache):
     def _take(self, opened: Opened) -> None:
         """Use this context, which is empty."""
         self._opened = opened
+        self.layer_width, self.layers = opened.layer_width, opened.layers
         self.handle = self._context = opened.handle
         self.leaves = opened.leaves
         self.can_tree = opened.leaves > 1

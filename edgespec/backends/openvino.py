@@ -131,7 +131,7 @@ class OpenvinoModel:
             positions=model.context,
             identity=self._identity(model),
             exactness=exactness,
-            layers=model.layers,
+            rows=(model.layers, model.hidden),
             with_rows=self._with_rows,
         )
 

@@ -23,7 +23,7 @@ class OpenvinoSession(PaddedSession):
         context: the most tokens of text; fewer if the model has fewer positions.
         exactness: how passes are padded. There are no trees with padding: branches lie between each other in the
             cache, which changes the order of sums.
-        layers: of the model.
+        rows: layers of the model, and numbers of a hidden row.
         with_rows: the graph with further outputs of hidden states, by name.
     """
 
@@ -39,13 +39,13 @@ class OpenvinoSession(PaddedSession):
         positions: int,
         identity: str,
         exactness: Exactness,
-        layers: int,
+        rows: tuple[int, int],
         with_rows: Callable[[tuple[str, ...]], CompiledGraph],
     ) -> None:
         super().__init__(vocabulary, context, positions, exactness)
         self.identity = identity
         self.widest = exactness.rounded_down(WIDEST)
-        self._layers = layers
+        self.layers, self.layer_width = rows
         self._interrupt, self._with_rows = interrupt, with_rows
         self._names: tuple[str, ...] = ()
         self._take(graph)

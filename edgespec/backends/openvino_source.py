@@ -31,7 +31,7 @@ class ModelSource(ABC):
         shapes: a key for the price of a pass: shapes and types of the weights.
         group: the numbers of an activation that share a scale.
         data: the file of the weights.
-        layers: how many it has; 0 where their hidden states are not known.
+        layers, hidden: how many it has, and numbers of a hidden row; 0 where the file gives no hidden rows.
     """
 
     summary: str
@@ -42,13 +42,14 @@ class ModelSource(ABC):
     group: int
     data: Path
     layers: int
+    hidden: int
 
     @abstractmethod
-    def graph(self, hidden: Sequence[int | str], *, masks: bool) -> PagedGraph:
+    def graph(self, outputs: Sequence[int | str], *, masks: bool) -> PagedGraph:
         """The model with paged attention.
 
         Args:
-            hidden: layers whose hidden states are outputs, or names of such outputs.
+            outputs: layers whose hidden states are outputs, or names of such outputs.
             masks: whether it has inputs for the masks of trees.
 
         Raises:
@@ -83,18 +84,18 @@ def source(path: Path, interrupt: Interrupt) -> ModelSource:
 class _OnnxSource(ModelSource):
     path: Path
 
-    def graph(self, hidden: Sequence[int | str], *, masks: bool) -> PagedGraph:
-        if strange := [layer for layer in hidden if isinstance(layer, int) and not 0 <= layer < self.layers]:
+    def graph(self, outputs: Sequence[int | str], *, masks: bool) -> PagedGraph:
+        if strange := [layer for layer in outputs if isinstance(layer, int) and not 0 <= layer < self.layers]:
             raise OptionError(f"no layer {strange[0]}: {self.summary} has layers 0 to {self.layers - 1}")
-        return openvino_graph.read_paged(self.path, hidden, masks=masks)
+        return openvino_graph.read_paged(self.path, outputs, masks=masks)
 
 
 @dataclass(frozen=True, slots=True)
 class _IrSource(ModelSource):
     described: openvino_ir_file.DescribedIr
 
-    def graph(self, hidden: Sequence[int | str], *, masks: bool) -> PagedGraph:
-        if hidden:
+    def graph(self, outputs: Sequence[int | str], *, masks: bool) -> PagedGraph:
+        if outputs:
             raise OptionError(
                 f"{self.summary} is an OpenVINO IR model, which returns no hidden states; convert the checkpoint with "
                 "`edgespec convert --to onnx`"
@@ -104,12 +105,12 @@ class _IrSource(ModelSource):
 
 def _of_onnx(described: onnx_file.Described) -> ModelSource:
     digest, group = described.digest or sampled(described.data), _BLOCKS.get(described.quantization, _GROUP)
-    return _OnnxSource(*_common(described, digest, group), described.layers, described.path)
+    return _OnnxSource(*_common(described, digest, group), described.layers, described.hidden, described.path)
 
 
 def _of_ir(described: openvino_ir_file.DescribedIr) -> ModelSource:
     group = min(_GROUP, described.group or _GROUP)
-    return _IrSource(*_common(described, sampled(described.data), group), 0, described)
+    return _IrSource(*_common(described, sampled(described.data), group), 0, 0, described)
 
 
 def _common(

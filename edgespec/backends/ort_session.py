@@ -46,7 +46,7 @@ class OrtSession(PaddedSession):
             self._recurrent = RecurrentRows(model.recurrence, graph.dtype, self._most)
         self.widest = exactness.rounded_down(self._most) - (MOST_OWED if self._recurrent else 0)
         self._longest = model.context
-        self._layers = model.layers
+        self.layers, self.layer_width = model.layers, model.hidden
         self._owes = self._recurrent is not None
         # With room for padding, or for the token before a tree at the beginning of the text.
         cache = OrtCache(model, self.context + max(1, exactness.most_padding), graph.dtype, graph.provider)

@@ -55,7 +55,6 @@ class PaddedSession(SequenceCache):
     """
 
     _passes: PaddedPasses
-    _layers: int  # of the model; 0 where it is not known
 
     def __init__(self, vocab: int, context: int, positions: int, exactness: Exactness) -> None:
         super().__init__(vocab, max(1, min(context, positions - exactness.most_padding)))
@@ -115,9 +114,9 @@ class PaddedSession(SequenceCache):
         """The output of the graph that is the input of `layer`."""
         if layer == FINAL:
             return _FINAL_NAME
-        if self._layers and not 1 <= layer < self._layers:
+        if self.layers and not 1 <= layer < self.layers:
             raise OptionError(
-                f"the input of layer {layer} cannot be read in this model, whose layers are 1 to {self._layers - 1}; "
+                f"the input of layer {layer} cannot be read in this model, whose layers are 1 to {self.layers - 1}; "
                 "use a drafter made for this model"
             )
         return f"hidden.{layer - 1}"

@@ -27,6 +27,8 @@ class SequenceCache(ABC):
     can_tree: bool
     leaves: int
     widest: int
+    layer_width = 0
+    layers = 0
     _owes = False  #: whether passes may begin with owed tokens, for which `widest` leaves room
 
     def __init__(self, vocab: int, context: int) -> None:

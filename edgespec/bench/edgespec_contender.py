@@ -30,6 +30,7 @@ _TITLES = {
     "mtp": "edgespec, head only",
     "medusa": "edgespec, Medusa heads only",
     "exit": "edgespec, first layers only",
+    "eagle3": "edgespec, EAGLE-3 only",
 }
 NAMES = (*_TITLES, "k=N")  #: what `Workshop.contender` knows
 

@@ -96,11 +96,15 @@ class SharedModel:
     def holds_head(self) -> bool:
         return isinstance(self._model, HeadWeights) and self._model.holds_head
 
-    def head(self, target: Session) -> Head:
+    @property
+    def head_drafter(self) -> str:
+        return self._model.head_drafter if isinstance(self._model, HeadWeights) else ""
+
+    def head(self, target: Session, interrupt: Interrupt | None = None) -> Head:
         """The head over the session inside a `ReplaySession`; see `HeadWeights`."""
         if not isinstance(self._model, HeadWeights) or not isinstance(target, ReplaySession):
             raise ModelFileError(f"{self.description} holds no head; use another drafter")
-        return self._model.head(target.inner)
+        return self._model.head(target.inner, interrupt)
 
     def close(self) -> None:
         """Does nothing: the owner of the model closes it."""

@@ -26,11 +26,13 @@ from ..backends import (
     require_same_tokens,
     state_head_kind,
 )
-from ..backends.head_header import is_head_file
+from ..backends.head_header import head_in
 from ..backends.machine import OtherPrograms
 from ..drafters import Drafter, Factory, Target
 from ..drafters.cross_vocabulary import CrossVocabularyDrafter
+from ..drafters.eagle3 import Eagle3Drafter
 from ..drafters.failsafe import Failsafe
+from ..drafters.head import HeadDrafter
 from ..drafters.lookup import Lookup
 from ..drafters.medusa import MedusaDrafter
 from ..drafters.model import ModelDrafter
@@ -49,6 +51,8 @@ from .weights import Weights
 
 _EXIT = "exit"  # the name of a draft model of layers of its target
 _OBSERVED = 0.1  # seconds over which the load by other programs is measured
+
+_HEADS: dict[str, type[HeadDrafter]] = {each.name: each for each in (MtpDrafter, Eagle3Drafter)}
 
 #: Called with the model whose passes are being measured, "target", "draft" or "target in OpenVINO", and the share done,
 #: from 0 to 1.
@@ -125,16 +129,15 @@ def with_head(files: Files, device: Device, speculation: Speculation) -> tuple[F
     its own takes its place unless it is named.
     """
     named = speculation.drafters
-    own = "" if files.draft is None else state_head_kind(files.draft)
-    for drafter in (MtpDrafter.name, own):
-        if drafter and named is not None and drafter in named and device.exact:
-            raise OptionError(
-                f"exact is {device.exact}, but the drafter {drafter} needs passes of other widths; leave one of them "
-                "out"
-            )
-    wanted = not device.exact and speculation.uses(own or MtpDrafter.name)
-    if files.draft is not None and (own or is_head_file(files.draft)):
+    if device.exact and (heads := [name for name in named or () if name in (*_HEADS, MedusaDrafter.name)]):
+        raise OptionError(
+            f"exact is {device.exact}, but the drafter {heads[0]} needs passes of other widths; leave one of them out"
+        )
+    drafter = None if files.draft is None else state_head_kind(files.draft) or head_in(files.draft)
+    if drafter is not None:
+        wanted = not device.exact and speculation.uses(drafter)
         return (files if wanted else replace(files, draft=None)), False
+    wanted = not device.exact and speculation.uses(MtpDrafter.name)
     return files, wanted and (named is not None or files.draft is None)
 
 
@@ -230,7 +233,7 @@ class _Opening:
             )
             built_in: list[Drafter] = [Lookup(earlier=kept.texts() if kept else ())]
             built_in += self._draft_models(own, sessions)
-            heads, remarks = self._heads(session, speculation, sessions)
+            heads, remarks = self._heads(session, speculation, sessions, own)
             built_in += heads
             built_in += self._state_heads(session, speculation)
             facts = Target(target.vocabulary, session.context, target.description, target.weights)
@@ -277,24 +280,25 @@ class _Opening:
                 yield _drafter(session, target, draft, self._priced("draft", session, draft).plain())
 
     def _heads(
-        self, session: Session, speculation: Speculation, sessions: ExitStack
+        self, session: Session, speculation: Speculation, sessions: ExitStack, own: Interrupt | None
     ) -> tuple[list[Drafter], tuple[str, ...]]:
         """The drafter of the head that was loaded over the target's session, if there is one, and messages for users.
 
         A head that was not named, and that the installed engine cannot run, is left out.
         """
         weights = next((each for each in reversed(self.weights.models) if _holds_head(each)), None)
-        if not isinstance(weights, HeadWeights) or not speculation.uses(MtpDrafter.name):
+        if not isinstance(weights, HeadWeights) or not speculation.uses(weights.head_drafter):
             return [], ()
+        kind = _HEADS[weights.head_drafter]
         try:
-            head = weights.head(session)
+            head = weights.head(session, own)
         except (MissingPackage, EngineError) as error:
-            if MtpDrafter.name in (speculation.drafters or ()):
+            if kind.name in (speculation.drafters or ()):
                 raise
             return [], (f"The head of the model does not draft: {error}",)
         sessions.callback(head.close)
         step = self.weights.head_step(lambda: head_step(session, head))
-        return [MtpDrafter(head, step)], ()
+        return [kind(head, step)], ()
 
     def _state_heads(self, session: Session, speculation: Speculation) -> Iterator[Drafter]:
         """The drafter of heads over the final states of the target's session, if there are some."""

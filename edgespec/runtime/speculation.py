@@ -9,7 +9,8 @@ from ..errors import OptionError
 from ..values import shown, texts, whole
 from ..verify import verifier
 
-DRAFTERS = ("lookup", "model", "cross-vocabulary", "mtp", "medusa", "exit")  #: the names of the built-in drafters
+#: The names of the built-in drafters.
+DRAFTERS = ("lookup", "model", "cross-vocabulary", "mtp", "eagle3", "medusa", "exit")
 LONGEST = 256  #: the most tokens of a draft, within the widest pass of all engines
 
 

@@ -16,6 +16,7 @@ _NAMES = {
     "mtp": ("the model's head", "is"),
     "exit": ("the model's first layers", "are"),
     "medusa": ("your Medusa heads", "are"),
+    "eagle3": ("the EAGLE-3 head", "is"),
 }
 _TRIES = 20  # verified guesses from which on an acceptance rate is reported
 _DISTURBED = (

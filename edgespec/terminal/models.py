@@ -7,6 +7,7 @@ from pathlib import Path
 
 from edgespec import models
 from edgespec.models import fit, model_source, model_summary, registry
+from edgespec.models.draft_head import fits
 from edgespec.models.hub import Hub
 from edgespec.models.memory import machine_memory
 from edgespec.models.model_source import MIN_SIZE_RATIO
@@ -15,6 +16,7 @@ from edgespec.models.sizes import amount, size_of
 from edgespec.storage import pair_file as pairfile
 
 from ..backends import Device, engines, recall_choice, require_same_tokens
+from ..backends.gguf_header import header
 from ..errors import HubError, OptionError, VocabularyMismatch
 from ..library import converted
 from . import instead, model_facts
@@ -64,9 +66,15 @@ def shown(name: str, context: int) -> Iterator[str]:
     draft = _own_draft(name, target, known)
     for what, each in (("target", target), ("draft", draft)):
         if each is not None:
+            what = "head" if each.head_alone else what  # noqa: PLW2901
             here = f"  {_where(each)}" if known is not None else ""
             yield f"{what:6}  {each.name}  {_size(each.size)}{here}"
     entry = known.entry if known is not None else None
+    if target.head_alone:
+        yield _drafting(target)
+        return
+    if draft is not None and draft.head_alone:
+        yield _drafting(draft)
     yield from model_facts.lines(target, entry)
     if known is None:
         yield from _measured(Path(name))
@@ -179,6 +187,9 @@ def paired(name: str, draft_name: str | None) -> Iterator[str]:
         yield f"{what:6}  {each.name}  {amount(each.size)}  {tokens}  {_where(each)}"
     if why:
         yield f"found: {why}"
+    if draft.head_alone:
+        yield from _with_head(target, draft)
+        return
     same, text = _vocabularies(target, draft)
     yield text
     yield _templates(target, draft)
@@ -188,6 +199,23 @@ def paired(name: str, draft_name: str | None) -> Iterator[str]:
         yield from expected_speedup(target.path, draft.path)
     elif same:
         yield "speedup: known after both are fetched, and a chat or `edgespec tune` has measured them"
+
+
+def _drafting(head: ModelSummary) -> str:
+    """What uses a head in a file of its own."""
+    if not head.drafter:
+        return "head: not used by this version"
+    return f"head: it drafts for its target, with --draft (drafter {head.drafter})"
+
+
+def _with_head(target: ModelSummary, head: ModelSummary) -> Iterator[str]:
+    """What `paired` says of a head in a file of its own."""
+    yield _drafting(head)
+    paths = target.path, head.path
+    if all(path is not None and path.suffix.lower() == ".gguf" for path in paths):
+        ours, theirs = (header(path) for path in paths if path is not None)
+        yield f"rows and vocabulary: {'those of this target' if fits(ours, theirs) else 'those of another model'}"
+    yield from planned(target, head, fit.Requested())
 
 
 def _meant(text: str) -> tuple[str, model_source.ResolvedName | None]:

@@ -57,7 +57,7 @@ class LoadOptions:
         require_known(names or (), ())  # checked before anything is fetched
         speculation = Speculation(names, self._k(), self.verifier, remember=self.remember)
         with terminal_job(yes=self.yes) as job:
-            files, device = _resolved(self, job, self.exact, head=speculation.uses("mtp"))
+            files, device = _resolved(self, job, self.exact, head=speculation.uses("mtp") or speculation.uses("eagle3"))
             return background.call(lambda: open_model_files(files, device, speculation, job), job.interrupt.set)
 
     def _k(self) -> int | None:
@@ -296,8 +296,9 @@ load_options = grouped_options(
     click.option(
         "--drafter",
         metavar="NAME,...",
-        help="Drafters: lookup, model, cross-vocabulary, mtp (the model's head), or those of an installed package "
-        "[default: of the first four those that are possible, mtp only without a draft model]",
+        help="Drafters: lookup, model, cross-vocabulary, mtp (the model's head), eagle3 (a head given with --draft), "
+        "or those of an installed package [default: of the first five those that are possible, heads only without a "
+        "draft model]",
     ),
     click.option("--k", default="auto", metavar="auto|N", help="Tokens to draft per round; 0 is plain decoding"),
     click.option("--verifier", default="match", show_default=True, metavar="NAME", help="match, rejection or block"),

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...backends.head_header import is_head_file
+from ...backends.head_header import head_in
 from ...sampling import Sampling
 from ..contender import AnswerRequest, Chunk, ContenderFailed, Done
 from .completion import Completion
@@ -26,7 +26,7 @@ from .setup import Absent, Setup
 
 SERVER = "EDGESPEC_LLAMA_SERVER"  #: names the program
 _DRAFTS = (3, 8, 16)  # 3 is the default, 16 was
-_GUESSES = (1, 3)  # of the head
+_GUESSES = (1, 3)  # of a head
 _CONFIGURATIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "llama-server": ("llama.cpp server, plain", ()),
     **{
@@ -40,6 +40,13 @@ _CONFIGURATIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         f"llama-server:mtp-{most}": (
             f"llama.cpp server, the model's head, at most {most}",
             ("--spec-type", "draft-mtp", "--spec-draft-n-max", str(most)),
+        )
+        for most in _GUESSES
+    },
+    **{
+        f"llama-server:eagle3-{most}": (
+            f"llama.cpp server, EAGLE-3, at most {most}",
+            ("--spec-type", "draft-eagle3", "--spec-draft-n-max", str(most)),
         )
         for most in _GUESSES
     },
@@ -74,8 +81,11 @@ def _options(name: str, setup: Setup) -> list[str]:
         if setup.draft is None:
             raise Absent(f"{name} wants a draft model, and there is none; give one")
         files["-md"] = setup.draft
-    elif ":mtp" in name and setup.draft is not None and is_head_file(setup.draft):  # else it is in the target's file
+    kind = head_in(setup.draft) if setup.draft is not None else None
+    if setup.draft is not None and kind is not None and f":{kind}" in name:  # else it is in the target's file
         files["-md"] = setup.draft
+    elif ":eagle3" in name:
+        raise Absent(f"{name} wants an EAGLE-3 head, and there is none; give one")
     for path in files.values():
         if not path.is_file():
             raise Absent(f"{name} runs GGUF files, and {path} is none; give one")
