@@ -18,6 +18,7 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
+from edgespec.backends.parallel import GUESSES, Parallel
 from edgespec.converters import (
     ConversionProgress,
     Note,
@@ -26,6 +27,7 @@ from edgespec.converters import (
     gguf_graph,
     mxfp4,
     native,
+    parallel,
     quantize,
     tokenizer_check,
     vocabulary,
@@ -58,15 +60,19 @@ def check_output(output: Path, force: bool) -> None:
 
 def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) -> Iterator[ConversionProgress | Note]:
     """Convert `checkpoint` into the GGUF `output`. See `edgespec.converters.convert`."""
+    pard = parallel.read(checkpoint)
     graph = decoder.read(checkpoint)
     gguf_graph.check(checkpoint, graph)
     total = graph.parameters()
     yield ConversionProgress("the tokenizer", 0, total)
     words, notes = _words(checkpoint, graph.vocabulary)
+    if pard is not None:
+        words = replace(words, ids={**words.ids, "mask": pard.mask})
+        yield Note(parallel.note(pard))
     for note in (*graph.notes, *notes):
         yield Note(note)
     yield ConversionProgress("the plan", 0, total)
-    plan = _Plan.make(checkpoint, graph, words, quantization)
+    plan = _Plan.make(checkpoint, graph, words, quantization, pard)
     with atomic_file(output, plan.size(), force) as file:
         file.write(plan.header)
         file.truncate(plan.size())
@@ -141,7 +147,14 @@ class _Plan:
     header: bytes
 
     @classmethod
-    def make(cls, checkpoint: Checkpoint, graph: decoder.Decoder, words: GgufVocabulary, quantization: str) -> _Plan:
+    def make(
+        cls,
+        checkpoint: Checkpoint,
+        graph: decoder.Decoder,
+        words: GgufVocabulary,
+        quantization: str,
+        pard: Parallel | None,
+    ) -> _Plan:
         file_type = quantize.file_type(quantization)
         sources: dict[str, decoder.Weight | npt.NDArray[np.float32]] = dict(gguf_graph.tables(graph))
         weights = [gguf_graph.arranged(weight, graph) for weight in graph.weights()]
@@ -157,6 +170,8 @@ class _Plan:
         writer.add_file_type(mxfp4.FILE_TYPE if mxfp4.GGML_TYPE in kinds.values() else file_type)
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
         _add_vocabulary(writer, words)
+        if pard is not None:
+            writer.add_uint32(GUESSES, pard.guesses)
         _add_chat(writer, checkpoint)
         return cls(checkpoint, graph, tensors, header_of(writer, tensors))
 

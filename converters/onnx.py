@@ -14,7 +14,8 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from edgespec.backends.machine import physical_cores
-from edgespec.converters import ConversionProgress, Note, auxiliary_files, card, decoder
+from edgespec.backends.parallel import GUESSES, ONNX_MASK
+from edgespec.converters import ConversionProgress, Note, auxiliary_files, card, decoder, parallel
 from edgespec.converters.atomic_folder import atomic_folder, check_folder
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.experts import IN_ONNX, QUANTIZED_IN_ONNX
@@ -75,17 +76,23 @@ def check_output(output: Path, force: bool) -> None:
 
 def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) -> Iterator[ConversionProgress | Note]:
     """Convert `checkpoint` into the folder `output`. See `edgespec.converters.convert`."""
+    pard = parallel.read(checkpoint)
     graph = _without_head(decoder.read(checkpoint))
     total = graph.parameters()
     _check_graph(checkpoint, graph, quantization)
     yield ConversionProgress("the tokenizer", 0, total)
     files = auxiliary_files.read(checkpoint, graph.vocabulary)
-    for note in (*graph.notes, *([_SATURATES] if quantization == "r8" else [])):
+    notes = [*graph.notes, *([_SATURATES] if quantization == "r8" else []), *([parallel.note(pard)] if pard else [])]
+    for note in notes:
         yield Note(note)
     yield ConversionProgress("the plan", 0, total)
     scheme = SCHEMES[quantization]
     made = GraphBuilder(checkpoint, graph, scheme)
-    about = {**_metadata(checkpoint, graph, made, quantization), "edgespec.digest": 64 * "0"}  # not known yet
+    about = {
+        **_metadata(checkpoint, graph, made, quantization),
+        **({ONNX_MASK: str(pard.mask), GUESSES: str(pard.guesses)} if pard else {}),
+        "edgespec.digest": 64 * "0",  # not known yet
+    }
     size = made.layout.size + len(made.model(about).SerializeToString()) + sum(len(data) for data in files.values())
     with atomic_folder(output, size, force) as folder:
         for name, data in files.items():

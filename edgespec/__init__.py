@@ -13,7 +13,7 @@ Importing this loads no engine; one is loaded with the first model. `edgespec.ai
 from pathlib import Path as _Path
 
 from .backends import Device, Interrupt
-from .drafters import Drafter, Follower, Target
+from .drafters import BlockDrafter, Drafter, Follower, Target
 from .engine import Event, Finished, Started, Text
 from .errors import (
     BusyError,
@@ -54,6 +54,7 @@ __all__ = [
     "DRAFTERS",
     "VERIFIERS",
     "Answer",
+    "BlockDrafter",
     "BusyError",
     "ClosedError",
     "ContextOverflow",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgespec.backends import Labels
+from edgespec.backends import Labels, parallel
 from edgespec.backends.gguf_header import Header, header
 from edgespec.errors import HubError
 
 from .draft_head import drafter_of, drafts, has_head, is_alone, used_in
-from .graph_file import is_graph
+from .graph_file import described, is_graph
 from .listing import is_projector
 from .model_source import Source, vocabulary
 from .sizes import Sizes, of_header, size_of, sizes
@@ -33,6 +33,7 @@ class ModelSummary:
         head_drafts: whether this version drafts with the head that it holds.
         head_alone: whether it holds a head without its model.
         drafter: the name of the drafter that uses such a head; empty for others.
+        guesses: tokens that a pass guesses, of a draft model that guesses several (PARD).
     """
 
     name: str
@@ -47,6 +48,7 @@ class ModelSummary:
     head_alone: bool = False
     head_drafts: bool = False
     drafter: str = ""
+    guesses: int = 1
 
 
 def of_path(path: Path) -> ModelSummary:
@@ -57,7 +59,9 @@ def of_path(path: Path) -> ModelSummary:
     """
     if is_graph(path):
         tokens = vocabulary(path)
-        return ModelSummary(str(path), size_of(path), sizes(path), tokens, getattr(tokens, "template", None), path)
+        template = getattr(tokens, "template", None)
+        guesses = _guesses(getattr(described(path), "parallel", None))
+        return ModelSummary(str(path), size_of(path), sizes(path), tokens, template, path, guesses=guesses)
     size = size_of(path)
     pictures = any(is_projector(each.name) for each in path.parent.iterdir())
     return replace(_of_header(header(path), str(path), size), path=path, pictures=pictures)
@@ -102,4 +106,16 @@ def _of_header(head: Header, name: str, size: int) -> ModelSummary:
         head_alone=is_alone(head),
         head_drafts=used_in(head),
         drafter=drafter_of(head) if is_alone(head) and drafts(head) else "",
+        guesses=_guesses(_parallel(head)),
     )
+
+
+def _parallel(head: Header) -> parallel.Parallel | None:
+    try:
+        return parallel.read(head.fields, parallel.GGUF_MASK, head.vocabulary.size)
+    except ValueError:  # it is refused when it is loaded
+        return None
+
+
+def _guesses(found: parallel.Parallel | None) -> int:
+    return found.guesses if found is not None else 1

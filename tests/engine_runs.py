@@ -12,13 +12,14 @@ from edgespec.controller.fixed import Fixed
 from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter
+from edgespec.drafters.pard import PardDrafter
 from edgespec.engine import Engine, Event, Finished, Text
 from edgespec.prices import Prices
 from edgespec.sampling import Sampling
 from edgespec.types import Floats
 from edgespec.verify import verifier
 
-from .helpers import Clock, Priced, RuleDrafter, TreeController, WrongFirstDrafter, decode_plain
+from .helpers import Clock, Priced, RuleDrafter, TreeController, WrongFirstDrafter, decode_plain, in_blocks
 
 VOCAB = 24
 PROMPT = [1, 2, 3, 1, 2, 5, 1, 2]
@@ -43,12 +44,27 @@ def drafting(rule: Rule, clock: Clock | None = None) -> ModelDrafter:
     return ModelDrafter(Priced(rule, VOCAB, clock or Clock(), [0.05]), VOCAB, step_price=0.05)
 
 
+def block_drafting(rule: Rule, clock: Clock | None = None, guesses: int = 5) -> PardDrafter:
+    """A drafter whose passes cost more the more they guess."""
+    prices = [0.05 * (1 + 0.1 * n) for n in range(guesses)]
+    session = Priced(in_blocks(rule, VOCAB - 1), VOCAB, clock or Clock(), prices)
+    return PardDrafter(session, VOCAB, VOCAB - 1, prices)
+
+
 DRAFTERS: dict[str, Callable[[Clock], list[Drafter]]] = {
     "lookup": lambda _clock: [Lookup()],
     "of an earlier text": lambda _clock: [Lookup(earlier=[decode_plain(TARGET, [3, 1], Sampling(), 60)])],
     "itself": lambda clock: [drafting(TARGET, clock)],
     "often wrong": lambda clock: [drafting(blend(TARGET, OTHER, 0.4), clock)],
     "always wrong": lambda clock: [drafting(wrong, clock)],
+    "blocks": lambda clock: [block_drafting(TARGET, clock)],
+    "blocks, often wrong": lambda clock: [block_drafting(blend(TARGET, OTHER, 0.4), clock)],
+    "blocks, always wrong": lambda clock: [block_drafting(wrong, clock)],
+    "blocks and others": lambda clock: [
+        Lookup(),
+        drafting(blend(TARGET, OTHER, 0.3), clock),
+        block_drafting(blend(TARGET, OTHER, 0.2), clock, 3),
+    ],
     "both": lambda clock: [Lookup(), drafting(blend(TARGET, OTHER, 0.3), clock)],
     "point masses": lambda _clock: [RuleDrafter(blend(TARGET, OTHER, 0.4))],
     "wrong first": lambda _clock: [WrongFirstDrafter(blend(TARGET, OTHER, 0.2))],

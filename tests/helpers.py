@@ -14,6 +14,7 @@ from edgespec.controller.calibration import Calibration, Guesses
 from edgespec.prices import RunningPrice
 from edgespec.testing import (
     ALL_ON,
+    BlockFunctionDrafter,
     Clock,
     FunctionDrafter,
     RuleDrafter,
@@ -30,6 +31,7 @@ from edgespec.types import Floats
 
 __all__ = [
     "ALL_ON",
+    "BlockFunctionDrafter",
     "Clock",
     "FunctionDrafter",
     "Priced",
@@ -40,6 +42,7 @@ __all__ = [
     "decode_plain",
     "fits",
     "ignore_machine_times",
+    "in_blocks",
     "logits",
     "never",
     "round_context",
@@ -94,6 +97,21 @@ class Priced(ToySession):
     def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
         self._clock.now += self._prices[min(len(tokens), len(self._prices)) - 1]
         return super().decode(tokens, tree)
+
+
+def in_blocks(rule: Rule, mask: int) -> Rule:
+    """The rule of a model that knows what follows masks: what `rule` says after its own likeliest tokens in their
+    place."""
+
+    def row(context: Sequence[int]) -> Floats:
+        known = list(context)
+        while known and known[-1] == mask:
+            known.pop()
+        for _ in range(len(context) - len(known) if known else 0):
+            known.append(int(rule(known).argmax()))
+        return rule(known or context)
+
+    return row
 
 
 def ignore_machine_times(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,13 +35,19 @@ def test_speculation_does_not_change_the_text(sampling: Sampling, drafters: str,
     stats = finished.stats
     if k == "0":
         assert stats.drafted == 0
-    elif drafters not in ("lookup", "of an earlier text", *(["always wrong"] if "auto" in k else [])):
+    elif drafters not in ("lookup", "of an earlier text") and not ("always wrong" in drafters and "auto" in k):
         assert stats.drafted >= 10, "this test means nothing if nothing is drafted"
     if drafters == "itself" and k not in ("0", "auto, trees", "whole"):
         assert stats.accepted == stats.drafted, "the draft model has lost its place"
-    if drafters == "always wrong" and sampling.greedy:
+    if "always wrong" in drafters and sampling.greedy:
         assert stats.accepted == 0
-    if drafters in ("often wrong", "wrong first", "several") and k in ("8", "auto, trees", "whole"):
+    if drafters == "blocks" and sampling.greedy and k not in ("0", "auto, trees", "whole"):
+        assert stats.accepted == stats.drafted
+    if drafters in ("often wrong", "blocks, often wrong", "wrong first", "several") and k in (
+        "8",
+        "auto, trees",
+        "whole",
+    ):
         assert 0 < stats.accepted < stats.drafted
 
 

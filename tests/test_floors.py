@@ -137,6 +137,7 @@ SHARED = (
             "model_files",
             "onnx_",
             "padded_session",
+            "parallel",
             "recurrent_state",
             "sequence",
         )
@@ -144,9 +145,7 @@ SHARED = (
     "backends.tap",
     "backends.token_ids",
     "backends.tree_layout",
-    "drafters.block_rows",
-    "drafters.head",
-    "drafters.suffix_automaton",
+    *(f"drafters.{name}" for name in ("block_rows", "draft_session", "head", "suffix_automaton")),
 )
 
 

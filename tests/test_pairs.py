@@ -18,6 +18,7 @@ import pytest
 from edgespec.converters import conversion_cache, pair, quantize
 from edgespec.errors import ConversionError, OptionError
 from edgespec.models.sizes import amount
+from edgespec.runtime.speculation import Speculation
 from edgespec.terminal import convert_pair
 from edgespec.terminal.options import PairOptions
 
@@ -327,3 +328,17 @@ def test_a_source_that_cannot_be_listed(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     found = conversion_cache.CachedConversion.of(tmp_path, tmp_path / "x.gguf", "gguf", "q8_0")
     assert not found.is_current
+
+
+def test_a_pard_draft_is_measured_in_blocks(
+    make: Callable[..., bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def recorded(*given: Any) -> Speculation:
+        asked.append(given)
+        return Speculation(*given)
+
+    monkeypatch.setattr(convert_pair, "Speculation", recorded)
+    assert make(draft=checkpoints.llama(tmp_path / "source", config={"pard_token": 7}))
+    assert asked == [(("pard",), 8)]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from edgespec import Drafter, Guess, Round, RoundContext, Target
+from edgespec import BlockDrafter, Drafter, Guess, Round, RoundContext, Target
 from edgespec.backends import Interrupt
 from edgespec.backends.toy import Bytes, Rule, ToyModel, ToySession, ngram_rule
 from edgespec.backends.tree_layout import Branches
@@ -17,6 +17,7 @@ from edgespec.drafters import Factory
 from edgespec.drafters.cross_vocabulary import CrossVocabularyDrafter
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter
+from edgespec.drafters.pard import PardDrafter
 from edgespec.errors import RollbackError
 from edgespec.sampling import Sampling, distribution
 from edgespec.testing import (
@@ -35,6 +36,8 @@ from edgespec.testing import (
 from edgespec.types import Distribution, Floats
 from edgespec.verify import verifier
 
+from .helpers import in_blocks
+
 SCRIPT = DrafterCase(lambda _target: Lookup()).script
 
 
@@ -50,11 +53,19 @@ def cross_vocabulary(target: Target) -> CrossVocabularyDrafter:
     return CrossVocabularyDrafter(ToySession(noisy_script(SCRIPT), Bytes.size), target.vocabulary, Bytes(), 0.1)
 
 
+def pard(target: Target) -> PardDrafter:
+    """The same in blocks of four, with a mask that texts have, too."""
+    vocab = target.vocabulary.size
+    rule = noisy_script(SCRIPT, loud=4) if vocab == Bytes.size else ngram_rule(vocab)
+    return PardDrafter(ToySession(in_blocks(rule, vocab - 1), vocab), vocab, vocab - 1, [0.1, 0.1, 0.1, 0.1])
+
+
 BUILT_IN: dict[str, Factory] = {
     "lookup": lambda _target: Lookup(),
     "of an earlier text": lambda target: Lookup(earlier=[target.vocabulary.tokenize("the cat sat, cab abc " * 3)]),
     "model": model,
     "cross-vocabulary": cross_vocabulary,
+    "pard": pard,
 }
 
 
@@ -94,6 +105,26 @@ class Good(Drafter):
 
 def test_a_class_that_inherits_needs_three_members() -> None:
     check_drafter(Good)
+
+
+class Blocks(Good):
+    """It says what a pass for several guesses costs."""
+
+    step_price = 0.1
+    block_prices: Sequence[float] = (0.1, 0.15, 0.2)
+
+    def plan(self, guesses: int) -> None:
+        """It makes as many as it can."""
+
+
+def test_a_drafter_may_guess_several_tokens_in_one_pass() -> None:
+    assert isinstance(Blocks(Target(Bytes(), 99)), BlockDrafter)
+    assert not isinstance(Good(Target(Bytes(), 99)), BlockDrafter)
+    check_drafter(Blocks)
+
+
+class Dearer(Blocks):
+    step_price = 0.3
 
 
 class Closes(Good):
@@ -192,6 +223,7 @@ WRONG: list[tuple[type[Good], str, str]] = [
     (Closes, "has_the_members", "place"),
     (Named, "has_the_members", r"its name is 'a\+b'"),
     (Dear, "has_the_members", "its step_price is nan"),
+    (Dearer, "has_the_members", "its step_price is not the first of its block_prices"),
     (Generous, "may_be_asked_anywhere", "guesses, but at most"),
     (Repeats, "may_be_asked_anywhere", "twice at one node"),
     (Beyond, "may_be_asked_anywhere", "guessed the token .*; the vocabulary has tokens 0 to 258"),

@@ -19,7 +19,7 @@ from typing import Any
 from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError, VocabularyMismatch
 from ..sampling import stated
 from ..storage.checksum import sampled
-from . import Device, HiddenRows, Interrupt, Session
+from . import Device, HiddenRows, Interrupt, Session, parallel
 from .amx import uses_amx
 from .attention_window import can_forget, cells
 from .gguf_header import Header
@@ -177,6 +177,7 @@ class LlamaModel:
         self._eagle3 = head if head.architecture == EAGLE3 else None
         self.head_drafter = drafter_of(head)
         self._own_tokens = tokens_of(head) if self._alone else None
+        self.parallel = parallel.read(head.fields, parallel.GGUF_MASK, head.vocabulary.size)
         self._path = path
         self._model = _load(low, path, params, interrupt)
         if self._recurs and head.architecture not in SUPPORTED:

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import ModelFileError
+from . import parallel
 from .gguf_header import Header, header
 from .head_header import EAGLE3, TOKENS, is_alone, target_layers, tokens_of
 
@@ -73,7 +74,15 @@ def _faults(head: Header) -> Iterator[str]:
     yield from _projections(head)
     yield from _rotations(head)
     yield from _experts(head)
+    yield from _parallel(head)
     yield from _vocabulary(head)
+
+
+def _parallel(head: Header) -> Iterator[str]:
+    try:
+        parallel.read(head.fields, parallel.GGUF_MASK, head.vocabulary.size)
+    except ValueError as error:
+        yield str(error)
 
 
 def _part_faults(head: Header) -> Iterator[str]:

@@ -11,7 +11,9 @@ from google.protobuf.message import DecodeError
 
 from ..errors import ModelFileError
 from ..storage.files import contents
+from . import parallel
 from .onnx_proto import parse
+from .parallel import Parallel
 
 #: Of plain models, and of those with layers that have a state.
 _FORMAT, _RECURRENT = "1", "2"
@@ -57,6 +59,7 @@ class Described:
         digest: the checksum of that file (storage/checksum.py); empty if an older edgespec wrote the model.
         recurrence: None for a model whose layers all have attention.
         experts: how many experts a layer has; 0 for a model without experts.
+        parallel: how it guesses several tokens in one pass, if it does.
     """
 
     path: Path
@@ -74,6 +77,7 @@ class Described:
     digest: str
     recurrence: Recurrence | None = None
     experts: int = 0
+    parallel: Parallel | None = None
 
     @property
     def data(self) -> Path:
@@ -175,6 +179,7 @@ def _described(path: Path, props: dict[str, str]) -> Described:
             props.get("edgespec.digest", ""),
             None if form == _FORMAT else _recurrence(props, number),
             number("experts") if "edgespec.experts" in props else 0,
+            parallel.read(props, parallel.ONNX_MASK, number("vocabulary")),
         )
     except (KeyError, ValueError) as error:
         raise ModelFileError(f"{path} has incomplete metadata ({error}); convert the checkpoint again") from error

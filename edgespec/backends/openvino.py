@@ -61,6 +61,7 @@ class OpenvinoModel:
         self.trained_context = model.context - self._exactness.most_padding
         self.description = model.summary
         self.sampling = files.sampling
+        self.parallel = model.parallel
         self.weights = model.weights
         self.vocabulary = OnnxVocabulary(files, model.vocabulary)
         self._notices: dict[str, None] = dict.fromkeys(files.ignored)  # each once, in order

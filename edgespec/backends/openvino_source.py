@@ -12,6 +12,7 @@ from ..storage.checksum import sampled
 from . import Interrupt, onnx_file, openvino_graph, openvino_ir, openvino_ir_file
 from .onnx_checked import check_weights
 from .openvino_graph import PagedGraph
+from .parallel import Parallel
 
 #: Numbers of an activation that share a scale. In groups of 64 wide passes are the cheapest and plain steps as cheap as
 #: in groups of 128; groups larger than the blocks of the weights turn the fast kernels off (docs/openvino.md).
@@ -32,6 +33,7 @@ class ModelSource(ABC):
         group: the numbers of an activation that share a scale.
         data: the file of the weights.
         layers, hidden: how many it has, and numbers of a hidden row; 0 where the file gives no hidden rows.
+        parallel: how the model guesses several tokens in one pass, if it does.
     """
 
     summary: str
@@ -43,6 +45,7 @@ class ModelSource(ABC):
     data: Path
     layers: int
     hidden: int
+    parallel: Parallel | None
 
     @abstractmethod
     def graph(self, outputs: Sequence[int | str], *, masks: bool) -> PagedGraph:
@@ -105,12 +108,13 @@ class _IrSource(ModelSource):
 
 def _of_onnx(described: onnx_file.Described) -> ModelSource:
     digest, group = described.digest or sampled(described.data), _BLOCKS.get(described.quantization, _GROUP)
-    return _OnnxSource(*_common(described, digest, group), described.layers, described.hidden, described.path)
+    common = _common(described, digest, group)
+    return _OnnxSource(*common, described.layers, described.hidden, described.parallel, described.path)
 
 
 def _of_ir(described: openvino_ir_file.DescribedIr) -> ModelSource:
     group = min(_GROUP, described.group or _GROUP)
-    return _IrSource(*_common(described, sampled(described.data), group), 0, 0, described)
+    return _IrSource(*_common(described, sampled(described.data), group), 0, 0, None, described)
 
 
 def _common(

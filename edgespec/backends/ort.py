@@ -61,6 +61,7 @@ class OrtModel:
         self.trained_context = described.context - self._exactness.most_padding
         self.description = described.summary
         self.sampling = files.sampling
+        self.parallel = described.parallel
         self.weights = f"{described.digest or sampled(described.data)}|{described.weights}|{described.quantization}"
         self.vocabulary = OnnxVocabulary(files, described.vocabulary)
         cpu_only = _cpu_only(described)

@@ -31,6 +31,7 @@ _TITLES = {
     "medusa": "edgespec, Medusa heads only",
     "exit": "edgespec, first layers only",
     "eagle3": "edgespec, EAGLE-3 only",
+    "pard": "edgespec, PARD draft model only",
 }
 NAMES = (*_TITLES, "k=N")  #: what `Workshop.contender` knows
 

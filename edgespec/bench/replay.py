@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..backends import Head, HeadWeights, HiddenRows, Interrupt, Listener, Model, PartOfTarget, Session, Vocabulary
+from ..backends.parallel import Parallel, parallel_of
 from ..errors import EngineError, ModelFileError
 from ..types import Floats
 
@@ -91,6 +92,10 @@ class SharedModel:
     @property
     def is_part(self) -> bool:
         return isinstance(self._model, PartOfTarget) and self._model.is_part
+
+    @property
+    def parallel(self) -> Parallel | None:
+        return parallel_of(self._model)
 
     @property
     def holds_head(self) -> bool:

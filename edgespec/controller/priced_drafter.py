@@ -100,7 +100,8 @@ class PricedDrafter:
         if not self.has_guessed(len(path)):
             # Of passes that take equally long, the one with the most guesses.
             planned = bisect_right(self._shape, self._shape[min(ahead, len(self._shape)) - 1])
-            plan(self.drafter, planned)
+            if len(self._shape) > 1:
+                plan(self.drafter, planned)
         guesses = self.drafter.guess(path, most)
         took = self._clock() - started
         if planned:

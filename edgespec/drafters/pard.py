@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..backends import Session
-from ..types import Guess
+from ..errors import ClosedError
+from ..types import Guess, Round
 from ..verify import RoundContext
 from .block_rows import BlockRows
-from .model import ModelDrafter
+from .draft_session import DraftSession
 
 
-class PardDrafter(ModelDrafter):
+class PardDrafter:
     """Drafts blocks with a session of its own.
 
     Args:
@@ -29,34 +30,37 @@ class PardDrafter(ModelDrafter):
     name = "pard"
 
     def __init__(self, session: Session, vocab: int, mask: int, block_prices: Sequence[float]) -> None:
-        super().__init__(session, vocab, block_prices[0])
+        self.step_price = block_prices[0]
         self.block_prices = tuple(block_prices)
+        self._session = DraftSession(session, vocab)
         self._mask = mask
+        self._banned = (mask,) if mask < vocab else ()
         self._planned = len(block_prices)
+        self._round_context: RoundContext | None = None
         self._block: BlockRows | None = None
 
     def begin(self, round_context: RoundContext) -> None:
-        super().begin(round_context)
+        self._round_context = round_context
+        self._session.begin(round_context.tokens)
         self._planned, self._block = len(self.block_prices), None
 
     def plan(self, guesses: int) -> None:
         self._planned = max(1, min(guesses, len(self.block_prices)))
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
-        round_context = self._begun()
-        if path and round_context.is_eog(path[-1]):
+        if self._round_context is None:
+            raise ClosedError("guess was called before begin; call begin with the context first")
+        if path and self._round_context.is_eog(path[-1]):
             return ()
         if self._block is None or not self._block.reaches(path):
-            if not self._can_pass(path):
+            if not self._session.can_pass(path):
                 return ()
-            self._block = self._passed(round_context, path)
+            rows = self._session.rows(path, (self._mask,) * (self._planned - 1))
+            self._block = BlockRows(self._round_context, rows, path, self._banned)
         return self._block.guess(path, most)
 
-    def _passed(self, round_context: RoundContext, path: Sequence[int]) -> BlockRows:
-        """The rows of a pass after `path`: as many as planned and as the context has room for."""
-        room = self._session.context - len(round_context.tokens) - len(path)
-        missing = self._missing(round_context.tokens, path)
-        masks = max(0, min(self._planned - 1, room, self._session.widest - len(missing)))
-        rows = self._rows((*missing, *[self._mask] * masks), 1 + masks)
-        banned = (self._mask,) if self._mask < self._vocab else ()
-        return BlockRows(round_context, rows, path, banned)
+    def observe(self, round: Round) -> None:  # noqa: A002
+        """Nothing to do: `begin` gets all committed tokens."""
+
+    def close(self) -> None:
+        self._session.close()

@@ -28,6 +28,7 @@ from ..backends import (
 )
 from ..backends.head_header import head_in
 from ..backends.machine import OtherPrograms
+from ..backends.parallel import parallel_of
 from ..drafters import Drafter, Factory, Target
 from ..drafters.cross_vocabulary import CrossVocabularyDrafter
 from ..drafters.eagle3 import Eagle3Drafter
@@ -37,6 +38,7 @@ from ..drafters.lookup import Lookup
 from ..drafters.medusa import MedusaDrafter
 from ..drafters.model import ModelDrafter
 from ..drafters.mtp import MtpDrafter
+from ..drafters.pard import PardDrafter
 from ..errors import EngineError, MissingPackage, OptionError, VocabularyMismatch
 from ..prices import Prices, head_step, measure_and_keep, recall, refresh, sample_text, state_head_step
 from ..prices.engine_comparison import with_engines
@@ -232,7 +234,7 @@ class _Opening:
                 EarlierTexts(fingerprint(target.vocabulary), target.vocabulary.size) if speculation.remember else None
             )
             built_in: list[Drafter] = [Lookup(earlier=kept.texts() if kept else ())]
-            built_in += self._draft_models(own, sessions)
+            built_in += self._draft_models(own, sessions, speculation)
             heads, remarks = self._heads(session, speculation, sessions, own)
             built_in += heads
             built_in += self._state_heads(session, speculation)
@@ -270,14 +272,14 @@ class _Opening:
             self.weights.leave(user)
             raise
 
-    def _draft_models(self, own: Interrupt | None, sessions: ExitStack) -> Iterator[Drafter]:
+    def _draft_models(self, own: Interrupt | None, sessions: ExitStack, speculation: Speculation) -> Iterator[Drafter]:
         """The drafter of the draft model, if there is one."""
         target = self.weights.models[0]
         for draft in self.weights.models[1:]:
             if not _holds_head(draft):
                 session = _opened(draft, self.context, own)
                 sessions.callback(session.close)
-                yield _drafter(session, target, draft, self._priced("draft", session, draft).plain())
+                yield _drafter(session, target, draft, self._priced("draft", session, draft), speculation)
 
     def _heads(
         self, session: Session, speculation: Speculation, sessions: ExitStack, own: Interrupt | None
@@ -335,12 +337,21 @@ def path_of(name: str, value: Any) -> Path:
         raise OptionError(f"{name} is {shown(value)}; it must be the path of a file or a folder") from None
 
 
-def _drafter(session: Session, target: Model, draft: Model, step: float) -> Drafter:
-    """The drafter that uses a session of the model `draft`."""
+def _drafter(session: Session, target: Model, draft: Model, prices: Prices, speculation: Speculation) -> Drafter:
+    """The drafter that uses a session of the model `draft`.
+
+    A model that guesses several tokens in one pass does, unless it is asked for as an ordinary one by name.
+    """
     if _mismatch(target, draft):
-        return CrossVocabularyDrafter(session, target.vocabulary, draft.vocabulary, step)
-    part = isinstance(draft, PartOfTarget) and draft.is_part
-    return ModelDrafter(session, target.vocabulary.size, step, _EXIT if part else "")
+        return CrossVocabularyDrafter(session, target.vocabulary, draft.vocabulary, prices.plain())
+    if isinstance(draft, PartOfTarget) and draft.is_part:
+        return ModelDrafter(session, target.vocabulary.size, prices.plain(), _EXIT)
+    parallel, named = parallel_of(draft), speculation.drafters or ()
+    if parallel is None or (ModelDrafter.name in named and PardDrafter.name not in named):
+        return ModelDrafter(session, target.vocabulary.size, prices.plain())
+    # A pass over two committed tokens, as after a draft of which one was accepted, and the masks.
+    block_prices = [prices.price(1 + guesses) for guesses in range(1, 1 + parallel.guesses)]
+    return PardDrafter(session, target.vocabulary.size, parallel.mask, block_prices)
 
 
 def _holds_head(model: Model) -> bool:

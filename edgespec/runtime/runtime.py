@@ -9,7 +9,7 @@ from ..backends import Session, Vocabulary, tokens_up_to
 from ..backends.token_ids import checked_tokens
 from ..controller import Controller
 from ..controller.calibration import Share
-from ..drafters import Drafter
+from ..drafters import Drafter, block_prices_of
 from ..engine import Request
 from ..errors import Interrupted, printable
 from ..prices import Prices
@@ -92,8 +92,10 @@ class Runtime:
 
     @property
     def step_prices(self) -> dict[str, float]:
-        """Seconds per guess by the name of the drafter; 0 where they are negligible."""
-        return {drafter.name: drafter.step_price for drafter in self._pair.drafters}
+        """Seconds per guess by the name of the drafter, in its longest block if a pass makes several; 0 where they are
+        negligible."""
+        prices = {drafter.name: block_prices_of(drafter) for drafter in self._pair.drafters}
+        return {name: block[-1] / len(block) for name, block in prices.items()}
 
     @property
     def drafters(self) -> tuple[str, ...]:

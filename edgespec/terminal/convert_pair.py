@@ -15,6 +15,7 @@ from edgespec.converters.atomic_file import atomic_file
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.compatibility import Compatibility
 from edgespec.models import fit
+from edgespec.models.model_summary import of_path
 from edgespec.storage import pair_file as pairfile
 
 from ..backends import Device
@@ -113,8 +114,9 @@ def _measured(settings: _Settings, report: PairReport) -> PairReport:
 
 
 def _opened(report: PairReport) -> Runtime:
-    speculation = Speculation(("cross-vocabulary" if report.compatibility.mismatch else "model",), DEPTH)
     target, draft = (each.output for each in report.made)
+    same = "pard" if of_path(draft).guesses > 1 else "model"
+    speculation = Speculation(("cross-vocabulary" if report.compatibility.mismatch else same,), DEPTH)
     files = Files(target, draft)
     with terminal_job() as job:
         device = fitted(files, Device(), job)

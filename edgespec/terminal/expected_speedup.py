@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ..backends import Device, Interrupt, Model, Session, open_model
+from ..backends.parallel import parallel_of
 from ..controller.calibration import Share
 from ..library import Job, fitted
 from ..prices import Prices, recall
@@ -36,13 +37,15 @@ def expected_speedup(target: Path, draft: Path) -> Iterator[str]:
         if prices is None or drafting is None:
             yield "speedup: no prices are known here yet; `edgespec tune` measures them, and so does the first chat"
             return
-        learned = Learned.of(models)
-    yield from speedup_lines(prices, drafting, learned.calibration("match").summary().get("model"))
+        parallel = parallel_of(models[1])
+        learned = Learned.of(models).calibration("match").summary().get("pard" if parallel else "model")
+    yield from speedup_lines(prices, drafting, learned, parallel.guesses if parallel else 1)
 
 
-def speedup_lines(prices: Prices, drafting: Prices, learned: Share | None) -> Iterator[str]:
-    """The same by given prices; `learned` is the acceptance rate of the draft's likeliest guess in earlier chats."""
-    curve, step = prices.curve(), drafting.plain()
+def speedup_lines(prices: Prices, drafting: Prices, learned: Share | None, guesses: int = 1) -> Iterator[str]:
+    """The same by given prices; `learned` is the acceptance rate of the draft's likeliest guess in earlier chats, and
+    `guesses` how many tokens a pass of the draft guesses."""
+    curve, step = prices.curve(), drafting.price(guesses) / guesses
     if not plausible(curve):
         yield ("speedup: the known prices are implausible: other programs were running; `edgespec tune` measures again")
         return

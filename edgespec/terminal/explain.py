@@ -17,6 +17,7 @@ _NAMES = {
     "exit": ("the model's first layers", "are"),
     "medusa": ("your Medusa heads", "are"),
     "eagle3": ("the EAGLE-3 head", "is"),
+    "pard": ("your PARD draft model", "is"),
 }
 _TRIES = 20  # verified guesses from which on an acceptance rate is reported
 _DISTURBED = (

@@ -26,6 +26,14 @@ def lines(target: ModelSummary, entry: Entry | None) -> Iterator[str]:
     yield f"verified: {entry.verified or 'nothing'}"
 
 
+def blocks(target: ModelSummary, draft: ModelSummary | None) -> Iterator[str]:
+    """Whether the draft model, or this one as a draft model, guesses several tokens in one pass."""
+    if draft is not None and draft.guesses > 1:
+        yield f"PARD: the draft model guesses up to {draft.guesses} tokens in one pass"
+    elif target.guesses > 1:
+        yield f"PARD: as a draft model it guesses up to {target.guesses} tokens in one pass"
+
+
 def _head(target: ModelSummary, listed: DraftHead | None) -> Iterator[str]:
     file = listed.file if listed is not None else None
     kind = listed.kind if listed is not None else draft_head.HEAD

@@ -76,6 +76,7 @@ def shown(name: str, context: int) -> Iterator[str]:
     if draft is not None and draft.head_alone:
         yield _drafting(draft)
     yield from model_facts.lines(target, entry)
+    yield from model_facts.blocks(target, draft)
     if known is None:
         yield from _measured(Path(name))
     yield from planned(target, draft, fit.Requested(context))

@@ -296,9 +296,9 @@ load_options = grouped_options(
     click.option(
         "--drafter",
         metavar="NAME,...",
-        help="Drafters: lookup, model, cross-vocabulary, mtp (the model's head), eagle3 (a head given with --draft), "
-        "or those of an installed package [default: of the first five those that are possible, heads only without a "
-        "draft model]",
+        help="Drafters: lookup, model, cross-vocabulary, mtp (the model's head), pard (a PARD draft model), eagle3 or "
+        "medusa (a head given with --draft), exit (the model's first layers), or those of an installed package "
+        "[default: those that are possible, heads only without a draft model]",
     ),
     click.option("--k", default="auto", metavar="auto|N", help="Tokens to draft per round; 0 is plain decoding"),
     click.option("--verifier", default="match", show_default=True, metavar="NAME", help="match, rejection or block"),

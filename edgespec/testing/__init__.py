@@ -16,6 +16,7 @@ actual result. No test runner is needed.
 
 from ..backends.toy import END, Bytes, Rule, ToyModel, ToySession, blend, ngram_rule, scripted
 from .doubles import (
+    BlockFunctionDrafter,
     ChainController,
     Clock,
     FunctionDrafter,
@@ -47,6 +48,7 @@ __all__ = [
     "DRAFTER_LAWS",
     "END",
     "SESSION_LAWS",
+    "BlockFunctionDrafter",
     "Bytes",
     "ChainController",
     "Clock",

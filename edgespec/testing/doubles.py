@@ -65,6 +65,47 @@ class FunctionDrafter:
         self.closed += 1
 
 
+class BlockFunctionDrafter(FunctionDrafter):
+    """The same, one pass of which makes guesses at several depths.
+
+    Args:
+        block_prices: the seconds of a pass by the guesses it makes; they are added to the clock.
+    """
+
+    def __init__(
+        self,
+        guesses: Callable[[Sequence[int], Sequence[int]], Sequence[Guess]],
+        block_prices: Sequence[float],
+        name: str = "block",
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(guesses, name, clock=clock)
+        self.step_price = block_prices[0]
+        self.block_prices = tuple(block_prices)
+        #: The path and the number of guesses of each pass.
+        self.passes: list[tuple[tuple[int, ...], int]] = []
+        self._planned = len(block_prices)
+        self._pass: tuple[tuple[int, ...], int] | None = None
+
+    def begin(self, round_context: RoundContext) -> None:
+        super().begin(round_context)
+        self._planned, self._pass = len(self.block_prices), None
+
+    def plan(self, guesses: int) -> None:
+        self._planned = min(guesses, len(self.block_prices))
+
+    def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
+        path = tuple(path)
+        start, n = self._pass or ((), 0)
+        if not len(start) <= len(path) < len(start) + n or path[: len(start)] != start:
+            self._pass = path, self._planned
+            self.passes.append(self._pass)
+            self._clock.now += self.block_prices[self._planned - 1]
+        self.asked.append(path)
+        return self._guesses(self._context, path)[:most]
+
+
 def table_drafter(
     name: str, book: Mapping[tuple[int, ...], Sequence[Guess]], step_price: float = 0.0
 ) -> FunctionDrafter:

@@ -100,6 +100,13 @@ class _Watched:
         return guesses
 
     @property
+    def block_prices(self) -> Sequence[float]:
+        return self._checked.block_prices
+
+    def plan(self, guesses: int) -> None:
+        self._checked.plan(guesses)
+
+    @property
     def top(self) -> int | None:
         return self._checked.top
 
@@ -137,6 +144,7 @@ def has_the_members(case: DrafterCase) -> None:
         f"its name is {drafter.name!r}; it must be a word without spaces, commas and plus signs",
     )
     require(0 <= drafter.step_price < math.inf, f"its step_price is {drafter.step_price}; it must be seconds")
+    require(drafter.block_prices[0] == drafter.step_price, "its step_price is not the first of its block_prices")
     drafter.close()
     drafter.close()
     used = case.drafter()
@@ -167,6 +175,8 @@ def may_be_asked_anywhere(case: DrafterCase) -> None:
         drafter.begin(
             make_round_context(list(text), rng.choice([*_SAMPLINGS.values()]), rng.choice(VERIFIERS), vocabulary.is_eog)
         )
+        if rng.random() < 0.5:
+            drafter.plan(rng.randrange(1, 9))
         for path in _paths(rng, script, len(text), vocabulary.size):
             drafter.guess(path, rng.choice((1, 1, 2, 4)))
     drafter.close()

@@ -1,0 +1,82 @@
+"""The session of a draft model, kept in line with a context that may change at will."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..backends import Session, common_prefix, require_numbers
+from ..types import Floats
+
+_CATCH_UP = 8  # the most pending tokens that are decoded in one pass; longer ones are prefilled, without logits
+
+
+class DraftSession:
+    """Passes after a context and a path.
+
+    Args:
+        session: of the draft model, whose vocabulary is the target's, except for padding.
+        vocab: the size of the target's vocabulary.
+    """
+
+    def __init__(self, session: Session, vocab: int) -> None:
+        self._session = session
+        self._vocab = vocab
+        self._context: Sequence[int] = ()
+        self._in_line = False
+
+    def begin(self, context: Sequence[int]) -> None:
+        """Passes follow `context` from now on."""
+        self._context = context
+        self._in_line = False
+
+    def can_pass(self, path: Sequence[int]) -> bool:
+        """Whether a pass can end with the tokens of `path`; if so, the session is ready for it."""
+        if len(self._context) + len(path) > self._session.context or max(path, default=0) >= self._session.vocab:
+            return False
+        return self._in_line or self._catch_up()
+
+    def rows(self, path: Sequence[int], further: Sequence[int] = ()) -> Floats:
+        """Logits over the target's vocabulary after `path` and each of the `further` tokens, of which as many as there
+        is room for are read, float32 [1 + read, vocab]; -inf for tokens that the draft model does not have.
+
+        They are valid until the next pass. Only if `can_pass`.
+        """
+        missing = self._missing(path)
+        room = self._session.context - len(self._context) - len(path)
+        read = further[: max(0, min(room, self._session.widest - len(missing)))]
+        decoded = self._session.decode((*missing, *read))
+        rows = require_numbers(decoded, "draft")[len(missing) - 1 :, : self._vocab]
+        lacking = self._vocab - rows.shape[1]
+        return np.pad(rows, ((0, 0), (0, lacking)), constant_values=-np.inf) if lacking else rows
+
+    def close(self) -> None:
+        """Free the session."""
+        self._session.close()
+
+    def _missing(self, path: Sequence[int]) -> Sequence[int]:
+        """The tokens of context and path that the cache does not hold, at least the last one. Tokens of other paths are
+        rolled back."""
+        context, held = self._context, self._session.tokens
+        if len(held) < len(context):
+            return (*context[len(held) :], *path)
+        same = min(len(context) + common_prefix(held[len(context) :], path), len(context) + len(path) - 1)
+        if same < len(held):  # it is called once a token, and a rollback says that what is held stays
+            self._session.rollback(same)
+        return (*context[same:], *path[max(0, same - len(context)) :])
+
+    def _catch_up(self) -> bool:
+        """Make the cache a prefix of the context that lacks at least one token and at most a few.
+
+        False if the context has a token that the draft model does not have.
+        """
+        context = self._context
+        same = min(common_prefix(self._session.tokens, context), len(context) - 1)
+        if max(context[same:]) >= self._session.vocab:
+            return False
+        self._session.rollback(same)
+        if len(context) - same + self._session.owed > _CATCH_UP:
+            self._session.prefill(context[same:-1])
+        self._in_line = True
+        return True
