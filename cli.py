@@ -16,10 +16,12 @@ import click
 from edgespec.terminal.bench_options import BenchOptions, bench_options
 from edgespec.terminal.options import (
     PATH,
+    DraftOptions,
     LoadOptions,
     MachineOptions,
     PairOptions,
     SamplingOptions,
+    draft_options,
     load_options,
     machine_options,
     pair_options,
@@ -163,26 +165,24 @@ def check(load_options: LoadOptions, sampling_options: SamplingOptions, file: Pa
     "--out", "output", type=PATH, required=True, metavar="PATH", help="Output file; for onnx and --pair a folder"
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file, converted folder or pair")
-@click.option(
-    "--for", "target", type=PATH, metavar="TARGET", help="SOURCE is a head (EAGLE-3) for this GGUF file or checkpoint"
-)
-@click.option("--head-rows", type=int, metavar="N", help="Write only the head of SOURCE, a GGUF file, with N tokens")
+@draft_options
 @pair_options
-def convert(  # noqa: PLR0913, PLR0917 - click passes every option
+def convert(
     source: Path | None,
     fmt: str,
     quant: str | None,
     output: Path,
     force: bool,
-    target: Path | None,
-    head_rows: int | None,
+    draft_options: DraftOptions,
     pair_options: PairOptions,
 ) -> None:
     """Convert SOURCE, the folder of a Hugging Face checkpoint or org/name on the hub, to a quantized model.
 
-    With --for, convert the head in the folder SOURCE for the model TARGET, for `edgespec chat TARGET --draft FILE`.
+    With --for, convert the head in SOURCE, a folder or a file, for `edgespec chat TARGET --draft FILE`.
 
     With --head-rows, write the head of a GGUF file for `edgespec chat TARGET --draft HEAD`: a smaller output matrix.
+
+    With --exit-layer, cut a GGUF file into a folder for `edgespec chat FOLDER`, where the first layers are the draft.
 
     With --pair, convert a target and its draft into the folder --out, for `edgespec chat FOLDER`, and measure the
     acceptance rate, the expected speedup on this machine, and that the output does not change.
@@ -195,19 +195,31 @@ def convert(  # noqa: PLR0913, PLR0917 - click passes every option
         sys.exit(0 if make(pair_options, output, fmt, quant, force=force) else FAILED)
     if pair_options.misplaced:
         raise click.UsageError(f"{pair_options.misplaced} is for --pair TARGET DRAFT")
-    if head_rows is not None:
+    if draft_options.rows is not None and draft_options.target is None:
         from edgespec.converters import head_rows as rows  # noqa: PLC0415
 
-        click.echo(f"{output}: {rows.write(source, output, head_rows, force=force) / 1e6:.1f} MB", err=True)
+        click.echo(f"{output}: {rows.write(source, output, draft_options.rows, force=force) / 1e6:.1f} MB", err=True)
+        return
+    if draft_options.exit_layer is not None or draft_options.keep_layers is not None:
+        _cut(source, output, draft_options, force=force)
         return
     from edgespec import converters  # noqa: PLC0415
     from edgespec.library import checkpoint, run, size  # noqa: PLC0415
     from edgespec.terminal.terminal_job import terminal_job  # noqa: PLC0415
 
-    if target is not None:
+    if draft_options.target is not None:
+        target = draft_options.target
         with terminal_job(yes=pair_options.yes) as job:
-            source, target = checkpoint(source, job), target if target.is_file() else checkpoint(target, job)
-            run(converters.convert_head(source, target, output, quantization=quant or "", force=force), job)
+            head = source if source.is_file() else checkpoint(source, job)
+            steps = converters.convert_head(
+                head,
+                target if target.is_file() else checkpoint(target, job),
+                output,
+                quantization=quant or "",
+                rows=draft_options.rows,
+                force=force,
+            )
+            run(steps, job)
         click.echo(f"{output}: {size(output) / 1e6:.1f} MB", err=True)
         return
     quant = converters.chosen_quantization(fmt, quant)
@@ -216,6 +228,22 @@ def convert(  # noqa: PLR0913, PLR0917 - click passes every option
         source = checkpoint(source, job)
         run(converters.convert(source, output, fmt=fmt, quantization=quant, force=force), job)
     click.echo(f"{output}: {size(output) / 1e6:.1f} MB, {quant}", err=True)
+
+
+def _cut(source: Path, output: Path, options: DraftOptions, *, force: bool) -> None:
+    from edgespec.converters import exit_layer  # noqa: PLC0415
+    from edgespec.library import run, size  # noqa: PLC0415
+    from edgespec.terminal.terminal_job import terminal_job  # noqa: PLC0415
+
+    if options.keep_layers is None:
+        steps = exit_layer.split(source, output, options.exit_layer or 0, force=force)
+    elif options.exit_layer is None:
+        steps = exit_layer.keep(source, output, options.keep_layers, force=force)
+    else:
+        raise click.UsageError("--exit-layer and --keep-layers exclude each other")
+    with terminal_job() as job:
+        run(steps, job)
+    click.echo(f"{output}: {size(output) / 1e6:.1f} MB", err=True)
 
 
 @app.command()

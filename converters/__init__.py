@@ -1,8 +1,9 @@
 """Conversion of Hugging Face checkpoints to the formats that the engines run, without torch.
 
     __init__.py          the interface: formats, quantizations, convert
-    checkpoint.py        config, tokenizer files and safetensors of a checkpoint
-    stored_tensor.py     one tensor of a safetensors file, read in blocks of rows
+    checkpoint.py        config, tokenizer files and weights of a checkpoint
+    torch_file.py        the tensors of a PyTorch file; torch_pickle.py: their list, of which nothing is executed
+    stored_tensor.py     one tensor of a file of weights, read in blocks of rows
     experts.py           mixtures of experts: the three layouts of their tensors
     roles.py             the tensors of a graph by role, and their shapes
     recurrence.py        the sizes of layers that keep a state; gemma4.py: what only Gemma 4 has
@@ -27,7 +28,9 @@
     native.py            the calls into llama.cpp that the GGUF writer needs
 
     onnx.py              the ONNX writer
-    onnx_graph.py        the nodes of the graph
+    onnx_graph.py        the nodes of the graph of a decoder; onnx_nodes.py: of any graph
+    exit_layer.py        layers of a GGUF file as the draft of the whole
+    medusa.py            Medusa heads; head_target.py: the model that a head is converted for
     packing.py           numbers in the layouts of ONNX Runtime's operators
     layout.py            the offset of each array in the file of weights
     auxiliary_files.py   tokenizer, templates, configs and licence beside the graph
@@ -122,27 +125,44 @@ def convert(
 
 
 def convert_head(
-    source: Path, target: Path, output: Path, *, quantization: str = "", force: bool = False
+    source: Path, target: Path, output: Path, *, quantization: str = "", rows: int | None = None, force: bool = False
 ) -> Iterator[ConversionProgress | Note]:
-    """Convert the head in the folder `source` into `output`, for `target`, a GGUF file or a checkpoint folder.
+    """Convert the head in `source`, a folder or a file of weights, for the model `target` into the file `output`.
 
     As `convert`: what can be checked is checked at once, and nothing is left behind by a conversion that fails.
 
+    Args:
+        target: a GGUF file, or the folder of a checkpoint; for Medusa heads also that of a converted ONNX model.
+        rows: the tokens that Medusa heads have, the most common ones; None for all.
+
     Raises:
-        OptionError, MissingPackage, ConversionError, ModelFileError: as `convert`; a folder that holds no head of a
-            known kind, or one for another model.
+        OptionError, MissingPackage, ConversionError, ModelFileError: as `convert`; a head of an unknown kind, or one
+            for another model.
     """
-    require("gguf", "converting a head")
-    eagle3 = import_module("edgespec.converters.eagle3")
     source, target, output = Path(source), Path(target), Path(output)
-    config = import_module("edgespec.converters.checkpoint").read_json(source / "config.json")
+    eagle3 = import_module("edgespec.converters.eagle3")
+    read_json = import_module("edgespec.converters.checkpoint").read_json
+    config = None if source.is_file() else read_json(source / "config.json")
+    steps: Iterator[ConversionProgress | Note]
     if config is None or not eagle3.is_head(config):
-        raise ConversionError(f"{source} holds no head of a known kind (EAGLE-3); give the folder of one")
+        require("onnx", "converting Medusa heads")
+        medusa = import_module("edgespec.converters.medusa")
+        if not medusa.is_medusa(source):
+            raise ConversionError(
+                f"{source} holds no head of a known kind ({medusa.met(source)}); expected an EAGLE-3 head, or Medusa "
+                "heads as in medusa_lm_head.safetensors"
+            )
+        described = import_module("edgespec.converters.head_target").HeadTarget.of(target)
+        steps = medusa.write(source, described, output, quantization.lower(), rows=rows, force=force)
+        return steps
+    require("gguf", "converting a head")
+    if rows is not None:
+        raise OptionError("the tokens of an EAGLE-3 head are its own; leave --head-rows out")
     described = import_module("edgespec.converters.draft_target").DraftTarget.open(target)
     quantization = (quantization or str(eagle3.DEFAULT)).lower()
     eagle3.check(quantization)
     eagle3.check_file(output, ".gguf", force)
-    steps: Iterator[ConversionProgress | Note] = eagle3.write(source, described, output, quantization, force)
+    steps = eagle3.write(source, described, output, quantization, force)
     return steps
 
 

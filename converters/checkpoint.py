@@ -1,4 +1,4 @@
-"""A Hugging Face checkpoint folder: its JSON files and safetensors headers, checked when it is opened.
+"""A Hugging Face checkpoint folder: its JSON files and the headers of its weights, checked when it is opened.
 
 The safetensors layout is an 8-byte little-endian length, a JSON header of that length and the data; see
 https://github.com/huggingface/safetensors#format.
@@ -14,7 +14,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from edgespec.converters import experts
+from edgespec.converters import experts, torch_file
 from edgespec.converters.stored_tensor import StoredTensor
 from edgespec.errors import ConversionError
 from edgespec.storage.files import contents, regular, text
@@ -28,6 +28,8 @@ _WIDTHS = {  # bytes of all dtypes of the format: files can hold tensors that no
     "U64": 8, "I64": 8, "F64": 8, "C64": 8,
 }  # fmt: skip
 _LONGEST_HEADER = 100_000_000  # the format's own limit
+#: The names of a checkpoint's weights, or of the index of several files of them.
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,10 @@ class Checkpoint:
 
     @classmethod
     def open(cls, folder: Path) -> Checkpoint:
-        """Read the JSON files and safetensors headers of `folder`. ConversionError if one is missing or malformed."""
+        """Read the JSON files and the headers of the weights in `folder`.
+
+        ConversionError if one is missing or malformed.
+        """
         if not folder.is_dir():
             raise ConversionError(f"{folder} is not a folder; give a local Hugging Face checkpoint folder")
         config = read_json(folder / "config.json")
@@ -62,7 +67,7 @@ class Checkpoint:
         if isinstance(text := config.get("text_config"), dict):  # a model that takes pictures, say
             config = {**text, **{key: value for key, value in config.items() if value is not None}}
         generation = read_json(folder / "generation_config.json") or {}
-        return cls(folder, config, generation, experts.split_experts(_tensors(folder)))
+        return cls(folder, config, generation, experts.split_experts(folder_tensors(folder)))
 
     def json(self, name: str) -> Json | None:
         """The object in the folder's file `name`; None where there is no such file."""
@@ -119,17 +124,18 @@ def _no_twins(pairs: list[tuple[str, Any]]) -> Json:
     return found
 
 
-def _tensors(folder: Path) -> dict[str, StoredTensor]:
-    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    if single.is_file():
-        return header(single)
-    listing = read_json(index)
-    if listing is None:
-        raise ConversionError(_no_weights(folder))
-    shards = listing.get("weight_map")
-    if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
-        raise ConversionError(f"{index} has no weight_map of tensor names to file names; fetch it again")
-    return _sharded(folder, index, shards)
+def folder_tensors(folder: Path) -> dict[str, StoredTensor]:
+    for name in _WEIGHTS:
+        if (folder / name).is_file():
+            return tensors(folder / name)
+        index = folder / f"{name}.index.json"
+        listing = read_json(index)
+        if listing is not None:
+            shards = listing.get("weight_map")
+            if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
+                raise ConversionError(f"{index} has no weight_map of tensor names to file names; fetch it again")
+            return _sharded(folder, index, shards)
+    raise ConversionError(_no_weights(folder))
 
 
 def _sharded(folder: Path, index: Path, shards: Mapping[str, str]) -> dict[str, StoredTensor]:
@@ -139,7 +145,7 @@ def _sharded(folder: Path, index: Path, shards: Mapping[str, str]) -> dict[str, 
             raise ConversionError(f"{index} names {shard!r}, which is not a file of its own folder")
         if not (folder / shard).is_file():
             raise ConversionError(f"{index} names {shard}, which is not in {folder}; fetch it too")
-        for name, stored in header(folder / shard).items():
+        for name, stored in tensors(folder / shard).items():
             if name in found:
                 raise ConversionError(f"{name} is both in {found[name].path} and in {shard}; fetch them again")
             found[name] = stored
@@ -150,14 +156,20 @@ def _sharded(folder: Path, index: Path, shards: Mapping[str, str]) -> dict[str, 
 
 
 def _no_weights(folder: Path) -> str:
-    others = sorted(path.name for path in folder.glob("pytorch_model*.bin")) or sorted(
-        path.name for path in folder.glob("*.safetensors")
-    )
+    others = sorted(path.name for path in folder.iterdir() if path.suffix in {".safetensors", *torch_file.SUFFIXES})
     met = f"only {others[0]}" if others else "no weights"
     return (
-        f"{folder} has {met}: expected model.safetensors or model.safetensors.index.json; "
-        "save the model with safe_serialization, or fetch the safetensors version"
+        f"{folder} has {met}: expected model.safetensors, pytorch_model.bin, or several files with an index beside "
+        "them; fetch the whole checkpoint"
     )
+
+
+def tensors(path: Path) -> dict[str, StoredTensor]:
+    """The tensors of one file of weights, by name: of safetensors, or of PyTorch by its suffix.
+
+    ConversionError unless it is whole.
+    """
+    return torch_file.header(path) if path.suffix.lower() in torch_file.SUFFIXES else header(path)
 
 
 def header(path: Path) -> dict[str, StoredTensor]:

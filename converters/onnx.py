@@ -19,7 +19,8 @@ from edgespec.converters import ConversionProgress, Note, auxiliary_files, card,
 from edgespec.converters.atomic_folder import atomic_folder, check_folder
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.experts import IN_ONNX, QUANTIZED_IN_ONNX
-from edgespec.converters.onnx_graph import DATA, GraphBuilder, Scheme
+from edgespec.converters.onnx_graph import GraphBuilder
+from edgespec.converters.onnx_nodes import DATA, Scheme
 from edgespec.converters.packing import FLOAT, HALF, Blockwise, Packing, Turned, Unquantized, number
 from edgespec.converters.recurrence import STATES_IN_ONNX
 from edgespec.converters.thread_pool import OrderedThreadPool
@@ -43,7 +44,7 @@ def _blocks(bits: int, block: int, half: bool = False) -> Scheme:
     return Scheme(packing, packing, half)
 
 
-_SCHEMES = {
+SCHEMES = {
     "fp32": Scheme(Unquantized(FLOAT), Unquantized(FLOAT)),
     "fp16": Scheme(Unquantized(HALF), Unquantized(HALF), half=True),
     "int8": _blocks(8, 128),
@@ -58,13 +59,13 @@ _SCHEMES = {
 
 
 def quantizations() -> tuple[str, ...]:
-    return tuple(_SCHEMES)
+    return tuple(SCHEMES)
 
 
 def check(quantization: str) -> None:
     """OptionError unless this quantization can be made."""
-    if quantization not in _SCHEMES:
-        raise OptionError(f"unknown quantization {quantization!r}; known: {', '.join(_SCHEMES)}")
+    if quantization not in SCHEMES:
+        raise OptionError(f"unknown quantization {quantization!r}; known: {', '.join(SCHEMES)}")
 
 
 def check_output(output: Path, force: bool) -> None:
@@ -84,7 +85,7 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
     for note in notes:
         yield Note(note)
     yield ConversionProgress("the plan", 0, total)
-    scheme = _SCHEMES[quantization]
+    scheme = SCHEMES[quantization]
     made = GraphBuilder(checkpoint, graph, scheme)
     about = {
         **_metadata(checkpoint, graph, made, quantization),
@@ -143,7 +144,7 @@ def _check_graph(checkpoint: Checkpoint, graph: decoder.Decoder, quantization: s
             f"{checkpoint.folder}: layers with heads of different widths are not converted to onnx; convert to gguf"
         )
     if graph.experts is not None:
-        _check_experts(checkpoint, graph, _SCHEMES[quantization].matrices)
+        _check_experts(checkpoint, graph, SCHEMES[quantization].matrices)
     if graph.head_dim % 16 or graph.rope.width % 16:
         raise ConversionError(
             f"{checkpoint.folder}: heads of {graph.head_dim}, {graph.rope.width} of it turned, are not supported by "
@@ -202,7 +203,7 @@ def _write_matrices(file: BinaryIO, made: GraphBuilder, total: int) -> Iterator[
 def _metadata(
     checkpoint: Checkpoint, graph: decoder.Decoder, made: GraphBuilder, quantization: str
 ) -> Mapping[str, str]:
-    scheme = _SCHEMES[quantization]
+    scheme = SCHEMES[quantization]
     even = any(isinstance(p, Blockwise) and p.block > 32 for p in (scheme.matrices, scheme.ends))
     values = {
         "version": _version(),

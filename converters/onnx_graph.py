@@ -27,68 +27,36 @@ the caller can go on after any token after a state that it has, and the weights 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.decoder import Decoder
-from edgespec.converters.layout import Layout, Matrix, Place
-from edgespec.converters.packing import FLOAT, HALF, Blockwise, Packing, Part, Unquantized, number
+from edgespec.converters.layout import Matrix, Place
+from edgespec.converters.onnx_nodes import MS, Nodes, Scheme
+from edgespec.converters.packing import FLOAT, Blockwise, Packing, Part, Unquantized, number
 from edgespec.converters.recurrence import Recurrence
 from edgespec.converters.rope import Rope
 from edgespec.converters.stored_tensor import StoredTensor, interleaved
 from edgespec.errors import ConversionError
 
-DATA = "model.onnx.data"
-_MS = "com.microsoft"
-_OPSET, _IR = 21, 10
 _LENGTH = 1e-6  # added to the square of a key's length
-_Shape = Sequence[int | str]
 
 
-@dataclass(frozen=True, slots=True)
-class Scheme:
-    """A quantization: the packing of the blocks' matrices, of embedding and head, and the type of computation."""
-
-    matrices: Packing
-    ends: Packing
-    half: bool = False
-
-    @property
-    def plain(self) -> Unquantized:
-        """The type of activations, and of tensors that are not matrices."""
-        return Unquantized(HALF if self.half else FLOAT)
-
-
-class GraphBuilder:
-    """The graph of a checkpoint with one scheme; `layout` is that of the file of weights."""
+class GraphBuilder(Nodes):
+    """The graph of a checkpoint with one scheme."""
 
     def __init__(self, checkpoint: Checkpoint, decoder: Decoder, scheme: Scheme) -> None:
-        self.layout = Layout()
+        super().__init__(scheme)
         self.tables: list[tuple[Place, Rope, Callable[[Any], Any]]] = []
-        self._checkpoint, self._decoder, self._scheme = checkpoint, decoder, scheme
+        self._checkpoint, self._decoder = checkpoint, decoder
         self._weights = {(weight.layer, weight.role, weight.kind): weight for weight in decoder.weights()}
         self._type = TensorProto.FLOAT16 if scheme.half else TensorProto.FLOAT
-        self._nodes: list[onnx.NodeProto] = []
-        self._made: set[str] = set()
-        self.initializers: dict[str, onnx.TensorProto] = {}
-        self._inputs: list[onnx.ValueInfoProto] = []
-        self._outputs: list[onnx.ValueInfoProto] = []
-        self._quantized: dict[str, tuple[str, str]] = {}
         self._build()
-
-    def model(self, metadata: Mapping[str, str]) -> onnx.ModelProto:
-        """The graph as an ONNX model."""
-        graph = helper.make_graph(self._nodes, "decoder", self._inputs, self._outputs, list(self.initializers.values()))
-        opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(_MS, 1)]
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR, producer_name="edgespec")
-        helper.set_model_props(model, dict(metadata))
-        return model
 
     def _build(self) -> None:
         decoder = self._decoder
@@ -165,7 +133,7 @@ class GraphBuilder:
         name, vectors = _name(layer, role), self._vectors(layer, role)
         kind = "SkipLayerNormalization" if len(vectors) > 1 else "SkipSimplifiedLayerNormalization"
         epsilon = {"epsilon": self._decoder.epsilon}
-        self._node(kind, (stream, change, *vectors), (name, "", "", total), epsilon, _MS)
+        self._node(kind, (stream, change, *vectors), (name, "", "", total), epsilon, MS)
         return name, total
 
     def _left(self, layer: int, role: str, change: str) -> str:
@@ -301,7 +269,7 @@ class GraphBuilder:
         self._input(state, TensorProto.FLOAT, shape)
         for when, (q, k, v, g, b) in zip(("start", "end"), steps, strict=True):
             found, after = f"{_name(layer, 'linear')}.{when}", f"present.{layer}.{when}"
-            self._node("LinearAttention", (q, k, v, state, g, b), (found, after), attributes, _MS)
+            self._node("LinearAttention", (q, k, v, state, g, b), (found, after), attributes, MS)
             self._output(after, TensorProto.FLOAT, shape)
             state = after
         return found
@@ -355,7 +323,7 @@ class GraphBuilder:
                 "scale": decoder.scales.attention,
                 "softcap": decoder.scales.attention_cap,
             },
-            _MS,
+            MS,
         )
         if not gate:
             return attended
@@ -467,7 +435,7 @@ class GraphBuilder:
         both = tuple(interleaved(gate, up) for gate, up in zip(gates, ups, strict=True))
         if not isinstance(packing, Blockwise):
             ((first,), (second,)) = (self._stacked(f"{name}.{i}", of, packing) for i, of in enumerate((both, downs)))
-            return self._node("MoE", (normed, scores, first, "", second), name, attributes, _MS)
+            return self._node("MoE", (normed, scores, first, "", second), name, attributes, MS)
         shared = packing.shared(self._decoder.hidden, downs[0].shape[1])
         if shared is None:
             raise ConversionError(
@@ -479,7 +447,7 @@ class GraphBuilder:
         )
         inputs = [normed, scores, codes, scales, "", down, down_scales, "", "", "", "", zeros, down_zeros, "", weights]
         sizes = {"expert_weight_bits": shared.bits, "block_size": shared.block, "accuracy_level": 4}
-        return self._node("QMoE", inputs if weights else inputs[:13], name, {**attributes, **sizes}, _MS)
+        return self._node("QMoE", inputs if weights else inputs[:13], name, {**attributes, **sizes}, MS)
 
     def _stacked(self, name: str, sources: tuple[StoredTensor, ...], packing: Packing) -> list[str]:
         """The matrices of the experts of a layer, one upon another."""
@@ -500,7 +468,7 @@ class GraphBuilder:
     def _active(self, x: str) -> str:
         if self._decoder.family.activation == "gelu":
             return self._node("Gelu", (x,), f"{x}.active", {"approximate": "tanh"})
-        return self._node("QuickGelu", (x,), f"{x}.active", {"alpha": 1.0}, _MS)  # with alpha 1 it is SiLU
+        return self._node("QuickGelu", (x,), f"{x}.active", {"alpha": 1.0}, MS)  # with alpha 1 it is SiLU
 
     def _rotations(self, local: bool) -> list[str]:
         """The tables of cosines and sines: of all layers, or of sliding-window layers."""
@@ -522,41 +490,6 @@ class GraphBuilder:
             return product
         return self._node("Add", (product, self._vector(layer, roles, "bias")), f"{name}.biased")
 
-    def _multiplied(self, name: str, matrix: Matrix, x: str, output: str) -> str:
-        packing, (first, *others) = matrix.packing, matrix.places
-        if isinstance(packing, Unquantized):
-            weight = self._stored(f"{name}.weight", first)
-            return self._node("FusedMatMul", (x, weight), output, {"transB": 1}, _MS)
-        if isinstance(packing, Blockwise):
-            stored = [self._stored(f"{name}.{place.part.suffix}", place) for place in matrix.places]
-            rows, columns = sum(source.shape[0] for source in matrix.sources), matrix.sources[0].shape[1]
-            sizes = {"N": rows, "K": columns, "bits": packing.bits, "block_size": packing.width(columns)}
-            return self._node("MatMulNBits", (x, *stored), output, {**sizes, "accuracy_level": 4}, _MS)
-        codes, scales = self._stored(f"{name}.codes", first), self._stored(f"{name}.scales", others[0])
-        levels, scale = self._levels(x)
-        one, middle, zero = (
-            self._constant("one", np.float32(1)),
-            self._constant("middle", np.uint8(128)),
-            self._constant("zero", np.int8(0)),
-        )
-        product = self._node(
-            "MatMulIntegerToFloat", (levels, codes, one, scales, middle, zero), f"{name}.product", {}, _MS
-        )
-        return self._node("Mul", (product, scale), output)
-
-    def _levels(self, x: str) -> tuple[str, str]:
-        """x quantized to eight bits with a scale per row, so that rows are independent of each other."""
-        if x not in self._quantized:
-            most = self._node("Abs", (x,), f"{x}.abs")
-            last = self._constant("last", np.array([-1], np.int64))
-            most = self._node("ReduceMax", (most, last), f"{x}.most", {"keepdims": 1})
-            scale = self._node("Mul", (most, self._constant("step", np.float32(1 / 127))), f"{x}.step")
-            scale = self._node("Max", (scale, self._constant("least", np.float32(1e-12))), f"{x}.range")
-            scaled = self._node("Div", (x, scale), f"{x}.scaled")
-            one, middle = self._constant("one", np.float32(1)), self._constant("middle", np.uint8(128))
-            self._quantized[x] = self._node("QuantizeLinear", (scaled, one, middle), f"{x}.levels"), scale
-        return self._quantized[x]
-
     def _embedded(self, matrix: Matrix) -> str:
         packing, (first, *others) = matrix.packing, matrix.places
         name, hidden = "token_embd", self._decoder.hidden
@@ -569,7 +502,7 @@ class GraphBuilder:
             scales, zeros = (self._stored(f"{name}.{place.part.suffix}", place) for place in others)
             width = packing.width(hidden)
             sizes = {"bits": packing.bits, "block_size": width, "gather_axis": 0, "quantize_axis": 1}
-            whole = self._node("GatherBlockQuantized", (codes, "input_ids", scales, zeros), f"{name}.whole", sizes, _MS)
+            whole = self._node("GatherBlockQuantized", (codes, "input_ids", scales, zeros), f"{name}.whole", sizes, MS)
             return whole if hidden % width == 0 else self._cut(whole, hidden, name)
         codes, scales = self._stored(f"{name}.codes", first), self._stored(f"{name}.scales", others[0])
         columns = self._node("Gather", (codes, "input_ids"), f"{name}.columns", {"axis": 1})
@@ -597,47 +530,6 @@ class GraphBuilder:
     def _sources(self, layer: int | None, roles: str, kind: str) -> tuple[Any, ...]:
         found = [self._weights[layer, role, kind] for role in roles.split()]
         return tuple(stored for weight in found for stored in weight.stored(self._checkpoint))
-
-    def _stored(self, name: str, place: Place, shape: Sequence[int] = ()) -> str:
-        """An initializer with the data at `place`, reshaped to `shape` if that is given."""
-        if name not in self.initializers:
-            tensor = TensorProto(
-                name=name,
-                data_type=helper.np_dtype_to_tensor_dtype(place.part.dtype),
-                dims=shape or place.part.shape,
-                data_location=TensorProto.EXTERNAL,
-            )
-            for key, value in (("location", DATA), ("offset", place.offset), ("length", place.part.nbytes)):
-                tensor.external_data.add(key=key, value=str(value))
-            self.initializers[name] = tensor
-        return name
-
-    def _constant(self, name: str, value: Any) -> str:
-        name = f"constant.{name}"
-        self.initializers.setdefault(name, numpy_helper.from_array(np.asarray(value), name))
-        return name
-
-    def _node(
-        self,
-        kind: str,
-        inputs: Sequence[str],
-        outputs: str | Sequence[str],
-        attributes: Mapping[str, Any] | None = None,
-        domain: str = "",
-    ) -> str:
-        """Append a node, named like its first output, which is returned."""
-        outputs = [outputs] if isinstance(outputs, str) else list(outputs)
-        node = helper.make_node(kind, inputs, outputs, name=outputs[0], domain=domain)
-        node.attribute.extend(helper.make_attribute(key, value) for key, value in (attributes or {}).items())
-        self._nodes.append(node)
-        self._made.update(outputs)
-        return outputs[0]
-
-    def _input(self, name: str, kind: int, shape: _Shape) -> None:
-        self._inputs.append(helper.make_tensor_value_info(name, kind, shape))
-
-    def _output(self, name: str, kind: int, shape: _Shape) -> None:
-        self._outputs.append(helper.make_tensor_value_info(name, kind, shape))
 
 
 def _name(layer: int | None, roles: str) -> str:

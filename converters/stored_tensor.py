@@ -1,4 +1,4 @@
-"""One tensor of a safetensors file, read in blocks of rows.
+"""One tensor of a file of weights, read in blocks of rows.
 
 Blocks are read with seek and read: a memory map would be as fast, but its pages count as memory of this process.
 """

@@ -40,6 +40,8 @@ _BESIDE = (
     *("README.md", "LICENSE"),
 )
 _CHECKPOINT_FILES = ("*.json", "*.jinja", "*.model", "merges.txt", "vocab.txt", "README.md", "LICENSE*")
+#: A checkpoint's weights, in one file or in several; the first of these that there are.
+_CHECKPOINT_WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors", "pytorch_model.bin", "pytorch_model-*-of-*.bin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +164,14 @@ def total(files: Sequence[RemoteFile]) -> int:
 
 
 def checkpoint(listing: Listing) -> tuple[RemoteFile, ...]:
-    """Choose the files that `edgespec convert` reads: config, tokenizer, model card, and weights in safetensors."""
+    """Choose the files that `edgespec convert` reads: config, tokenizer, model card, and weights."""
     own = [file for file in listing.files if "/" not in file.name]
-    weights = [file for file in own if file.name == "model.safetensors"] or [
-        file for file in own if fnmatch.fnmatchcase(file.name, "model-*-of-*.safetensors")
-    ]
+    found = ([file for file in own if fnmatch.fnmatchcase(file.name, pattern)] for pattern in _CHECKPOINT_WEIGHTS)
+    weights = next(filter(None, found), [])
     if not weights or not any(file.name == "config.json" for file in own):
         raise HubError(
-            f"{listing.repo} is no checkpoint with config.json and model.safetensors; for a GGUF file there is "
-            "`edgespec models pull`"
+            f"{listing.repo} is no checkpoint with config.json and model.safetensors or pytorch_model.bin; for a GGUF "
+            "file there is `edgespec models pull`"
         )
     templates = [file for file in listing.files if fnmatch.fnmatchcase(file.name, "additional_chat_templates/*.jinja")]
     beside = [file for file in own if any(fnmatch.fnmatchcase(file.name, pattern) for pattern in _CHECKPOINT_FILES)]

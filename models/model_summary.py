@@ -32,8 +32,8 @@ class ModelSummary:
         architecture: its name in a GGUF file; empty where not known.
         head_drafts: whether this version drafts with the head that it holds.
         head_alone: whether it holds a head without its model.
-        guesses: tokens that a pass guesses, of a draft model that guesses several (PARD).
         drafter: the name of the drafter that uses such a head; empty for others.
+        guesses: tokens that a pass guesses, of a draft model that guesses several (PARD).
     """
 
     name: str
@@ -47,8 +47,8 @@ class ModelSummary:
     architecture: str = ""
     head_alone: bool = False
     head_drafts: bool = False
-    guesses: int = 1
     drafter: str = ""
+    guesses: int = 1
 
 
 def of_path(path: Path) -> ModelSummary:
@@ -105,8 +105,8 @@ def _of_header(head: Header, name: str, size: int) -> ModelSummary:
         architecture=head.architecture,
         head_alone=is_alone(head),
         head_drafts=used_in(head),
-        guesses=_guesses(_parallel(head)),
         drafter=drafter_of(head) if is_alone(head) and drafts(head) else "",
+        guesses=_guesses(_parallel(head)),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgespec.backends import attention_window
+from edgespec.backends import attention_window, state_head_kind
 from edgespec.backends.gguf_header import Header, header
 from edgespec.backends.recurrent_state import Copies, has_attention_too, recurrent_layers, state_bytes
 
@@ -165,6 +165,8 @@ def sizes(path: Path) -> Sizes:
     Raises:
         ModelFileError: it is none of these, or truncated.
     """
+    if state_head_kind(path):  # it has no cache
+        return Sizes(size_of(path), cache=0)
     if is_graph(path):
         return _of_graph(path)
     return of_header(header(path), size_of(path))

@@ -224,9 +224,9 @@ def test_broken_json(name: str, source: Path) -> None:
     refused(source, words=f"{name}.* JSON")
 
 
-def test_pickled_weights_only(source: Path) -> None:
-    (source / "model.safetensors").rename(source / "pytorch_model.bin")
-    refused(source, words=r"only pytorch_model.bin: expected model.safetensors")
+def test_weights_under_another_name(source: Path) -> None:
+    (source / "model.safetensors").rename(source / "weights.safetensors")
+    refused(source, words=r"only weights.safetensors: expected model.safetensors, pytorch_model.bin")
 
 
 def sharded(tmp_path: Path) -> Path:

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from edgespec.converters import ConversionProgress, Note, chosen_quantization, convert, quantizations
 from edgespec.converters import onnx as onnx_writer
-from edgespec.converters.onnx_graph import Scheme
+from edgespec.converters.onnx_nodes import Scheme
 from edgespec.converters.packing import FLOAT, HALF, Blockwise, Packing, Turned, Unquantized
 from edgespec.converters.stored_tensor import StoredTensor
 from edgespec.errors import ConversionError, OptionError
@@ -247,7 +247,7 @@ def test_large_tensors_are_cut_into_blocks_without_a_seam(
     whole = (run(odd, tmp_path / "whole", name) / "model.onnx.data").read_bytes()
     blocks = StoredTensor.blocks
     monkeypatch.setattr(StoredTensor, "blocks", lambda self, multiple=1, weights=0: blocks(self, multiple, 1))
-    monkeypatch.setattr(onnx_writer, "_SCHEMES", {**onnx_writer._SCHEMES, "r8": Scheme(Turned(1, 300), Turned(1, 300))})
+    monkeypatch.setattr(onnx_writer, "SCHEMES", {**onnx_writer.SCHEMES, "r8": Scheme(Turned(1, 300), Turned(1, 300))})
     assert (run(odd, tmp_path / "cut", name) / "model.onnx.data").read_bytes() == whole
 
 

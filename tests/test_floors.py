@@ -131,7 +131,7 @@ SHARED = (
     *(
         f"backends.{name}"
         for name in (
-            "head_header",
+            "head_",
             "interrupt",
             "machine",
             "model_files",

@@ -148,7 +148,10 @@ def test_a_checkpoint_is_what_convert_reads_and_no_more(hub: Hub, stand_in: Stan
     stand_in.repos["org/model"] = {**other, **wanted}
     pulled = hub.pull("org/model", checkpoint)
     assert {path.relative_to(pulled.folder).as_posix(): path.read_bytes() for path in pulled.paths} == wanted
-    stand_in.repos["org/bare"] = {"config.json": b"{}", "pytorch_model.bin": MODEL}
+    pickled = {"config.json": b"{}", "pytorch_model.bin": MODEL}
+    stand_in.repos["org/pickled"] = {**pickled, "training_args.bin": MODEL, "optimizer.pt": MODEL}
+    assert {path.name for path in hub.pull("org/pickled", checkpoint).paths} == set(pickled)
+    stand_in.repos["org/bare"] = {"config.json": b"{}", "training_args.bin": MODEL}
     with pytest.raises(HubError, match=r"org/bare is no checkpoint with config.json and model.safetensors"):
         hub.pull("org/bare", checkpoint)
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import importlib
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from ..errors import EngineError, VocabularyMismatch
-from ..types import Floats
+from ..types import Floats, Ints
 from .device import Device
 from .engine_choice import TITLES, EngineChoice, installed, keep_choice, recall_choice
 from .interrupt import Interrupt
@@ -37,8 +38,10 @@ __all__ = [
     "Listener",
     "Model",
     "OtherPrograms",
+    "PartOfTarget",
     "Pieces",
     "Session",
+    "StateHead",
     "Vocabulary",
     "common_prefix",
     "context_length",
@@ -50,6 +53,7 @@ __all__ = [
     "recall_choice",
     "require_numbers",
     "require_same_tokens",
+    "state_head_kind",
     "tokens_up_to",
 ]
 
@@ -287,8 +291,47 @@ class HeadWeights(Protocol):
         ...
 
 
+@runtime_checkable
+class StateHead(Protocol):
+    """Weights of heads that guess several places from one final state of their target (`FINAL`)."""
+
+    #: What the drafter is called.
+    kind: str
+    #: Guesses of a pass at successive places.
+    heads: int
+    #: Numbers of a state.
+    width: int
+
+    def require_fit(self, vocabulary: Labels) -> None:
+        """ModelError unless a target with this vocabulary may be the one that the heads were made for."""
+        ...
+
+    def require_width(self, width: int) -> None:
+        """ModelError unless they read states of this many numbers."""
+        ...
+
+    def guesses(self, state: Floats) -> tuple[Ints, Floats]:
+        """The likeliest tokens at successive places after a token, and the logarithms of their probabilities, both
+        [heads, n].
+
+        Args:
+            state: that from which the target chose this token, float32 [width].
+        """
+        ...
+
+
+@runtime_checkable
+class PartOfTarget(Protocol):
+    """A further member of a model that may be made of layers of its target."""
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is a draft model of that kind."""
+        ...
+
+
 MOST_OWED = 16  #: tokens that a decode computes again at most; more are computed in passes of their own before it
-_MODULES = {"llama": "llama", "onnx": "ort", "openvino": "openvino"}
+_MODULES = {"llama": "llama", "onnx": "ort", "openvino": "openvino", "head": "ort_head"}
 _DEFAULT_CONTEXT = 4096
 _PADDING = 1024  # the most padding tokens by which vocabularies of one family may differ; Qwen2's differ by 384
 
@@ -307,9 +350,18 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> Model:
         ModelFileError: it is missing, truncated, in an unknown format, or not for the requested backend.
         MissingPackage: that engine is not installed.
     """
-    backend, file = find_model(path, device.backend)
+    backend, file = ("head", path) if state_head_kind(path) else find_model(path, device.backend)
     model: Model = importlib.import_module(f".{_MODULES[backend]}", __name__).open_model(file, device, interrupt)
     return model
+
+
+def state_head_kind(path: Path) -> str:
+    """The kind of the head that the file at `path` holds as ONNX, such as "medusa"; empty for other files."""
+    if path.suffix.lower() != ".onnx" or find_spec("google.protobuf") is None:
+        return ""
+    from .onnx_head import kind  # noqa: PLC0415 - needs protobuf
+
+    return kind(path)
 
 
 def context_length(device: Device, model: Model) -> int:

@@ -16,6 +16,8 @@ _ONE_LAYER = ("qwen35", "qwen35moe", "qwen3next", "deepseek2", "glm4moe", "nemot
 #: Keys of a head with fewer rows than its target has tokens: its tokens, see `written`, and how many the target has.
 TOKENS, TARGET_TOKENS = "edgespec.head.tokens", "edgespec.head.target_tokens"
 _MOST_TOKENS = 1 << 24
+#: The key of a draft model that is a part of its target: the layers of the target that it has, see `written`.
+LAYERS_KEPT = "edgespec.layers_kept"
 _ASSISTANT = "gemma4-assistant"  # several layers that read the KV cache of the target
 
 DRAFTING = (*_ONE_LAYER, _ASSISTANT, EAGLE3)  #: the architectures of heads that draft

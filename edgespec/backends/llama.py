@@ -23,7 +23,18 @@ from . import Device, HiddenRows, Interrupt, Session, parallel
 from .amx import uses_amx
 from .attention_window import can_forget, cells
 from .gguf_header import Header
-from .head_header import DRAFTING, EAGLE3, drafter_of, drafts, fits_rows, has_head, is_alone, target_layers, tokens_of
+from .head_header import (
+    DRAFTING,
+    EAGLE3,
+    LAYERS_KEPT,
+    drafter_of,
+    drafts,
+    fits_rows,
+    has_head,
+    is_alone,
+    target_layers,
+    tokens_of,
+)
 from .llama_eagle3 import CHUNK, Eagle3Head, OpenedEagle3, Relay
 from .llama_file import check
 from .llama_head import LlamaHead, OpenedHead, private_functions
@@ -213,6 +224,11 @@ class LlamaModel:
         size = f"{parameters / 1e9:.1f}B" if parameters >= 1e9 else f"{parameters / 1e6:.1f}M"
         kind = (_text(self._low.llama_model_desc, self._model) or "").split(maxsplit=2)  # architecture, size, type
         return f"{size}, {kind[-1]}" if kind else size
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is a draft model of layers of its target; see `PartOfTarget`."""
+        return self.metadata(LAYERS_KEPT) is not None
 
     def metadata(self, key: str) -> str | None:
         """The scalar `key` of the GGUF metadata as text; None if the file does not have it."""

@@ -32,8 +32,8 @@ class ModelSource(ABC):
         shapes: a key for the price of a pass: shapes and types of the weights.
         group: the numbers of an activation that share a scale.
         data: the file of the weights.
-        parallel: how the model guesses several tokens in one pass, if it does.
         layers, hidden: how many it has, and numbers of a hidden row; 0 where the file gives no hidden rows.
+        parallel: how the model guesses several tokens in one pass, if it does.
     """
 
     summary: str
@@ -43,9 +43,9 @@ class ModelSource(ABC):
     shapes: str
     group: int
     data: Path
-    parallel: Parallel | None
     layers: int
     hidden: int
+    parallel: Parallel | None
 
     @abstractmethod
     def graph(self, outputs: Sequence[int | str], *, masks: bool) -> PagedGraph:
@@ -109,12 +109,12 @@ class _IrSource(ModelSource):
 def _of_onnx(described: onnx_file.Described) -> ModelSource:
     digest, group = described.digest or sampled(described.data), _BLOCKS.get(described.quantization, _GROUP)
     common = _common(described, digest, group)
-    return _OnnxSource(*common, described.parallel, described.layers, described.hidden, described.path)
+    return _OnnxSource(*common, described.layers, described.hidden, described.parallel, described.path)
 
 
 def _of_ir(described: openvino_ir_file.DescribedIr) -> ModelSource:
     group = min(_GROUP, described.group or _GROUP)
-    return _IrSource(*_common(described, sampled(described.data), group), None, 0, 0, described)
+    return _IrSource(*_common(described, sampled(described.data), group), 0, 0, None, described)
 
 
 def _common(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
+from copy import copy
 from dataclasses import replace
 
-from ..backends import Device, Interrupt, open_model
+from ..backends import Device, Interrupt, Model, StateHead, open_model
 from ..engine import Finished, Text
 from ..errors import Interrupted
 from ..prices import BASE
@@ -28,8 +29,10 @@ _TITLES = {
     "model": "edgespec, draft model only",
     "mtp": "edgespec, head only",
     "pard": "edgespec, PARD draft model only",
-    "recycling": "edgespec, token recycling only",
     "eagle3": "edgespec, EAGLE-3 only",
+    "medusa": "edgespec, Medusa heads only",
+    "exit": "edgespec, first layers only",
+    "recycling": "edgespec, token recycling only",
 }
 NAMES = (*_TITLES, "k=N")  #: what `Workshop.contender` knows
 
@@ -87,11 +90,11 @@ class ContenderFactory:
             target = open_model(files.target, replace(chosen, head=in_target), interrupt)
             opened.callback(target.close)
             self.target = SharedModel(target)
-            self.draft: SharedModel | None = None
+            self.draft: Model | None = None
             if files.draft is not None:
                 draft = open_model(files.draft, chosen.of_draft(files.draft), interrupt)
                 opened.callback(draft.close)
-                self.draft = SharedModel(draft)
+                self.draft = draft if isinstance(draft, StateHead) else SharedModel(draft)
             self.close = opened.pop_all().close
 
     def contender(self, name: str) -> EdgespecContender:
@@ -101,9 +104,10 @@ class ContenderFactory:
             OptionError: the pair does not support it: there is no draft model, for example.
         """
         speculation = _speculation(name)
+        draft = None if speculation.k == 0 else self.draft
         runtime = assemble(
             self.target,
-            None if speculation.k == 0 else self.draft,
+            copy(draft) if isinstance(draft, StateHead) else draft,  # it closes what it is given
             device=self.device,
             speculation=speculation,
             interrupt=self._interrupt,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..backends import Head, HeadWeights, Interrupt, Model, Session, Vocabulary
+from ..backends import Head, HeadWeights, HiddenRows, Interrupt, Listener, Model, PartOfTarget, Session, Vocabulary
 from ..backends.parallel import Parallel, parallel_of
-from ..errors import ModelFileError
+from ..errors import EngineError, ModelFileError
 from ..types import Floats
 
 _CERTAIN = 1e4  # a logit far above all others
@@ -55,6 +55,12 @@ class ReplaySession:
     def rollback(self, length: int, keep: Sequence[int] = ()) -> None:
         self.inner.rollback(length, keep)
 
+    def follow(self, layers: Sequence[int], listener: Listener) -> None:
+        """See `HiddenRows`."""
+        if not isinstance(self.inner, HiddenRows):
+            raise EngineError("this engine gives no hidden rows; use another drafter")
+        self.inner.follow(layers, listener)
+
     def close(self) -> None:
         self.inner.close()
 
@@ -82,6 +88,10 @@ class SharedModel:
         session = ReplaySession(self._model.session(context, interrupt))
         self.sessions.append(session)
         return session
+
+    @property
+    def is_part(self) -> bool:
+        return isinstance(self._model, PartOfTarget) and self._model.is_part
 
     @property
     def parallel(self) -> Parallel | None:

@@ -18,11 +18,13 @@ class ModelDrafter:
         session: of the draft model, whose vocabulary is the target's, except for padding.
         vocab: the size of the target's vocabulary; no token beyond it is guessed.
         step_price: measured seconds of a pass of the draft model.
+        name: another name, for a draft model of another kind.
     """
 
     name = "model"
 
-    def __init__(self, session: Session, vocab: int, step_price: float = 0.0) -> None:
+    def __init__(self, session: Session, vocab: int, step_price: float = 0.0, name: str = "") -> None:
+        self.name = name or self.name
         self.step_price = step_price
         self._session = DraftSession(session, vocab)
         self._round_context: RoundContext | None = None

@@ -42,7 +42,7 @@ def converted(path: Path, job: Job) -> Path:
         inside = {each.suffix.lower() for each in path.iterdir()} if path.is_dir() else set()
     except OSError:  # the error is reported when it is opened
         return path
-    if ".safetensors" not in inside or inside & {".gguf", ".onnx", ".xml"}:
+    if not inside & {".safetensors", ".bin"} or inside & {".gguf", ".onnx", ".xml"}:
         return path
     return _of_checkpoint(path, job)
 

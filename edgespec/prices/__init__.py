@@ -4,7 +4,7 @@ Prices are a staircase that depends on machine, quantization, threads, cache len
 kernels take rows in groups of 4 or 8), so nothing is assumed of their shape.
 """
 
-from .head_step import head_step
+from .head_step import head_step, state_head_step
 from .measuring import WIDTHS, Clock, Curve, calmed, filler, measure, measure_here, refresh, restless
 from .prices import BASE, Prices
 from .running import RunningPrice
@@ -31,4 +31,5 @@ __all__ = [
     "refresh",
     "restless",
     "sample_text",
+    "state_head_step",
 ]

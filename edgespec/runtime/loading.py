@@ -6,19 +6,25 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..backends import (
+    FINAL,
     Device,
     HeadWeights,
+    HiddenRows,
     Interrupt,
     Model,
+    PartOfTarget,
     Session,
+    StateHead,
     context_length,
     fingerprint,
     open_model,
     require_same_tokens,
+    state_head_kind,
 )
 from ..backends.head_header import head_in
 from ..backends.machine import OtherPrograms
@@ -29,12 +35,13 @@ from ..drafters.eagle3 import Eagle3Drafter
 from ..drafters.failsafe import Failsafe
 from ..drafters.head import HeadDrafter
 from ..drafters.lookup import Lookup
+from ..drafters.medusa import MedusaDrafter
 from ..drafters.model import ModelDrafter
 from ..drafters.mtp import MtpDrafter
 from ..drafters.pard import PardDrafter
 from ..drafters.recycling import Recycling
 from ..errors import EngineError, MissingPackage, OptionError, VocabularyMismatch
-from ..prices import Prices, head_step, measure_and_keep, recall, refresh, sample_text
+from ..prices import Prices, head_step, measure_and_keep, recall, refresh, sample_text, state_head_step
 from ..prices.engine_comparison import with_engines
 from ..values import instance, shown
 from .earlier_texts import EarlierTexts
@@ -45,6 +52,7 @@ from .runtime import Runtime
 from .speculation import Speculation
 from .weights import Weights
 
+_EXIT = "exit"  # the name of a draft model of layers of its target
 _OBSERVED = 0.1  # seconds over which the load by other programs is measured
 
 _HEADS: dict[str, type[HeadDrafter]] = {each.name: each for each in (MtpDrafter, Eagle3Drafter)}
@@ -124,11 +132,12 @@ def with_head(files: Files, device: Device, speculation: Speculation) -> tuple[F
     its own takes its place unless it is named.
     """
     named = speculation.drafters
-    if device.exact and (heads := [name for name in named or () if name in _HEADS]):
+    if device.exact and (heads := [name for name in named or () if name in (*_HEADS, MedusaDrafter.name)]):
         raise OptionError(
             f"exact is {device.exact}, but the drafter {heads[0]} needs passes of other widths; leave one of them out"
         )
-    if files.draft is not None and (drafter := head_in(files.draft)) is not None:
+    drafter = None if files.draft is None else state_head_kind(files.draft) or head_in(files.draft)
+    if drafter is not None:
         wanted = not device.exact and speculation.uses(drafter)
         return (files if wanted else replace(files, draft=None)), False
     wanted = not device.exact and speculation.uses(MtpDrafter.name)
@@ -177,7 +186,9 @@ def assemble(  # noqa: PLR0913 - all but the models are options by name
     """
     device, speculation = settings(device, speculation)
     require_known(speculation.drafters or (), drafters)
-    if draft is not None and not speculation.through_text:
+    if isinstance(draft, StateHead):
+        draft.require_fit(target.vocabulary)
+    elif draft is not None and not speculation.through_text:
         require_same_tokens(target.vocabulary, draft.vocabulary)
     models = (target, draft) if draft is not None else (target,)
     weights = Weights(models, learned or Learned.of(models))
@@ -227,6 +238,7 @@ class _Opening:
             built_in += self._draft_models(own, sessions, speculation)
             heads, remarks = self._heads(session, speculation, sessions, own)
             built_in += heads
+            built_in += self._state_heads(session, speculation)
             # Beside a model or a head it brings nothing, and takes 0.1% to 1.2% (docs/drafters/recycling.md).
             if len(built_in) == 1 or Recycling.name in (speculation.drafters or ()):
                 built_in.append(Recycling(session.vocab))
@@ -294,6 +306,18 @@ class _Opening:
         step = self.weights.head_step(lambda: head_step(session, head))
         return [kind(head, step)], ()
 
+    def _state_heads(self, session: Session, speculation: Speculation) -> Iterator[Drafter]:
+        """The drafter of heads over the final states of the target's session, if there are some."""
+        for head in self.weights.models[1:]:
+            if isinstance(head, StateHead) and speculation.uses(head.kind):
+                if not isinstance(session, HiddenRows):
+                    raise OptionError(f"the drafter {head.kind} reads states, which this engine does not give")
+                drafter = MedusaDrafter(head, session.vocab)
+                session.follow((FINAL,), drafter)
+                heard = drafter.last_state
+                drafter.step_price = self.weights.head_step(partial(state_head_step, session, head, heard))
+                yield drafter
+
     def _priced(self, role: str, session: Session, model: Model) -> Prices:
         def measured() -> Prices:
             return _priced(session, sample_text(model.vocabulary), role, self.on_progress)
@@ -324,6 +348,8 @@ def _drafter(session: Session, target: Model, draft: Model, prices: Prices, spec
     """
     if _mismatch(target, draft):
         return CrossVocabularyDrafter(session, target.vocabulary, draft.vocabulary, prices.plain())
+    if isinstance(draft, PartOfTarget) and draft.is_part:
+        return ModelDrafter(session, target.vocabulary.size, prices.plain(), _EXIT)
     parallel, named = parallel_of(draft), speculation.drafters or ()
     if parallel is None or (ModelDrafter.name in named and PardDrafter.name not in named):
         return ModelDrafter(session, target.vocabulary.size, prices.plain())
@@ -333,7 +359,7 @@ def _drafter(session: Session, target: Model, draft: Model, prices: Prices, spec
 
 
 def _holds_head(model: Model) -> bool:
-    return isinstance(model, HeadWeights) and model.holds_head
+    return isinstance(model, StateHead) or (isinstance(model, HeadWeights) and model.holds_head)
 
 
 def _opened(model: Model, context: int, interrupt: Interrupt | None) -> Session:

@@ -15,8 +15,10 @@ _NAMES = {
     "cross-vocabulary": ("your draft model", "is"),
     "mtp": ("the model's head", "is"),
     "pard": ("your PARD draft model", "is"),
-    "recycling": ("recycled guesses", "are"),
     "eagle3": ("the EAGLE-3 head", "is"),
+    "medusa": ("your Medusa heads", "are"),
+    "exit": ("the model's first layers", "are"),
+    "recycling": ("recycled guesses", "are"),
 }
 _TRIES = 20  # verified guesses from which on an acceptance rate is reported
 _DISTURBED = (

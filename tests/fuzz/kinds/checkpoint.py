@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
@@ -13,6 +14,7 @@ from edgespec import Device
 from edgespec.converters import convert
 from edgespec.errors import EdgespecError, TemplateError
 
+from ... import torch_files
 from .. import folders, spoil, use
 from ..judge import Wrong
 from ..place import Place
@@ -95,6 +97,14 @@ def _pipe(name: str) -> Callable[[Path], None]:
     return change
 
 
+def _pickled(pickle: bytes) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        (folder / "model.safetensors").unlink()
+        (folder / "pytorch_model.bin").write_bytes(torch_files.archive(pickle, {}))
+
+    return change
+
+
 def _template(text: str) -> Callable[[Place], None]:
     return _put("tokenizer_config.json", "chat_template", value=text)
 
@@ -158,6 +168,9 @@ CORPUS: Mapping[str, Callable[[Place], object]] = {
             ],
         },
     ),
+    "a pickle that calls": _spoilt(_pickled(b"\x80\x02cos\nabort\n)R.")),
+    "a pickle with a memo of 2^32": _spoilt(_pickled(b"\x80\x02}r\xff\xff\xff\xff.")),
+    "a pickle of tuples of tuples": _spoilt(_pickled(b"\x80\x02})" + 99_000 * b"\x85" + b"K\x01s.")),
     "weights of NaN": _spoilt(lambda folder: _fill(folder, b"\xff")),
     "weights of zero": _spoilt(lambda folder: _fill(folder, b"\0")),
     **_PIPES,
@@ -221,6 +234,8 @@ def _weights(rng: Random, folder: Path) -> str:
     path = folder / "model.safetensors"
     if not path.is_file():
         return "no weights"
+    if rng.random() < 0.3:
+        return _torch(rng, folder)
     content = path.read_bytes()
     length = int.from_bytes(content[:8], "little")
     if rng.random() < 0.3 or length > len(content):
@@ -229,6 +244,20 @@ def _weights(rng: Random, folder: Path) -> str:
     head = spoil.json_file(rng, json.loads(content[8 : 8 + length]))
     path.write_bytes(len(head).to_bytes(8, "little") + head + content[8 + length :])
     return "the head of the weights"
+
+
+def _torch(rng: Random, folder: Path) -> str:
+    """The weights as PyTorch has them: the archive or its pickle."""
+    torch_files.pickled(folder)
+    path = folder / "pytorch_model.bin"
+    with zipfile.ZipFile(path) as archive:
+        pickle = archive.read("archive/data.pkl")
+        data = {name[13:]: archive.read(name) for name in archive.namelist() if name.startswith("archive/data/")}
+    if rng.random() < 0.3:
+        path.write_bytes(spoil.data(rng, path.read_bytes()))
+        return "bytes of PyTorch's weights"
+    path.write_bytes(torch_files.archive(spoil.data(rng, pickle), data))
+    return "the pickle of the weights"
 
 
 _CHANGES: tuple[Callable[[Random, Path], str], ...] = (_json, _json, _config, _config, _generation, _weights, _any)

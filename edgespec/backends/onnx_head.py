@@ -1,0 +1,166 @@
+"""The metadata of heads that `edgespec convert HEAD --for TARGET` wrote as ONNX files, read without an engine."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from google.protobuf.message import DecodeError
+
+from ..errors import ModelFileError
+from ..storage.files import contents, regular
+from .onnx_proto import parse
+
+_FORMAT = "1"
+_KINDS = ("medusa",)
+_LARGEST = 1 << 31  # bytes
+_MOST = 1 << 24  # of any number
+# Fields of a ModelProto: their number and the type of their content. Those of these numbers have tags of one byte.
+_BYTES, _GRAPH, _PROPERTY = 2, bytes([7 << 3 | 2]), bytes([14 << 3 | 2])
+_KIND = re.compile(rb"^\n.edgespec\.head\x12.([a-z0-9-]{1,40})$", re.DOTALL)  # key and value of a property
+_LONGEST = 1 << 20  # bytes of a field that is read
+_AGAIN = "convert the head again, or copy it again"
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedHead:
+    """A head, by its `metadata_props`.
+
+    Args:
+        heads: guesses of a pass at successive places.
+        width: numbers of the hidden state that it reads.
+        rows: tokens that it knows.
+        guesses: tokens that it names at each place.
+        parameters: its weights.
+        target: the name of the model it was converted for.
+        target_tokens: the tokens of that.
+        labels: some of them (`head_fit`).
+    """
+
+    path: Path
+    kind: str
+    quantization: str
+    heads: int
+    width: int
+    rows: int
+    guesses: int
+    parameters: int
+    target: str
+    target_tokens: int
+    labels: Mapping[int, str]
+
+    @property
+    def summary(self) -> str:
+        """For users: "medusa head for Qwen (5 heads, 16384 tokens, 150.0M, int8)"."""
+        size = f"{self.parameters / 1e6:.1f}M, {self.quantization}"
+        return f"{self.kind} head for {self.target} ({self.heads} heads, {self.rows} tokens, {size})"
+
+
+def kind(path: Path) -> str:
+    """The kind of the head in the ONNX file at `path`; empty if it has none, as far as it can be read.
+
+    The graph with its weights, which comes before the metadata, is skipped.
+    """
+    try:
+        with regular(path).open("rb") as file:
+            while (tag := file.read(1)) and (length := _length(file)) >= 0:
+                if tag == _GRAPH:
+                    file.seek(length, 1)
+                elif tag[0] & 7 == _BYTES:
+                    field = file.read(min(length, _LONGEST))
+                    if tag == _PROPERTY and (found := _KIND.search(field)):
+                        return found[1].decode("ascii")
+    except (OSError, ValueError):
+        pass
+    return ""
+
+
+def _length(file: BinaryIO) -> int:
+    """The number at the beginning of a field, or its length; -1 at the end of the file."""
+    value = 0
+    for shift in range(0, 63, 7):
+        byte = file.read(1)
+        if not byte:
+            return -1
+        value |= (byte[0] & 127) << shift
+        if byte[0] < 128:
+            return value
+    raise ValueError("a number without end")
+
+
+def read_head(path: Path) -> DescribedHead:
+    """The metadata of the head at `path`, compared with its graph.
+
+    Raises:
+        ModelFileError: it cannot be read, is no head of a kind that is known, or contradicts itself.
+    """
+    try:
+        model = _model(path)
+        found = _described(path, _metadata(model))
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be opened: {error.strerror}; give a file that can be read") from error
+    except (DecodeError, KeyError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise ModelFileError(f"{path} is no head, or it is damaged ({reason:.80}); {_AGAIN}") from error
+    shapes = {each.name: [axis.dim_value for axis in each.type.tensor_type.shape.dim] for each in model.graph.output}
+    inputs = {each.name: [axis.dim_value for axis in each.type.tensor_type.shape.dim] for each in model.graph.input}
+    named = [found.heads, found.guesses]
+    if inputs != {"hidden": [1, found.width]} or shapes != {"tokens": named, "logs": named}:
+        raise ModelFileError(f"{path} contradicts its metadata; {_AGAIN}")
+    return found
+
+
+def _described(path: Path, props: Mapping[str, str]) -> DescribedHead:
+    what, form = props["edgespec.head"], props["edgespec.head.format"]
+    if what not in _KINDS or form != _FORMAT:
+        raise ModelFileError(
+            f"{path} is a head of the kind {what!r:.40}, format {form!r:.40}; this edgespec drafts with those of "
+            f"{', '.join(_KINDS)}, format {_FORMAT!r}: update it, or convert the head again"
+        )
+
+    def number(key: str) -> int:
+        text = props[f"edgespec.head.{key}"]
+        if not (text.isascii() and text.isdigit() and 0 < len(text) < 13 and int(text) > 0):
+            raise ValueError(f"{key} is {text[:30]!a}")
+        if int(text) > _MOST and key != "parameters":
+            raise ValueError(f"{key} is {text}")
+        return int(text)
+
+    labels = json.loads(props["edgespec.head.labels"])
+    if not isinstance(labels, dict) or not labels or not all(isinstance(label, str) for label in labels.values()):
+        raise ValueError("labels are not texts")
+    return DescribedHead(
+        path,
+        what,
+        _shown(props["edgespec.quantization"]),
+        number("heads"),
+        number("width"),
+        number("rows"),
+        number("guesses"),
+        number("parameters"),
+        _shown(props["edgespec.head.target"]),
+        number("target_tokens"),
+        {int(token): label for token, label in labels.items()},
+    )
+
+
+def _model(path: Path) -> Any:
+    if path.stat().st_size > _LARGEST:
+        raise ValueError("it is larger than ONNX files are")
+    return parse(contents(path) or b"")
+
+
+def _metadata(model: Any) -> dict[str, str]:
+    return {_text(entry.key): _text(entry.value) for entry in model.metadata_props}
+
+
+def _text(field: str | bytes) -> str:
+    return field if isinstance(field, str) else field.decode("utf-8", "replace")
+
+
+def _shown(text: str) -> str:
+    return "".join(character for character in text if character.isprintable())
