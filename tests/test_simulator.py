@@ -11,13 +11,14 @@ import pytest
 
 pytest.importorskip("benchmarks", reason="the benchmarks are not beside the tests, and no part of an install")
 
+from benchmarks.simulator import recycled
 from benchmarks.simulator.__main__ import TRACES, fixed, others, ours
 from benchmarks.simulator.ablation import HEURISTICS, SETTINGS, Setting, replay
 from benchmarks.simulator.blocks import Block, speedup
 from benchmarks.simulator.clairvoyant import clairvoyant
 from benchmarks.simulator.engines import Wrong, markdown, picture, prices, replayed, summary
 from benchmarks.simulator.measured import CONTEXTS, WIDTHS, Measured, flat, kept_with, load, passes
-from benchmarks.simulator.recycled import Rows, speedup
+from benchmarks.simulator.recycled import Rows
 from benchmarks.simulator.trace import Trace
 from benchmarks.simulator.world import CURVES, Curve, Outcome, World, accepted
 from edgespec.backends.toy import ToySession, ngram_rule
@@ -63,7 +64,9 @@ def test_ours_comes_near_every_fixed_choice_and_nobody_beats_the_clairvoyant(nam
 def test_recycling_is_replayed_with_the_rows_of_the_target() -> None:
     trace, curve = beginning("chat", 120), flat()[0]
     with closing(Rows()) as rows:
-        found = [speedup(trace, curve, rows, model=False, recycling=recycling) for recycling in (False, True, True)]
+        found = [
+            recycled.speedup(trace, curve, rows, model=False, recycling=recycling) for recycling in (False, True, True)
+        ]
     assert found[1] == found[2]
     assert found[0] != found[1] > 0.9
 
