@@ -36,6 +36,7 @@ from edgespec.types import Floats
 from . import checkpoints, eagle3_heads
 from .commandline import refused, run
 from .test_hidden_rows import fresh
+from .torch_files import pickled
 
 GREEDY = Sampling(temperature=0)
 TEXT = [5 + 7 * n % 250 for n in range(40)]
@@ -344,6 +345,13 @@ def test_a_head_is_found_by_its_header(place: Place, tmp_path: Path) -> None:
     assert model_source.local_draft(tmp_path / "target.gguf") == tmp_path / "any-name.gguf"
     assert fits(header(tmp_path / "target.gguf"), header(place.head))
     assert head_in(tmp_path / "missing.gguf") is None
+
+
+def test_a_head_that_pytorch_saved(place: Place, tmp_path: Path) -> None:
+    source = eagle3_heads.write(tmp_path / "source", place.config, place.tensors)
+    pickled(source)
+    list(convert_head(source, place.folder / "target.gguf", tmp_path / "head.gguf", quantization="f32"))
+    assert (tmp_path / "head.gguf").read_bytes() == place.head.read_bytes()
 
 
 def test_the_command_converts_and_uses_a_head(place: Place, tmp_path: Path, own_cache: Path) -> None:
