@@ -190,7 +190,7 @@ def test_the_command(chain: Chain, tmp_path: Path) -> None:
     made = CliRunner().invoke(app, ["convert", str(source), "--for", str(chain.gguf), "--out", str(output)])
     assert made.exit_code == 0, made.output
     asked = ["chat", str(chain.gguf), "--draft", str(output), "--drafter", "medusa", "-p", "x", "--max-tokens", "9"]
-    said = CliRunner().invoke(app, [*asked, "--stats", "--temp", "0", "--ctx", "256"])
+    said = CliRunner().invoke(app, [*asked, "--stats", "--temp", "0", "--ctx", "256", "--k", "2"])
     assert said.exit_code == 0, said.output
     assert "medusa" in said.output
 
