@@ -107,7 +107,9 @@ for package in map(import_module, {packages}):
 """
     done = run(code)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["edgespec.converters.onnx", "edgespec.converters.onnx_graph"]
+    assert done.stdout.split() == [
+        f"edgespec.converters.{name}" for name in ("medusa", "onnx", "onnx_graph", "onnx_nodes")
+    ]
 
 
 def settings() -> dict[str, Any]:

@@ -110,7 +110,7 @@ def test_numbers_of_numpy_are_taken() -> None:
 class Recycling(Drafter):
     """What the target held likeliest after a token when it last stood anywhere, in rejected drafts too."""
 
-    name = "recycling"
+    name = "keeping"
     top: int | None = 4
 
     def __init__(self, _target: Target) -> None:
@@ -142,9 +142,9 @@ def test_a_follower_of_an_app_is_told_of_prompts_and_rounds() -> None:
     assert any(what.top is None for each in made for what in each.told)
     assert any(what.top is not None for each in made for what in each.told)
     made.clear()
-    with opened(make, names=("recycling",)) as runtime:
+    with opened(make, names=("keeping",)) as runtime:
         assert answer(runtime).notices == ()
-        assert answer(runtime).stats.by_drafter["recycling"][1] > 5
+        assert answer(runtime).stats.by_drafter["keeping"][1] > 5
     assert made[0].told[0] == Evaluated(0, (97, 98), (-1, 0), (0, 1), None)
     with opened(Mine(), names=("mine",)) as runtime:
         assert answer(runtime).notices == (), "who is no follower is not told"
@@ -156,7 +156,7 @@ def test_a_follower_wants_a_number_of_tokens(top: Any) -> None:
         pass
 
     Wants.top = top
-    with opened(Wants, names=("recycling",)) as runtime:
+    with opened(Wants, names=("keeping",)) as runtime:
         answer(runtime)
         (notice,) = runtime.notices
         assert f"its top is {top!r}" in notice
@@ -167,6 +167,6 @@ def test_a_follower_that_fails_drafts_no_more() -> None:
         def evaluated(self, what: Evaluated) -> None:
             fails()
 
-    with opened(Fails, names=("recycling",)) as runtime:
+    with opened(Fails, names=("keeping",)) as runtime:
         (notice,) = answer(runtime).notices
         assert "it broke on two lines" in notice

@@ -17,8 +17,8 @@ from .toy_runtime import USER, Recorded, opened, read
 
 
 def test_unknown_names_list_the_known() -> None:
-    with pytest.raises(OptionError, match="no drafter 'medusa'; there are lookup, model"):
-        assemble(Recorded(), speculation=Speculation(drafters=("lookup", "medusa")))
+    with pytest.raises(OptionError, match="no drafter 'oracle'; there are lookup, model"):
+        assemble(Recorded(), speculation=Speculation(drafters=("lookup", "oracle")))
     with pytest.raises(OptionError, match="no verifier 'hope'; there are match, rejection, block"):
         Speculation(verifier="hope")
     with pytest.raises(OptionError, match="k is -1"):
