@@ -57,9 +57,9 @@ def depths(speaker: Runtime, prompts: Sequence[Sequence[int]], name: str, k: int
 
 
 def prompts_of(speaker: Runtime, chosen: Dialogues, most: int) -> list[list[int]]:
-    """For each dialogue the prompt of its last answer that fits."""
+    """For each dialogue the prompt of an answer in its middle."""
     turns = chosen.turns(speaker.vocabulary, speaker.context - most)
-    return [prompts[-1] for prompts in turns if prompts]
+    return [prompts[len(prompts) // 2] for prompts in turns if prompts]
 
 
 @contextlib.contextmanager
@@ -113,6 +113,7 @@ def main(target: Path, dialogues: Dialogues, drafts: tuple[Path, ...], k: int, m
         with load(target, draft, device=Device(threads=2), speculation=Speculation((name,))) as speaker:
             prompts = prompts_of(speaker, dialogues, most)
             found = depths(speaker, prompts, name, k, most)
+            ours = totals(speaker, prompts, name, k, most) if server is not None else (0, 0)
             share = speaker.step_prices[name] / speaker.prices.plain()
         shares = " ".join(f"{each.right / max(1, each.tried):.1%}" for each in found)
         drafted = sum(each.right for each in found), sum(each.tried for each in found)
@@ -120,8 +121,6 @@ def main(target: Path, dialogues: Dialogues, drafts: tuple[Path, ...], k: int, m
         if server is not None:
             with served(server, target, draft, k):
                 offered, accepted = of_server(prompts, most)
-            with load(target, draft, device=Device(threads=2), speculation=Speculation((name,))) as speaker:
-                ours = totals(speaker, prompts, name, k, most)
             click.echo(
                 f"  of all drafted tokens: edgespec {ours[1] / max(1, ours[0]):.1%} of {ours[0]}, llama-server "
                 f"{accepted / max(1, offered):.1%} of {offered}"

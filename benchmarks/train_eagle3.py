@@ -219,14 +219,15 @@ class Trainer:
         adam = torch.optim.AdamW(self._p.values(), rate, betas=(0.9, 0.95), weight_decay=0.01)
         starts = np.cumsum([0, *texts.lengths[:-1]])
         draw, begun, hits = np.random.default_rng(0), time.perf_counter(), [0.0] * self._ahead
-        width = texts.rows.shape[1] // 4
+        width, by_length = texts.rows.shape[1] // 4, np.argsort(texts.lengths)
         for step in range(steps):
             share = max(step / steps, (time.perf_counter() - begun) / seconds)
             if share >= 1:
                 break
             for group in adam.param_groups:
                 group["lr"] = rate * min(1.0, (step + 1) / 30) * (0.5 + 0.5 * np.cos(np.pi * share))
-            chosen = draw.choice(len(starts), batch)
+            first = int(draw.integers(len(starts) - batch + 1))  # texts of about the same length
+            chosen = by_length[first : first + batch]
             size = min(texts.lengths[n] for n in chosen)
             parts = [slice(starts[n], starts[n] + size) for n in chosen]
             tokens = torch.from_numpy(np.stack([texts.tokens[part] for part in parts]).astype(np.int64))
@@ -237,7 +238,7 @@ class Trainer:
             torch.nn.utils.clip_grad_norm_(self._p.values(), 1.0)
             adam.step()
             hits = [0.95 * old + 0.05 * new for old, new in zip(hits, found, strict=True)]
-            if step % 50 == 49:
+            if step % 20 == 19:
                 real = [hit / (1 - 0.95 ** (step + 1)) for hit in hits]
                 click.echo(f"{step + 1}: loss {loss.item():.3f}, right {' '.join(f'{hit:.1%}' for hit in real)}")
 

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ import pytest
 
 from benchmarks import acceptance
 from edgespec import Device, Interrupt, Runtime, Sampling, Speculation, load
-from edgespec.backends import HeadWeights, Session, open_model
-from edgespec.backends.gguf_header import header
+from edgespec.backends import HeadWeights, Session, llama_file, open_model
+from edgespec.backends.gguf_header import Header, Tensor, header
 from edgespec.backends.head_header import fits, head_in
 from edgespec.backends.llama import LlamaModel
 from edgespec.backends.llama_eagle3 import Eagle3Head
@@ -482,6 +483,43 @@ def test_tokens_of_no_vocabulary_in_a_file(place: Place, tmp_path: Path) -> None
     bad.write_bytes(data)
     with pytest.raises(ModelFileError, match="d2t has tokens that are not among"):
         load(place.folder / "target.gguf", bad, device=Device(context=64), speculation=Speculation(("eagle3",)))
+
+
+def _fields(changed: dict[str, Any]) -> Callable[[Header], Header]:
+    return lambda head: replace(head, fields={**head.fields, **changed})
+
+
+def _tensors(changed: dict[str, Tensor | None]) -> Callable[[Header], Header]:
+    def made(head: Header) -> Header:
+        tensors = {**head.tensors, **changed}
+        return replace(head, tensors={name: tensor for name, tensor in tensors.items() if tensor is not None})
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (_fields({"eagle3.block_count": 2}), "block_count is 2"),
+        (_fields({"eagle3.target_layers": (1, 2)}), "expected 3 layers"),
+        (_fields({"eagle3.target_layers": (1, 2, -3)}), "expected 3 layers"),
+        (_fields({"eagle3.attention.value_length": 8}), "keys have 16 numbers and values 8"),
+        (_tensors({"d2t": None}), "there is no d2t"),
+        (_tensors({"d2t": Tensor((200,), 0, 0)}), "d2t is of type 0"),
+        (_tensors({"d2t": Tensor((1 << 40,), 27, 0)}), "expected a whole number for each of 200 rows"),
+        (_tensors({"output.weight": None}), "expected a whole number for each of"),
+        (_tensors({"output.weight": Tensor((64, 1 << 40), 0, 0)}), "output.weight has"),
+        (_tensors({"d2t": Tensor((200,), 27, 1 << 40)}), "d2t has tokens that are not among"),
+    ],
+)
+def test_a_file_that_would_end_the_process(
+    place: Place, changed: Callable[[Header], Header], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By assertions of llama.cpp, when the context of the head is opened or used."""
+    monkeypatch.setattr(llama_file, "header", lambda path: changed(header(path)))
+    with pytest.raises(ModelFileError, match=words) as caught:
+        llama_file.check(place.head)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_folder_without_a_head(place: Place, tmp_path: Path, own_cache: Path) -> None:

@@ -204,22 +204,24 @@ def _eagle3(path: Path, head: Header) -> Iterator[str]:
         yield f"{head.key('block_count')} is {head.number('block_count')}; a head has one layer"
     if len(target_layers(head)) != _TARGET_LAYERS or min(target_layers(head)) < 0:
         yield f"{head.key('target_layers')} is {target_layers(head)}; expected {_TARGET_LAYERS} layers"
-    sizes = [head.number(f"attention.{part}_length") for part in ("key", "value")]
+    usual = head.number("embedding_length") // max(1, head.number("attention.head_count"))
+    sizes = [head.number(f"attention.{part}_length") or usual for part in ("key", "value")]
     if sizes[0] != sizes[1]:
         yield f"keys have {sizes[0]} numbers and values {sizes[1]}; they must be as many"
-    rows = head.tensors["output.weight"].shape[-1] if "output.weight" in head.tensors else None
+    known = head.vocabulary.size
+    rows = head.tensors["output.weight"].shape[-1] if "output.weight" in head.tensors else known  # else the target's
     table = head.tensors.get("d2t")
-    if table is None:
-        if rows not in (None, head.vocabulary.size):
-            yield f"output.weight has {rows} rows for {head.vocabulary.size} tokens, and there is no d2t"
+    if table is None or rows > known:
+        if rows != known:
+            yield f"output.weight has {rows} rows for {known} tokens, and there is no d2t"
         return
-    if table.kind != _I64 or len(table.shape) != 1 or rows not in (None, table.shape[0]):
+    if table.kind != _I64 or table.shape != (rows,):
         yield f"d2t is of type {table.kind} and shape {table.shape}; expected a whole number for each of {rows} rows"
         return
     with path.open("rb") as file:
-        tokens = np.fromfile(file, "<i8", table.shape[0], offset=head.length + table.offset)
-    if len(tokens) < table.shape[0] or tokens.min() < 0 or tokens.max() >= head.vocabulary.size:
-        yield f"d2t has tokens that are not among the {head.vocabulary.size} of the vocabulary"
+        tokens = np.fromfile(file, "<i8", rows, offset=head.length + table.offset)
+    if len(tokens) < rows or tokens.min(initial=0) < 0 or tokens.max(initial=0) >= known:
+        yield f"d2t has tokens that are not among the {known} of the vocabulary"
 
 
 def _spellings(byte: int) -> tuple[bytes, bytes]:
