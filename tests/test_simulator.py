@@ -12,6 +12,7 @@ pytest.importorskip("benchmarks", reason="the benchmarks are not beside the test
 
 from benchmarks.simulator.__main__ import TRACES, fixed, others, ours
 from benchmarks.simulator.ablation import HEURISTICS, SETTINGS, Setting, replay
+from benchmarks.simulator.blocks import Block, speedup
 from benchmarks.simulator.clairvoyant import clairvoyant
 from benchmarks.simulator.engines import Wrong, markdown, picture, prices, replayed, summary
 from benchmarks.simulator.measured import CONTEXTS, WIDTHS, Measured, flat, kept_with, load, passes
@@ -218,3 +219,11 @@ def test_the_page_of_the_docs_is_of_the_kept_curves() -> None:
     page = (Path(__file__).parents[1] / "docs" / "engines.md").read_text("utf-8")
     for context in CONTEXTS:
         assert prices(load(), context) in page
+
+
+@pytest.mark.parametrize(("kept", "better"), [(1.0, True), (0.3, False)])
+def test_a_block_pays_on_a_flat_curve_where_its_guesses_are_good(kept: float, better: bool) -> None:
+    trace, curve = beginning("chat"), replace(CURVES[4], step=0.15)
+    steps = speedup(trace, curve)
+    assert (speedup(trace, curve, lambda world: Block(world, kept, 8)) > 1.02 * steps) == better
+    assert speedup(trace, curve, lambda world: Block(world, 0.0, 8)) >= 0.97
