@@ -21,6 +21,7 @@ from typing import Any
 import click
 
 from edgespec import Device, Runtime, Sampling, Speculation, load
+from edgespec.backends import state_head_kind
 from edgespec.backends.head_header import head_in
 from edgespec.engine import Text
 
@@ -39,7 +40,7 @@ class Depth:
 
 def drafter_of(draft: Path) -> str:
     """The name of the drafter that uses a file."""
-    return head_in(draft) or "model"
+    return state_head_kind(draft) or head_in(draft) or "model"
 
 
 def depths(speaker: Runtime, prompts: Sequence[Sequence[int]], name: str, k: int, most: int) -> list[Depth]:
