@@ -301,7 +301,7 @@ class Trainer:
 @click.argument("target", type=click.Path(path_type=Path, exists=True))
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--tokens", default=300_000, show_default=True, help="Tokens of training text")
-@click.option("--hidden", default=256, show_default=True, help="Width of the head")
+@click.option("--hidden", type=click.IntRange(128), default=256, show_default=True, help="Width of the head")
 @click.option("--rows", default=2048, show_default=True, help="Tokens that it can guess")
 @click.option("--ahead", default=4, show_default=True, help="Tokens that it learns to draft")
 @click.option("--steps", default=1200, show_default=True)
