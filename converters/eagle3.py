@@ -24,7 +24,7 @@ from edgespec.converters import ConversionProgress, Note, native, quantize
 from edgespec.converters.atomic_file import atomic_file, check_file
 from edgespec.converters.checkpoint import Checkpoint, Json
 from edgespec.converters.config import Config
-from edgespec.converters.draft_target import DraftTarget
+from edgespec.converters.eagle3_target import Eagle3Target
 from edgespec.converters.rope import Rope
 from edgespec.converters.stored_tensor import StoredTensor
 from edgespec.converters.thread_pool import OrderedThreadPool
@@ -117,7 +117,7 @@ def check(quantization: str) -> None:
 
 
 def write(
-    source: Path, target: DraftTarget, output: Path, quantization: str, force: bool
+    source: Path, target: Eagle3Target, output: Path, quantization: str, force: bool
 ) -> Iterator[ConversionProgress | Note]:
     """Convert the head in the folder `source`. See `edgespec.converters.convert_head`."""
     check(quantization)
@@ -160,7 +160,7 @@ def _write(file: Any, tensors: list[_Tensor], total: int) -> Iterator[Conversion
 # --- config.json
 
 
-def _read(checkpoint: Checkpoint, target: DraftTarget) -> _Sizes:
+def _read(checkpoint: Checkpoint, target: Eagle3Target) -> _Sizes:
     values, path = checkpoint.config, checkpoint.folder / "config.json"
     if isinstance(nested := values.get("transformer_layer_config"), dict):
         values = {**nested, **{key: value for key, value in values.items() if value is not None}}
@@ -198,7 +198,7 @@ def _read(checkpoint: Checkpoint, target: DraftTarget) -> _Sizes:
     )
 
 
-def _layers(values: Json, path: Path, target: DraftTarget) -> tuple[int, ...]:
+def _layers(values: Json, path: Path, target: Eagle3Target) -> tuple[int, ...]:
     """The layers of the target whose inputs the head reads."""
     key, inner = "eagle_aux_hidden_state_layer_ids", values.get("eagle_config")
     found = values.get(key, inner.get(key) if isinstance(inner, dict) else None)
@@ -216,7 +216,7 @@ def _layers(values: Json, path: Path, target: DraftTarget) -> tuple[int, ...]:
 # --- tensors
 
 
-def _tensors(checkpoint: Checkpoint, sizes: _Sizes, target: DraftTarget, quantization: str) -> Iterator[_Tensor]:
+def _tensors(checkpoint: Checkpoint, sizes: _Sizes, target: Eagle3Target, quantization: str) -> Iterator[_Tensor]:
     stored = {_renamed(name): tensor for name, tensor in checkpoint.tensors.items() if name not in _UNUSED}
     shapes = _shapes(sizes, target)
     offsets = stored.pop("d2t", None)
@@ -257,7 +257,7 @@ def _renamed(name: str) -> str:
     return _ENDS.get(plain, plain)
 
 
-def _shapes(sizes: _Sizes, target: DraftTarget) -> dict[str, tuple[int, ...]]:
+def _shapes(sizes: _Sizes, target: Eagle3Target) -> dict[str, tuple[int, ...]]:
     hidden, kv = sizes.hidden, sizes.kv_heads * sizes.head_dim
     wide, both = sizes.heads * sizes.head_dim, 2 * sizes.hidden
     found: dict[str, tuple[int, ...]] = {"token_embd.weight": (target.vocabulary, hidden)}
@@ -280,7 +280,7 @@ def _shapes(sizes: _Sizes, target: DraftTarget) -> dict[str, tuple[int, ...]]:
     return found | {"output_norm.weight": (hidden,), "output.weight": (sizes.rows, hidden)}
 
 
-def _borrow_embedding(stored: dict[str, StoredTensor], sizes: _Sizes, target: DraftTarget) -> None:
+def _borrow_embedding(stored: dict[str, StoredTensor], sizes: _Sizes, target: Eagle3Target) -> None:
     """Take the embedding of a target that is a checkpoint; that of a GGUF file is used at run time."""
     if target.hidden != sizes.hidden:
         raise ConversionError(
@@ -292,7 +292,7 @@ def _borrow_embedding(stored: dict[str, StoredTensor], sizes: _Sizes, target: Dr
 
 
 def _target_tokens(
-    checkpoint: Checkpoint, offsets: StoredTensor | None, sizes: _Sizes, target: DraftTarget
+    checkpoint: Checkpoint, offsets: StoredTensor | None, sizes: _Sizes, target: Eagle3Target
 ) -> npt.NDArray[np.int64] | None:
     """The target's token for each row of the output matrix; None where they are the same."""
     if offsets is None:
@@ -326,7 +326,7 @@ def _kind(quantization: str, shape: tuple[int, ...]) -> int:
     return kind if shape[-1] % blocks == 0 else _KINDS["f16"]
 
 
-def _header(sizes: _Sizes, target: DraftTarget, tensors: list[_Tensor]) -> bytes:
+def _header(sizes: _Sizes, target: Eagle3Target, tensors: list[_Tensor]) -> bytes:
     """Everything before the tensors' data."""
     import gguf  # noqa: PLC0415
 

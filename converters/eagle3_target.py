@@ -1,4 +1,4 @@
-"""The target that a head is converted for: its sizes, and the tokens that the head's file repeats."""
+"""The target that an EAGLE-3 head is converted for: its sizes, and the tokens that the head's file repeats."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EMBEDDINGS = ("model.embed_tokens.weight", "embed_tokens.weight", "language_mod
 
 
 @dataclass(frozen=True, slots=True)
-class DraftTarget:
+class Eagle3Target:
     """A target model.
 
     Args:
@@ -39,7 +39,7 @@ class DraftTarget:
     embedding: StoredTensor | None = None
 
     @classmethod
-    def open(cls, path: Path) -> DraftTarget:
+    def open(cls, path: Path) -> Eagle3Target:
         """Read the headers of the target at `path`.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The model that a head is converted for: what of it a head must fit."""
+"""The target that Medusa heads are converted for: its width, and its tokens by their labels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONTROL = re.compile(r"<\|.*\|>|</?s>|<(?:bos|eos|pad|unk|start_of_turn|end_of_
 
 
 @dataclass(frozen=True, slots=True)
-class HeadTarget:
+class MedusaTarget:
     """A model.
 
     Args:
@@ -37,7 +37,7 @@ class HeadTarget:
     labels: Mapping[int, str]
 
     @classmethod
-    def of(cls, path: Path) -> HeadTarget:
+    def of(cls, path: Path) -> MedusaTarget:
         """The model at `path`: a GGUF file, the folder of a converted ONNX model, or that of a checkpoint.
 
         Raises:
@@ -62,14 +62,14 @@ class HeadTarget:
         )
 
     @classmethod
-    def _of_checkpoint(cls, folder: Path) -> HeadTarget:
+    def _of_checkpoint(cls, folder: Path) -> MedusaTarget:
         checkpoint = Checkpoint.open(folder)
         graph = decoder.read(checkpoint)
         words = vocabulary.read(checkpoint, graph.vocabulary).candidates[0]
         return cls._with(card.read(checkpoint).name or folder.name, graph.hidden, _Words(tuple(words.tokens)))
 
     @classmethod
-    def _with(cls, name: str, width: int, labels: Labels) -> HeadTarget:
+    def _with(cls, name: str, width: int, labels: Labels) -> MedusaTarget:
         control = [token for token in range(labels.size) if _CONTROL.fullmatch(labels.label(token))]
         return cls(name, width, labels.size, tuple(control), sample(labels))
 
