@@ -10,6 +10,7 @@ from pathlib import Path
 from edgespec.backends import Labels
 from edgespec.backends.gguf_header import header
 from edgespec.backends.head_fit import sample
+from edgespec.backends.head_header import is_alone
 from edgespec.backends.model_files import find_model
 from edgespec.converters import card, decoder, vocabulary
 from edgespec.converters.checkpoint import Checkpoint
@@ -41,7 +42,7 @@ class MedusaTarget:
         """The model at `path`: a GGUF file, the folder of a converted ONNX model, or that of a checkpoint.
 
         Raises:
-            ConversionError: it is a checkpoint that cannot be converted, or an OpenVINO IR model.
+            ConversionError: it is a checkpoint that cannot be converted, an OpenVINO IR model, or a head.
             ModelFileError: it is no model, or cannot be read.
         """
         if path.is_dir() and (path / "config.json").is_file() and not list(path.glob("*.onnx")):
@@ -49,6 +50,8 @@ class MedusaTarget:
         engine, file = find_model(path, "auto")
         if engine == "llama":
             found = header(file)
+            if is_alone(found) or not found.vocabulary.size:
+                raise ConversionError(f"{path} is not a model with a vocabulary; give the target of the head")
             return cls._with(found.name or file.stem, found.number("embedding_length"), found.vocabulary)
         if engine == "onnx":
             from edgespec.backends.onnx_file import read  # noqa: PLC0415 - needs protobuf

@@ -234,6 +234,12 @@ def test_heads_for_another_model(chain: Chain, tmp_path: Path) -> None:
     refused(tmp_path, chain, weights(3, chain.tokens, 2, hidden=32), "states of 32 numbers, .* made for another model")
 
 
+def test_a_head_is_no_target(chain: Chain, tmp_path: Path) -> None:
+    source, (_, head) = written(tmp_path / "head", weights(3, chain.tokens, 1)), heads.qwen35_apart(tmp_path)
+    with pytest.raises(ConversionError, match="not a model with a vocabulary"):
+        convert_head(source, head, tmp_path / "head.onnx")
+
+
 def test_heads_for_another_vocabulary(chain: Chain, tmp_path: Path) -> None:
     refused(tmp_path, chain, weights(3, chain.tokens + 2000, 1), "made for another model")
 

@@ -12,7 +12,6 @@ import onnx
 import pytest
 
 from edgespec import Device, Interrupt, Runtime, Sampling, Speculation, load
-from edgespec.backends import installed
 from edgespec.backends.exactness import is_steady
 from edgespec.backends.ort import OrtModel, open_model
 from edgespec.converters import convert
@@ -20,7 +19,6 @@ from edgespec.converters.packing import FLOAT, Blockwise
 from edgespec.converters.stored_tensor import StoredTensor
 from edgespec.errors import ConversionError, ModelFileError, OptionError
 from edgespec.models.sizes import sizes
-from edgespec.prices import Prices, engine_comparison
 from edgespec.testing import check_model
 from edgespec.tools.check import check
 
@@ -233,17 +231,6 @@ def test_openvino_refuses_it_in_one_line(converted: Converted) -> None:
     with pytest.raises(ModelFileError, match=r"mixture of experts.*take --backend onnx") as caught:
         load(converted("qwen3moe"), device=Device(backend="openvino"))
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.usefixtures("own_cache")
-def test_the_choice_of_an_engine_leaves_openvino_out(converted: Converted, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("openvino")
-    monkeypatch.setattr(engine_comparison, "installed", installed)
-    monkeypatch.setattr(engine_comparison, "measure_and_keep", lambda *_: Prices([1.0, 1.5, 2.0]))
-    device, choice = engine_comparison.with_engine(converted("qwen3moe"), Device(threads=1), Interrupt())
-    assert device.backend == "onnx"
-    assert choice is not None
-    assert list(choice.speeds) == ["onnx"]
 
 
 def test_a_wrong_count_of_experts(converted: Converted, tmp_path: Path) -> None:

@@ -269,12 +269,15 @@ def test_openvino_refuses_it_in_one_line(converted: Converted, kind: str) -> Non
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("kind", "quantization"), [("lfm2", "fp32"), ("qwen3moe", "int4")])
 @pytest.mark.usefixtures("own_cache")
-def test_the_choice_of_an_engine_leaves_openvino_out(converted: Converted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_choice_of_an_engine_leaves_openvino_out(
+    converted: Converted, kind: str, quantization: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("openvino")
     monkeypatch.setattr(engine_comparison, "installed", installed)
     monkeypatch.setattr(engine_comparison, "measure_and_keep", lambda *_: Prices([1.0, 1.5, 2.0]))
-    device, choice = engine_comparison.with_engine(converted("lfm2"), Device(threads=1), Interrupt())
+    device, choice = engine_comparison.with_engine(converted(kind, quantization), Device(threads=1), Interrupt())
     assert device.backend == "onnx"
     assert choice is not None
     assert list(choice.speeds) == ["onnx"]
