@@ -63,18 +63,29 @@ class Times:
         sizes = ", ".join(f"{kind} {sum(timed.tokens for timed in plain[kind])}" for kind in kinds)
         return f"{table(['x plain / hiccups left in (tokens per pass)', *groups], rows)}\ntokens: {sizes}"
 
+    def ratios(self, kind: str) -> dict[str, float]:
+        """By configuration, how many times as fast as plain decoding, without hiccups."""
+        plain = self._of("plain", [kind])
+        return {name: round(_ratios(plain, self._of(name, [kind]))[0], 4) for name in self._names}
+
     def _of(self, name: str, kinds: Sequence[str]) -> list[Timed]:
         return [timed for kind in kinds for timed in self._rounds[name, kind]]
 
 
-def _cell(plain: Sequence[Timed], ours: Sequence[Timed]) -> str:
+def _ratios(plain: Sequence[Timed], ours: Sequence[Timed]) -> tuple[float, float]:
+    """The seconds of plain decoding over ours: without hiccups, and with them."""
     seconds = defaultdict(list)
     for timed in (*plain, *ours):
         seconds[timed.width].append(timed.seconds)
     most = {width: _HICCUP * statistics.median(each) for width, each in seconds.items()}
     calm = [sum(min(timed.seconds, most[timed.width]) for timed in rounds) for rounds in (plain, ours)]
     raw = [sum(timed.seconds for timed in rounds) for rounds in (plain, ours)]
-    return f"{calm[0] / calm[1]:.3f} / {raw[0] / raw[1]:.3f} ({sum(timed.tokens for timed in ours) / len(ours):.2f})"
+    return calm[0] / calm[1], raw[0] / raw[1]
+
+
+def _cell(plain: Sequence[Timed], ours: Sequence[Timed]) -> str:
+    calm, raw = _ratios(plain, ours)
+    return f"{calm:.3f} / {raw:.3f} ({sum(timed.tokens for timed in ours) / len(ours):.2f})"
 
 
 @click.command()

@@ -1,0 +1,150 @@
+"""Each drafter alone and all together, by kind of text: wall clock over plain decoding, the same answers for all.
+
+    python -m benchmarks.drafters TARGET --draft DRAFT.gguf --draft EAGLE3.gguf --draft MEDUSA.onnx [--backend openvino]
+
+Answers are replayed: the target's passes are computed in full and paid for, and its choice is overruled by the answer
+(see `benchmarks/kinds.py`). Each configuration has a runtime with a session of its own, and they take turns by the
+round: a slow spell of the machine falls on all alike. Each begins every kind of text without calibration. "plain, again"
+is plain decoding once more, and shows how far figures can be trusted.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from copy import copy
+from pathlib import Path
+
+import click
+
+from edgespec import Device, Interrupt, Runtime, Sampling, Speculation
+from edgespec.backends import Model, StateHead, open_model
+from edgespec.bench.replay import ReplaySession, SharedModel
+from edgespec.drafters.lookup import Lookup
+from edgespec.drafters.recycling import Recycling
+from edgespec.engine import Event, Finished, Text
+from edgespec.runtime.learned import Learned
+from edgespec.runtime.loading import assemble
+
+from .acceptance import drafter_of
+from .categories import Timed, Times
+from .dialogues import FILE
+from .kinds import KINDS, Item, items
+
+PLAIN, AGAIN, TOGETHER = "plain", "plain, again", "all together"
+
+
+class Configurations:
+    """The models, opened once, and for each configuration a runtime over them."""
+
+    def __init__(self, target: Path, drafts: Sequence[Path], device: Device) -> None:
+        self._device, self._interrupt = device, Interrupt()
+        self._open = ExitStack()
+        self._target = SharedModel(self._opened(target, device))
+        found = {drafter_of(draft): self._opened(draft, device.of_draft(draft)) for draft in drafts}
+        self._drafts = {name: each if isinstance(each, StateHead) else SharedModel(each) for name, each in found.items()}
+        self.names = (PLAIN, AGAIN, Lookup.name, Recycling.name, *self._drafts, TOGETHER)
+
+    def _opened(self, path: Path, device: Device) -> Model:
+        model = open_model(path, device, self._interrupt)
+        self._open.callback(model.close)
+        return model
+
+    def runtime(self, name: str) -> tuple[Runtime, ReplaySession]:
+        """A runtime of the configuration `name` without calibration, and its session."""
+        chosen = tuple(self._drafts) if name == TOGETHER else (name,) if name in self._drafts else ()
+        drafts = [self._drafts[each] for each in chosen]
+        own = [copy(each) if isinstance(each, StateHead) else each for each in drafts]  # a runtime closes its heads
+        runtime = assemble(
+            self._target,
+            own,
+            device=self._device,
+            speculation=_speculation(name),
+            interrupt=self._interrupt,
+            learned=Learned(None),
+        )
+        return runtime, self._target.sessions[-1]
+
+    def close(self) -> None:
+        self._open.close()
+
+
+def _speculation(name: str) -> Speculation:
+    if name in {PLAIN, AGAIN}:
+        return Speculation((), 0)
+    return Speculation() if name == TOGETHER else Speculation((name,))
+
+
+def race(speakers: Mapping[str, tuple[Runtime, ReplaySession]], item: Item) -> Iterator[tuple[str, Timed]]:
+    """The rounds of all, who take turns: next is who has said the least."""
+    running: dict[str, Iterator[Event]] = {}
+    for name, (runtime, session) in speakers.items():
+        session.text = (*item.prompt, *item.answer)
+        running[name] = iter(runtime.complete(item.prompt, Sampling(), max_tokens=len(item.answer)))
+    said = dict.fromkeys(running, 0)
+    while running:
+        least = min(said[name] for name in running)
+        name = random.choice([name for name in running if said[name] == least])  # noqa: S311 - no secret
+        started = time.perf_counter()
+        event = next(running[name])
+        seconds = time.perf_counter() - started
+        if isinstance(event, Text):
+            said[name] += len(event.tokens)
+            yield name, Timed(event.round.width, len(event.tokens), seconds)
+        elif isinstance(event, Finished):
+            del running[name]
+
+
+@click.command()
+@click.argument("target", type=FILE)
+@click.option("--draft", "drafts", type=FILE, multiple=True, required=True, help="A draft model or a head; repeatable")
+@click.option("--threads", default=2, show_default=True)
+@click.option("--backend", default="auto", show_default=True, help="The target's engine")
+@click.option("--tokens", default=400, show_default=True, help="Tokens of each kind of text, about; twice for mix")
+@click.option("--longest", default=160, show_default=True, help="Tokens of an answer, at most")
+@click.option("--kind", "kinds", multiple=True, default=KINDS, help="Kinds of text [default: all]")
+@click.option("--out", type=click.Path(path_type=Path), help="Append a line of JSON for each kind to this file")
+def main(  # noqa: PLR0913, PLR0917 - click passes every option
+    target: Path,
+    drafts: tuple[Path, ...],
+    threads: int,
+    backend: str,
+    tokens: int,
+    longest: int,
+    kinds: tuple[str, ...],
+    out: Path | None,
+) -> None:
+    """Measure TARGET with each draft alone, and with all."""
+    configurations = Configurations(target, drafts, Device(2048, threads, backend=backend))
+    runtime, _ = configurations.runtime(PLAIN)
+    with runtime:
+        asked = items(runtime, tokens, longest)
+    times = Times(configurations.names)
+    for kind in kinds:
+        speakers = {name: configurations.runtime(name) for name in configurations.names}
+        if kind == kinds[0]:
+            click.echo(_prices(speakers[TOGETHER][0]))
+        for item in asked[kind]:
+            for name, timed in race(speakers, item):
+                times.add(name, kind, timed)
+        for speaker, _ in speakers.values():
+            speaker.close()
+        click.echo(times.report())
+        if out is not None:
+            with out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"target": target.name, "backend": backend, "kind": kind, **times.ratios(kind)}) + "\n")
+    configurations.close()
+
+
+def _prices(runtime: Runtime) -> str:
+    plain = runtime.prices.plain()
+    curve = " ".join(f"{runtime.prices.price(n) / plain:.2f}" for n in range(1, 17))
+    steps = ", ".join(f"{name} {step / plain:.3f}" for name, step in runtime.step_prices.items())
+    return f"plain step {plain * 1e3:.2f} ms; price(n)/price(1), n = 1..16: {curve}; of a plain step, a guess of: {steps}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""Kinds of text, with the answers to replay: dialogues, copies, rewritten texts, lists, and all of them in turn.
+
+The questions are those of the bundled suite `demo`. The demo target answers dialogues by itself; it is too small to copy
+or to rewrite, so those answers are made from the question, as a larger model would give them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from edgespec import Runtime, Sampling, Speculation
+from edgespec.bench.suites import Question, read
+from edgespec.engine import Text
+
+KINDS = ("dialogue", "copy", "rewrite", "list", "mix")
+_CATEGORIES = {"copy": "repeat"}  # names of the suite's that differ
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A prompt and its answer, as tokens."""
+
+    prompt: Sequence[int]
+    answer: Sequence[int]
+
+
+def items(runtime: Runtime, tokens: int, longest: int) -> dict[str, list[Item]]:
+    """Items of each kind with about `tokens` tokens of answers, each of at most `longest`.
+
+    Those of `mix` take the kinds in turn and are not in the others.
+
+    Args:
+        runtime: of the target, which answers the dialogues by plain decoding.
+    """
+    questions = read("demo").questions
+    streams = {
+        kind: _items(runtime, [each for each in questions if each.category == _CATEGORIES.get(kind, kind)], longest)
+        for kind in KINDS[:-1]
+    }
+    found = {kind: list(_taken(stream, tokens)) for kind, stream in streams.items()}
+    turns = itertools.chain.from_iterable(zip(*streams.values(), strict=False))
+    return {**found, "mix": list(_taken(turns, 2 * tokens))}
+
+
+def _items(runtime: Runtime, questions: Sequence[Question], longest: int) -> Iterator[Item]:
+    for question in questions:
+        messages: list[dict[str, str]] = []
+        for turn in question.turns:
+            messages.append({"role": "user", "content": turn})
+            prompt = runtime.prompt(messages)
+            made = _ANSWERS.get(question.category)
+            answer = _said(runtime, prompt, longest) if made is None else runtime.vocabulary.tokenize(made(turn))[:longest]
+            yield Item(prompt, answer)
+            messages.append({"role": "assistant", "content": runtime.text(answer)})
+
+
+def _taken(stream: Iterator[Item], tokens: int) -> Iterator[Item]:
+    while tokens > 0:
+        item = next(stream, None)
+        if item is None:
+            return
+        tokens -= len(item.answer)
+        yield item
+
+
+def _said(runtime: Runtime, prompt: Sequence[int], longest: int) -> list[int]:
+    events = runtime.complete(prompt, Sampling(), max_tokens=longest, speculation=Speculation((), 0))
+    return [token for event in events if isinstance(event, Text) for token in event.tokens]
+
+
+def _passage(question: str) -> str:
+    return question.partition("\n")[2]
+
+
+def _rewritten(question: str) -> str:
+    old, new = re.findall(r"with (\S+) replaced by (\S+)\.", question.partition("\n")[0])[0]
+    return _passage(question).replace(old, new)
+
+
+def _listed(question: str) -> str:
+    lines = (line.partition(": ") for line in _passage(question).splitlines())
+    return "\n".join(f"- {said}" for speaker, _, said in lines if speaker == "user")
+
+
+_ANSWERS: dict[str, Callable[[str], str]] = {"repeat": _passage, "rewrite": _rewritten, "list": _listed}
