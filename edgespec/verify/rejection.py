@@ -1,8 +1,8 @@
 """Rejection sampling: x drawn from q is accepted with probability min(1, p(x) / q(x)), else p becomes max(p - q, 0).
 
 Leviathan et al. 2023, Chen et al. 2023. The siblings of a tree are tested in order against the residual distribution,
-the multi-round rejection of SpecInfer (Miao et al. 2024, arXiv 2305.09781): lossless for the guesses of any drafters, if
-each token was drawn from its q given those before it in that order. A second draw of the same drafter without
+the multi-round rejection of SpecInfer (Miao et al. 2024, arXiv 2305.09781): lossless for the guesses of any drafters,
+if each token was drawn from its q given those before it in that order. A second draw of the same drafter without
 replacement has the q without the first token, normalised.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..sampling import RESIDUAL, Sampling, distribution, draw, drafting, happens, round_seed
+from ..sampling import RESIDUAL, Sampling, distribution, drafting, draw, happens, round_seed
 from ..types import Acceptance, Distribution, Draft, Floats, Guess
 from .match import Match
 from .rest import chance, drawn_from, rest
