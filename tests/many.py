@@ -113,7 +113,7 @@ def first_of_two(rule: str, p: Doubles, q: Sequence[Doubles], seeds: int, stream
     """
     own = _key(np.arange(seeds, dtype=np.uint64), _ROUND, start := np.ones(seeds, dtype=np.int64))
     left, said, drawn = np.tile(p, (seeds, 1)), np.full(seeds, -1), []
-    for node, (each, stream) in enumerate(zip(q, streams, strict=True)):
+    for node, (each, stream) in enumerate(zip(np.array(q), streams, strict=True)):
         token = _draw(np.tile(each, (seeds, 1)), own, start, DRAFTING + _PURPOSES * stream)
         drawn.append(token)
         chance = left[np.arange(seeds), token] / each[token]

@@ -31,7 +31,7 @@ def fitted(files: Files, device: Device, job: Job, *, anywhere: bool = True, hea
     layers = freely if anywhere else device.gpu_layers
     try:
         asked = fit.Requested(device.context, layers, device.draft_gpu_layers)
-        plan = fit.plan(files.target, files.draft, asked, head=head)
+        plan = fit.plan(files.target, files.drafts, asked, head=head)
     except (ModelError, OSError, ValueError):  # what is wrong with the files is told when they are opened
         return device
     context = device.context or (plan.context if plan.shortened else 0)
