@@ -35,8 +35,12 @@ _FORM: Mapping[str, Any] = {
 _GRAPHS = ("model.onnx", "openvino_model.xml")  # what a folder with a model holds
 _LARGEST = 1e15  # the greatest number: JSON may have NaN, and numbers beyond the range of a float
 _WORDS = {
-    str: "a text", int: "a whole number", float: "a number", list: "a list of numbers", tuple: "a text or a list of texts",
-}  # fmt: skip
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    list: "a list of numbers",
+    tuple: "a text or a list of texts",
+}
 _WAY_OUT = "correct it, or write it again with `edgespec convert --pair TARGET DRAFT --out FOLDER --force`"
 
 
