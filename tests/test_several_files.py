@@ -1,0 +1,209 @@
+"""Several drafts as files: named, fitted into memory, opened and lossless, in each engine and beside heads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import edgespec
+from edgespec import Device, Runtime, Sampling, Speculation
+from edgespec.converters import convert, convert_head
+from edgespec.engine import Finished, Text
+from edgespec.errors import OptionError
+from edgespec.library import Job, resolve
+from edgespec.models import fit
+from edgespec.models.memory import Gpu, MachineMemory
+from edgespec.models.sizes import sizes
+from edgespec.runtime.loading import Files
+from edgespec.tools.check import check
+
+from . import checkpoints, eagle3_heads
+from .commandline import DEMO, PROMPT, last_error, refused, run
+
+Folders = Callable[[str], Path]
+BOTH = ("model", "model2")
+TEXT = list(range(300, 330))
+GB = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def files(
+    checkpoint: Path, onnx_folders: Folders, tmp_path_factory: pytest.TempPathFactory
+) -> Mapping[str, tuple[Path, Path, Path]]:
+    """By engine: a random target, another random model with its tokens, which is always wrong, and the target again in
+    fewer bits."""
+    folder = tmp_path_factory.mktemp("several")
+    config = {"max_position_embeddings": 2048}
+    other = checkpoints.llama(folder / "other", tokenizer="qwen2", padding=4096, dtype="F32", seed=9, config=config)
+    gguf = {name: folder / f"{name}.gguf" for name in ("target", "wrong", "right")}
+    for source, name, bits in ((checkpoint, "target", "f32"), (other, "wrong", "q8_0"), (checkpoint, "right", "f16")):
+        list(convert(source, gguf[name], quantization=bits))
+    list(convert(other, folder / "wrong", fmt="onnx", quantization="int8"))
+    onnx = onnx_folders("fp32"), folder / "wrong", onnx_folders("int8")
+    return {
+        "llama": (gguf["target"], gguf["wrong"], gguf["right"]),
+        "onnx": onnx,
+        "mixed": (onnx[0], gguf["wrong"], onnx[2]),
+    }
+
+
+@pytest.fixture(scope="module", params=["llama", "onnx", "mixed"])
+def speaker(request: pytest.FixtureRequest, files: Mapping[str, tuple[Path, Path, Path]]) -> Iterator[Runtime]:
+    target, *drafts = files[request.param]
+    with edgespec.load(target, drafts, device=Device(context=256, threads=1)) as runtime:
+        yield runtime
+
+
+def said(runtime: Runtime, sampling: Sampling, speculation: Speculation) -> tuple[list[int], Finished]:
+    tokens: list[int] = []
+    for event in runtime.complete(TEXT, sampling, max_tokens=60, speculation=speculation):
+        tokens += event.tokens if isinstance(event, Text) else ()
+    assert isinstance(event, Finished)
+    assert list(runtime.session.tokens) == [*TEXT, *tokens][:-1], "what was rejected is rolled back"
+    return tokens, event
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, seed=3)], ids=["0", "0.8"])
+def test_two_drafts_of_which_one_is_always_wrong_are_lossless(speaker: Runtime, sampling: Sampling) -> None:
+    assert set(BOTH) < set(speaker.drafters)
+    plain, _ = said(speaker, sampling, Speculation(k=0))
+    for speculation in (Speculation(BOTH, 1), Speculation(BOTH, 4), Speculation(BOTH), Speculation()):
+        assert said(speaker, sampling, speculation)[0] == plain
+    _, finished = said(speaker, sampling, Speculation(BOTH, 4))
+    (wrong, hits), (right, accepted) = (finished.stats.by_drafter[name] for name in BOTH)
+    assert min(wrong, right) >= 20
+    assert hits == 0
+    assert accepted > 0.4 * right
+
+
+@pytest.mark.parametrize("rule", ["rejection", "block"])
+def test_two_drafts_that_are_drawn(speaker: Runtime, rule: str) -> None:
+    plain, _ = said(speaker, Sampling(), Speculation(k=0))
+    assert said(speaker, Sampling(), Speculation(BOTH, 3, rule))[0] == plain
+    for k in (3, None):
+        tokens, finished = said(speaker, Sampling(temperature=0.8, seed=5), Speculation(BOTH, k, rule))
+        assert len(tokens) == 60
+    _, finished = said(speaker, Sampling(temperature=0.8, seed=5), Speculation(BOTH, 3, rule))
+    assert finished.stats.by_drafter["model2"][1] > finished.stats.by_drafter["model"][1]
+
+
+def test_models_and_heads_at_once(
+    demo: dict[str, Path], files: Mapping[str, tuple[Path, Path, Path]], tmp_path: Path
+) -> None:
+    """A model, a model with other tokens, an EAGLE-3 head and Medusa heads, random ones: all draft, and none changes
+    the text."""
+    config = eagle3_heads.config()
+    tensors = eagle3_heads.tensors(config, {"hidden": 512, "vocabulary": 4096})
+    eagle = tmp_path / "eagle.gguf"
+    list(convert_head(eagle3_heads.write(tmp_path / "eagle", config, tensors), demo["target"], eagle))
+    medusa, draw = tmp_path / "medusa.onnx", np.random.default_rng(1)
+    made = {f"{head}.0.linear.weight": draw.standard_normal((512, 512)).astype(np.float32) / 50 for head in range(2)}
+    made |= {f"{head}.0.linear.bias": np.zeros(512, np.float32) for head in range(2)}
+    made |= {f"{head}.1.weight": draw.standard_normal((4096, 512)).astype(np.float32) for head in range(2)}
+    (tmp_path / "medusa").mkdir()
+    checkpoints.write_safetensors(tmp_path / "medusa" / "medusa_lm_head.safetensors", made)
+    list(convert_head(tmp_path / "medusa", demo["target"], medusa))
+    drafts = [medusa, demo["draft"], eagle, files["llama"][1]]
+    with edgespec.load(demo["target"], drafts, device=Device(context=256, threads=1)) as runtime:
+        names = ("model", "cross-vocabulary", "eagle3", "medusa")
+        assert runtime.drafters == ("lookup", *names)
+        assert all(runtime.step_prices[name] > 0 for name in names)
+        assert "The drafter model is" in " ".join(runtime.notices)
+        prompt = runtime.prompt([{"role": "user", "content": PROMPT}])
+        for sampling in (Sampling(), Sampling(temperature=0.8, seed=2)):
+            for verdict in check(runtime, [prompt], sampling, 40):
+                assert verdict.divergence is None or verdict.divergence.near_tie
+        *_, finished = runtime.complete(prompt, max_tokens=40, speculation=Speculation(names, 3))
+        assert isinstance(finished, Finished)
+        drafted = {name for label in finished.stats.by_drafter for name in label.split("+")}
+        assert drafted >= {"model", "eagle3", "medusa"}  # random text mostly is no text of the other vocabulary
+        with runtime.another() as second:
+            assert second.drafters == runtime.drafters
+    copy = tmp_path / "other.onnx"
+    copy.write_bytes(medusa.read_bytes())
+    with pytest.raises(OptionError, match="2 heads of the kind medusa"):
+        edgespec.load(demo["target"], [medusa, copy], device=Device(context=256, threads=1))
+
+
+# --- names
+
+
+def test_drafts_are_resolved_one_by_one(tmp_path: Path) -> None:
+    (tmp_path / "link.gguf").symlink_to(DEMO.drafts[0])
+    other = tmp_path / "other.gguf"
+    other.write_bytes(DEMO.drafts[0].read_bytes())
+    assert resolve(DEMO.target, [str(DEMO.drafts[0]), other], Job()) == Files(DEMO.target, (DEMO.drafts[0], other))
+    assert resolve(DEMO.target, ["auto"], Job()) == resolve(DEMO.target, None, Job())
+    assert resolve(DEMO.target, ["none"], Job()).drafts == resolve(DEMO.target, [], Job()).drafts == ()
+    for twice in (["a.gguf", "a.gguf"], [DEMO.drafts[0], tmp_path / "link.gguf"], [str(other), other]):
+        with pytest.raises(OptionError, match="is given twice; give each draft once"):
+            resolve(DEMO.target, twice, Job())
+    for alone in ("auto", "none"):
+        with pytest.raises(OptionError, match=f"draft is {alone} and 1 more; {alone} stands alone"):
+            resolve(DEMO.target, [other, alone], Job())
+
+
+def test_the_memory_of_all_drafts_is_counted() -> None:
+    target, draft = sizes(DEMO.target), sizes(DEMO.drafts[0])
+    free = MachineMemory(16 * GB)
+    none, one, two = (fit.choose(target, drafts, free, fit.Requested()) for drafts in ([], draft, [draft, draft]))
+    assert two.needed - one.needed == one.needed - none.needed > 0
+    assert fit.plan(DEMO.target, [DEMO.drafts[0]] * 2).needed == two.needed
+    lacking = MachineMemory(one.needed + (200 << 20) + 1000)
+    assert fit.choose(target, draft, lacking, fit.Requested()).fits
+    assert not fit.choose(target, [draft, draft], lacking, fit.Requested(one.context)).fits
+
+
+def test_all_drafts_are_wholly_on_the_gpu_or_none() -> None:
+    target, draft = sizes(DEMO.target), sizes(DEMO.drafts[0])
+
+    def placed(room: int, drafts: int, asked: int | None = None) -> int:
+        free = MachineMemory(16 * GB, (Gpu((400 << 20) + room),))
+        return fit.choose(target, [draft] * drafts, free, fit.Requested(256, None, asked)).draft_gpu_layers
+
+    alone = next(room for room in range(0, GB, 1 << 18) if placed(room, 1) == fit.ALL)
+    assert placed(alone, 2) == 0
+    assert placed(2 * alone, 2) == fit.ALL
+    assert placed(2 * alone, 2, 1) == 1
+
+
+def test_a_pair_file_with_several_drafts(tmp_path: Path) -> None:
+    other = tmp_path / "other.gguf"
+    other.write_bytes(DEMO.drafts[0].read_bytes())
+    content = {"target": str(DEMO.target), "draft": [str(DEMO.drafts[0]), "other.gguf"]}
+    (tmp_path / "pair.json").write_text(json.dumps(content))
+    assert resolve(tmp_path, None, Job()) == Files(DEMO.target, (DEMO.drafts[0], other))
+    shown = run("models", "show", tmp_path).stdout
+    assert str(DEMO.drafts[0]) in shown
+    assert str(other) in shown
+    (tmp_path / "pair.json").write_text(json.dumps({**content, "draft": ["other.gguf", 3]}))
+    assert "draft is ['other.gguf', 3]; it must be a text or a list of texts" in last_error(
+        run("chat", tmp_path, "-p", "x")
+    )
+
+
+# --- commands
+
+
+def test_chat_takes_several_drafts(tmp_path: Path) -> None:
+    other = tmp_path / "other.gguf"
+    other.write_bytes(DEMO.drafts[0].read_bytes())
+    asked = ("--draft", DEMO.drafts[0], "--draft", other)
+    named = ("--k", "3", "--drafter", "model,model2", "--temp", "0", "--max-tokens", "20", "--stats")
+    done = run("chat", *asked, "-p", PROMPT, *named)
+    assert done.returncode == 0, done.stderr
+    assert "The drafter model2 is" in done.stderr
+    assert "model+model2 " in done.stderr, "both guess the same"
+    assert "is given twice" in refused(run("chat", *asked, "--draft", other, "-p", PROMPT))
+
+
+def test_tune_measures_all_drafts(tmp_path: Path) -> None:
+    other = tmp_path / "other.gguf"
+    other.write_bytes(DEMO.drafts[0].read_bytes())
+    done = run("tune", "--draft", DEMO.drafts[0], "--draft", other, "--budget", "1", "--threads", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    assert all(len(each["steps"]) == 2 for each in json.loads(done.stdout)["measured"])
