@@ -104,7 +104,9 @@ class Many:
         return np.array(columns[::-1]).T[:, : self._n]
 
 
-def first_of_two(rule: str, p: Doubles, q: Sequence[Doubles], seeds: int, streams: Sequence[int]) -> tuple[Ints, Ints]:
+def first_of_two(
+    rule: str, p: Sequence[float], q: Sequence[Sequence[float]], seeds: int, streams: Sequence[int]
+) -> tuple[Ints, Ints]:
     """What two drafters draw for one place, int64 [seeds, 2], and the token said there, int64 [seeds].
 
     Args:

@@ -108,7 +108,7 @@ def test_a_server_drafts_with_a_head(serving: Callable[..., Setup], tmp_path: Pa
     """In the target's file, or in a file of its own; a draft model is none."""
     _, head = heads.qwen35_apart(tmp_path, right=False)
     for draft, given in ((None, False), (head, True), (demo().draft, False)):
-        setup = replace(serving(), heads=(draft,) if given else (), draft=None if given else draft)
+        setup = replace(serving(), heads=(head,) if given else (), draft=None if given else draft)
         with closing(peer("llama-server:mtp-3", setup)):
             options = json.loads(setup.target.with_suffix(".started").read_text("utf-8"))["options"]
         assert ("-md" in options) is given

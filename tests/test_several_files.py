@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import edgespec
-from edgespec import Device, Runtime, Sampling, Speculation
+from edgespec import Device, Interrupt, Runtime, Sampling, Speculation
+from edgespec.bench.edgespec_contender import ContenderFactory, is_name
+from edgespec.bench.records import OURS, PLAIN
 from edgespec.converters import convert, convert_head
 from edgespec.engine import Finished, Text
 from edgespec.errors import OptionError
@@ -139,7 +142,12 @@ def test_drafts_are_resolved_one_by_one(tmp_path: Path) -> None:
     assert resolve(DEMO.target, [str(DEMO.drafts[0]), other], Job()) == Files(DEMO.target, (DEMO.drafts[0], other))
     assert resolve(DEMO.target, ["auto"], Job()) == resolve(DEMO.target, None, Job())
     assert resolve(DEMO.target, ["none"], Job()).drafts == resolve(DEMO.target, [], Job()).drafts == ()
-    for twice in (["a.gguf", "a.gguf"], [DEMO.drafts[0], tmp_path / "link.gguf"], [str(other), other]):
+    given: list[Sequence[str | Path]] = [
+        ["a.gguf", "a.gguf"],
+        [DEMO.drafts[0], tmp_path / "link.gguf"],
+        [str(other), other],
+    ]
+    for twice in given:
         with pytest.raises(OptionError, match="is given twice; give each draft once"):
             resolve(DEMO.target, twice, Job())
     for alone in ("auto", "none"):
@@ -181,12 +189,26 @@ def test_a_pair_file_with_several_drafts(tmp_path: Path) -> None:
     assert str(DEMO.drafts[0]) in shown
     assert str(other) in shown
     (tmp_path / "pair.json").write_text(json.dumps({**content, "draft": ["other.gguf", 3]}))
-    assert "draft is ['other.gguf', 3]; it must be a text or a list of texts" in last_error(
-        run("chat", tmp_path, "-p", "x")
-    )
+    told = last_error(run("chat", tmp_path, "-p", "x"))
+    assert "draft is ['other.gguf', 3]; it must be a text or a list of texts" in told
 
 
 # --- commands
+
+
+def test_the_bench_has_a_contender_for_each_draft(tmp_path: Path) -> None:
+    other = tmp_path / "other.gguf"
+    other.write_bytes(DEMO.drafts[0].read_bytes())
+    files, device = Files(DEMO.target, (DEMO.drafts[0], other)), Device(context=256, threads=1)
+    assert is_name("model2")
+    assert not is_name("model1")
+    with closing(ContenderFactory(files, device, Interrupt(), lambda _what, _share: None)) as factory:
+        for name, used in (("model2", ("model2",)), (OURS, None), ("k=3", None), (PLAIN, ())):
+            contender = factory.contender(name)
+            assert contender.runtime.speculation.drafters == used
+            assert ("model2" in contender.runtime.drafters) is (name != PLAIN)
+            assert (contender.title == "edgespec, model2 only") is (name == "model2")
+            contender.close()
 
 
 def test_chat_takes_several_drafts(tmp_path: Path) -> None:
