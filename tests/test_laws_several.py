@@ -108,6 +108,19 @@ def test_a_second_drafter_is_worth_something(rule: str, shape: str) -> None:
     assert more > 1.05 * few
 
 
+@pytest.mark.parametrize(
+    ("rule", "wanted"), [("rejection", (0.96, 0.60, 1.09, 0.96, 1.20)), ("block", (1.00, 0.66, 1.13, 1.02, 1.24))]
+)
+def test_what_a_second_drafter_adds(rule: str, wanted: Sequence[float]) -> None:
+    """The table of docs/drafters/several.md."""
+    sets: list[tuple[Rule, ...]] = [(DRAFT,), (OTHER,), (DRAFT, OTHER), (OTHER, DRAFT), (DRAFT, DRAFT)]
+
+    def drawing(rules: Sequence[Rule]) -> Propose:
+        return merged(lambda: [Drawing(each, f"model{n}") for n, each in enumerate(rules)])
+
+    assert [accepted(rule, drawing(rules)) for rules in sets] == pytest.approx(wanted, abs=0.006)
+
+
 def accepted(rule: str, propose: Propose) -> float:
     judge, sampling = verifier(rule), SAMPLINGS["plain"]
 
