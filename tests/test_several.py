@@ -98,6 +98,20 @@ def test_where_tokens_are_drawn_the_better_of_two_models_drafts(rule: str, order
     assert finished.stats.by_drafter["model"][1] <= 3
 
 
+@pytest.mark.parametrize("rule", ["rejection", "block"])
+def test_a_model_that_became_the_better_one_is_noticed(rule: str, clock: Clock) -> None:
+    target = speaking(clock)
+
+    def late(context: Sequence[int]) -> Floats:
+        return wrong(context) if len(context) < 150 else TARGET(context)
+
+    models = [drafting(blend(TARGET, OTHER, 0.4), clock), drafting(late, clock, "model2")]
+    controller = Adaptive(models, Prices(STAIRS), clock=clock.perf_counter)
+    request = Request(PROMPT, Sampling(temperature=0.8, seed=3), 900)
+    _, finished = run(engine(target, controller, rule).generate(request), target, PROMPT)
+    assert finished.stats.by_drafter["model2"][1] > 300
+
+
 # --- a runtime over several models
 
 
@@ -127,6 +141,8 @@ def test_models_of_several_kinds_are_numbered_by_kind() -> None:
     cast(Any, parallel).parallel = Parallel(3, 250)
     with opened(others, NEARLY, parallel, TALK, others, drafters=("pard", "model")) as runtime:
         assert runtime.drafters == ("lookup", "cross-vocabulary", "model", "pard", "model2", "cross-vocabulary2")
+    with opened(parallel, TALK, drafters=("model",)) as runtime:
+        assert runtime.drafters == ("lookup", "pard", "model"), "the name does not depend on the order"
     with opened(parallel, drafters=("model",)) as runtime:
         assert runtime.drafters == ("lookup", "model"), "alone it may draft as an ordinary model"
 
