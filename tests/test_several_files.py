@@ -1,4 +1,4 @@
-"""Several drafts as files: named, fitted into memory, opened and lossless, in each engine and beside heads."""
+"""Several draft models as files: named, fitted into memory, opened and lossless, in each engine."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import edgespec
 from edgespec import Device, Interrupt, Runtime, Sampling, Speculation
 from edgespec.bench.edgespec_contender import ContenderFactory, is_name
 from edgespec.bench.records import OURS, PLAIN
-from edgespec.converters import convert, convert_head
+from edgespec.converters import convert
 from edgespec.engine import Finished, Text
 from edgespec.errors import OptionError
 from edgespec.library import Job, resolve
@@ -22,9 +21,8 @@ from edgespec.models import fit
 from edgespec.models.memory import Gpu, MachineMemory
 from edgespec.models.sizes import sizes
 from edgespec.runtime.loading import Files
-from edgespec.tools.check import check
 
-from . import checkpoints, eagle3_heads
+from . import checkpoints
 from .commandline import DEMO, PROMPT, last_error, refused, run
 
 Folders = Callable[[str], Path]
@@ -92,45 +90,6 @@ def test_two_drafts_that_are_drawn(speaker: Runtime, rule: str) -> None:
         assert len(tokens) == 60
     _, finished = said(speaker, Sampling(temperature=0.8, seed=5), Speculation(BOTH, 3, rule))
     assert finished.stats.by_drafter["model2"][1] > finished.stats.by_drafter["model"][1]
-
-
-def test_models_and_heads_at_once(
-    demo: dict[str, Path], files: Mapping[str, tuple[Path, Path, Path]], tmp_path: Path
-) -> None:
-    """A model, a model with other tokens, an EAGLE-3 head and Medusa heads, random ones: all draft, and none changes
-    the text."""
-    config = eagle3_heads.config()
-    tensors = eagle3_heads.tensors(config, {"hidden": 512, "vocabulary": 4096})
-    eagle = tmp_path / "eagle.gguf"
-    list(convert_head(eagle3_heads.write(tmp_path / "eagle", config, tensors), demo["target"], eagle))
-    medusa, draw = tmp_path / "medusa.onnx", np.random.default_rng(1)
-    made = {f"{head}.0.linear.weight": draw.standard_normal((512, 512)).astype(np.float32) / 50 for head in range(2)}
-    made |= {f"{head}.0.linear.bias": np.zeros(512, np.float32) for head in range(2)}
-    made |= {f"{head}.1.weight": draw.standard_normal((4096, 512)).astype(np.float32) for head in range(2)}
-    (tmp_path / "medusa").mkdir()
-    checkpoints.write_safetensors(tmp_path / "medusa" / "medusa_lm_head.safetensors", made)
-    list(convert_head(tmp_path / "medusa", demo["target"], medusa))
-    drafts = [medusa, demo["draft"], eagle, files["llama"][1]]
-    with edgespec.load(demo["target"], drafts, device=Device(context=256, threads=1)) as runtime:
-        names = ("model", "cross-vocabulary", "eagle3", "medusa")
-        assert runtime.drafters == ("lookup", *names)
-        assert all(runtime.step_prices[name] > 0 for name in names)
-        assert runtime.step_prices["eagle3"] != 2 * runtime.step_prices["medusa"], "two heads, two prices"
-        assert "The drafter model is" in " ".join(runtime.notices)
-        prompt = runtime.prompt([{"role": "user", "content": PROMPT}])
-        for sampling in (Sampling(), Sampling(temperature=0.8, seed=2)):
-            for verdict in check(runtime, [prompt], sampling, 40):
-                assert verdict.divergence is None or verdict.divergence.near_tie
-        *_, finished = runtime.complete(prompt, max_tokens=40, speculation=Speculation(names, 3))
-        assert isinstance(finished, Finished)
-        drafted = {name for label in finished.stats.by_drafter for name in label.split("+")}
-        assert drafted >= {"model", "eagle3", "medusa"}  # random text mostly is no text of the other vocabulary
-        with runtime.another() as second:
-            assert second.drafters == runtime.drafters
-    copy = tmp_path / "other.onnx"
-    copy.write_bytes(medusa.read_bytes())
-    with pytest.raises(OptionError, match="2 heads of the kind medusa"):
-        edgespec.load(demo["target"], [medusa, copy], device=Device(context=256, threads=1))
 
 
 # --- names
