@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgespec.errors import OptionError
@@ -110,19 +110,27 @@ class Plan:
 
 
 def plan(
-    target: Path, draft: Path | Sequence[Path] | None = None, asked: Requested | None = None, *, head: bool = True
+    target: Path,
+    draft: Path | Sequence[Path] | None = None,
+    asked: Requested | None = None,
+    *,
+    head: bool = True,
+    beside: bool = False,
 ) -> Plan:
     """The plan for these files in the memory that is free now.
 
     Args:
         draft: one, several, or none.
-        head: whether the head in the target's file is used, if there is one. A draft model takes its place.
+        head: whether the head in the target's file is used, if there is one. A draft takes its place.
+        beside: whether it is used beside drafts as well.
 
     Raises:
         ModelFileError: a file cannot be read.
         OptionError: the request does not fit.
     """
     found = sizes(target) if head else sizes(target).without_head()
+    if beside:  # it counts as a part of the model, which nothing takes the place of
+        found = replace(found, head_layers=0, head_buffers=0)
     drafts = [draft] if isinstance(draft, Path) else draft or ()
     return choose(found, [sizes(each) for each in drafts], machine_memory(), asked or Requested())
 

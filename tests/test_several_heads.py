@@ -13,11 +13,17 @@ from edgespec import Device, Runtime, Sampling, Speculation
 from edgespec.converters import convert, convert_head
 from edgespec.engine import Finished
 from edgespec.errors import OptionError
+from edgespec.library import Job, fitted
+from edgespec.models import fit
+from edgespec.models.memory import MachineMemory
+from edgespec.models.sizes import Sizes
+from edgespec.runtime.loading import Files
 from edgespec.tools.check import check
 
 from . import checkpoints, eagle3_heads, heads, hybrids
 
 DEVICE = Device(context=256, threads=1)
+FREE, ASKED = MachineMemory(1 << 30), fit.Requested(256)
 
 
 def medusa(folder: Path, target: Path, width: int, vocabulary: int) -> Path:
@@ -96,3 +102,20 @@ def test_a_head_for_multi_token_prediction_beside_other_heads(kind: str, tmp_pat
             assert finished.stats.acceptance_rate > 0.9
     with edgespec.load(target, others, device=DEVICE) as runtime:
         assert "mtp" not in runtime.drafters
+    counted, left_out = (fit.plan(target, others, beside=beside).needed for beside in (True, False))
+    assert (counted > left_out) is (kind == "in the file")
+
+
+@pytest.mark.parametrize("named", [("mtp", "eagle3"), ("eagle3",), None])
+def test_a_named_head_in_the_targets_file_counts_in_memory(
+    named: tuple[str, ...] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def planned(*_files: object, **given: bool) -> fit.Plan:
+        asked.append(given)
+        return fit.choose(Sizes(0), None, FREE, ASKED)
+
+    monkeypatch.setattr(fit, "plan", planned)
+    fitted(Files(tmp_path), DEVICE, Job(), speculation=Speculation(named))
+    assert asked == [{"head": True, "beside": named is not None and "mtp" in named}]

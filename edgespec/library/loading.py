@@ -77,9 +77,7 @@ def load(  # noqa: PLR0913 - all but the models are options by name
     require_known(speculation.drafters or (), drafters)  # before anything is downloaded
     job = Job(fetch, on_progress, interrupt or Interrupt())
     files = resolve(model, draft, job, context=device.context)
-    device = fitted(
-        files, device, job, anywhere=device.gpu_layers < 0, head=speculation.uses("mtp") or speculation.uses("eagle3")
-    )
+    device = fitted(files, device, job, anywhere=device.gpu_layers < 0, speculation=speculation)
     return open_model_files(files, device, speculation, job, drafters)
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..library import Job
     from ..runtime.loading import Files
     from ..runtime.runtime import Runtime
+    from ..runtime.speculation import Speculation
     from ..sampling import Sampling
 
 R = TypeVar("R")
@@ -58,7 +59,7 @@ class LoadOptions:
         require_known(names or (), ())  # checked before anything is fetched
         speculation = Speculation(names, self._k(), self.verifier, remember=self.remember)
         with terminal_job(yes=self.yes) as job:
-            files, device = _resolved(self, job, self.exact, head=speculation.uses("mtp") or speculation.uses("eagle3"))
+            files, device = _resolved(self, job, self.exact, speculation)
             return background.call(lambda: open_model_files(files, device, speculation, job), job.interrupt.set)
 
     def _k(self) -> int | None:
@@ -180,12 +181,12 @@ def _device(given: LoadOptions | MachineOptions, exact: int = 0) -> Device:
 
 
 def _resolved(
-    given: LoadOptions | MachineOptions, job: Job, exact: int = 0, *, head: bool = True
+    given: LoadOptions | MachineOptions, job: Job, exact: int = 0, speculation: Speculation | None = None
 ) -> tuple[Files, Device]:
     """The files that the options name, without a model the demo pair's, and the device that fits them.
 
     Args:
-        head: whether the head in the target's file drafts, if it has one.
+        speculation: how to speculate; None takes the defaults.
     """
     from ..library import fitted, resolve  # noqa: PLC0415
 
@@ -195,7 +196,7 @@ def _resolved(
     if given.draft != ("auto",):
         _require_others(files.target, files.drafts)
     _require_graph(given.provider, [files.target, *files.drafts])
-    return files, fitted(files, device, job, anywhere=given.gpu_layers is None, head=head)
+    return files, fitted(files, device, job, anywhere=given.gpu_layers is None, speculation=speculation)
 
 
 def _require_others(target: Path, drafts: Sequence[Path]) -> None:
