@@ -24,7 +24,7 @@ from .types import Distribution, Doubles, Floats, Ints, Top
 from .values import MOST, real, shown, whole
 
 # The purposes of random numbers. Numbers for different purposes at one position must be independent.
-SHARED, DRAFTING, ACCEPTING, RESIDUAL, _ROUND = range(5)
+SHARED, DRAFTING, ACCEPTING, RESIDUAL, _ROUND, _PURPOSES = range(6)
 
 _WORD = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15
@@ -236,6 +236,11 @@ def draw(choices: Distribution, seed: int, position: int, purpose: int) -> int:
 def happens(chance: float, seed: int, position: int, node: int) -> bool:
     """True with probability `chance`, by the random number of `node` of a draft: always from 1 on, never at 0."""
     return chance >= 1 or bool(uniform(seed, position, np.array([node], dtype=np.int64), ACCEPTING)[0] < chance)
+
+
+def drafting(stream: int) -> int:
+    """The purpose of what the drafter number `stream` of a round draws: no two of them share random numbers."""
+    return DRAFTING + _PURPOSES * stream
 
 
 def round_seed(seed: int, start: int) -> int:

@@ -28,15 +28,20 @@ _DEMO = Path(__file__).parent / "demo"
 
 
 class Pair(NamedTuple):
-    """The files of a target and of its draft model, if it has one."""
+    """The files of a target and of its drafts."""
 
     target: Path
-    draft: Path | None
+    drafts: tuple[Path, ...] = ()
+
+    @property
+    def draft(self) -> Path | None:
+        """The first draft; None if there is none."""
+        return next(iter(self.drafts), None)
 
 
 def demo() -> Pair:
     """The bundled pair: a narrow assistant for bookings and travel, 15 and 2 million parameters (demo/CARD.md)."""
-    return Pair(_DEMO / "target.gguf", _DEMO / "draft.gguf")
+    return Pair(_DEMO / "target.gguf", (_DEMO / "draft.gguf",))
 
 
 def with_draft(target: Path) -> Pair:
@@ -47,5 +52,6 @@ def with_draft(target: Path) -> Pair:
     """
     if (file := pairfile.at(target)) is not None:
         pair = pairfile.read(file)
-        return Pair(pair.target, pair.draft)
-    return Pair(target, pairfile.beside(target))
+        return Pair(pair.target, pair.drafts)
+    draft = pairfile.beside(target)
+    return Pair(target, (draft,) if draft is not None else ())

@@ -1,6 +1,7 @@
-"""The context and the GPU layers with which a pair fits into the free memory.
+"""The context and the GPU layers with which a target and its drafts fit into the free memory.
 
-The draft is placed on the GPU first, as a whole, since it runs most passes; then as many layers of the target as fit.
+The drafts are placed on the GPU first, as a whole, since they run most passes, all of them or none; then as many layers
+of the target as fit.
 The rest is in the CPU's memory. There llama.cpp maps weights from the file: weights that do not fit still run, but are
 read from the disk again in every pass, so they do not count as fitting. Caches, recurrent states and buffers must fit.
 """
@@ -8,8 +9,8 @@ read from the disk again in every pass, so they do not count as fitting. Caches,
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgespec.errors import OptionError
@@ -22,6 +23,7 @@ _LEAST, _STEP = 512, 256  # tokens: the shortest context that is chosen automati
 _SPARE = 200 << 20  # bytes to leave free for the rest of the program
 _SPARE_GPU = 400 << 20  # bytes to leave free on each GPU, for its kernels and the display
 ALL = -1  #: all layers, as in `Device`
+Drafts = Sizes | Sequence[Sizes] | None  #: one, several, or none
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class Requested:
     Args:
         context: tokens; 0 for what fits.
         gpu_layers: layers of the target on the GPU; None for what fits, `ALL` for all.
-        draft_gpu_layers: layers of the draft, likewise.
+        draft_gpu_layers: layers of each draft, likewise.
     """
 
     context: int = 0
@@ -47,14 +49,14 @@ class Plan:
         context: tokens.
         gpu_layers: layers of the target on the GPU, as in `Device`; `draft_gpu_layers` likewise.
         layers: layers of the target, its output included; 0 where not known.
-        weights: bytes of both models' weights.
-        cache: bytes of both KV caches; None where not known.
+        weights: bytes of all models' weights.
+        cache: bytes of all KV caches; None where not known.
         buffers: bytes of compute buffers.
         on_gpu: bytes of all these on GPUs.
         in_ram: bytes of all these in the CPU's memory.
         free: the memory that was free.
         shortened: whether the context is shorter than the default.
-        state: bytes of all copies of both models' recurrent states.
+        state: bytes of all copies of all models' recurrent states.
         copies: copies of the target's recurrent state that its session keeps; 0 where it has none.
     """
 
@@ -107,21 +109,33 @@ class Plan:
         return not self.lacking
 
 
-def plan(target: Path, draft: Path | None = None, asked: Requested | None = None, *, head: bool = True) -> Plan:
+def plan(
+    target: Path,
+    draft: Path | Sequence[Path] | None = None,
+    asked: Requested | None = None,
+    *,
+    head: bool = True,
+    beside: bool = False,
+) -> Plan:
     """The plan for these files in the memory that is free now.
 
     Args:
-        head: whether the head in the target's file is used, if there is one. A draft model takes its place.
+        draft: one, several, or none.
+        head: whether the head in the target's file is used, if there is one. A draft takes its place.
+        beside: whether it is used beside drafts as well.
 
     Raises:
         ModelFileError: a file cannot be read.
         OptionError: the request does not fit.
     """
     found = sizes(target) if head else sizes(target).without_head()
-    return choose(found, sizes(draft) if draft is not None else None, machine_memory(), asked or Requested())
+    if beside:  # it counts as a part of the model, which nothing takes the place of
+        found = replace(found, head_layers=0, head_buffers=0)
+    drafts = [draft] if isinstance(draft, Path) else draft or ()
+    return choose(found, [sizes(each) for each in drafts], machine_memory(), asked or Requested())
 
 
-def choose(target: Sizes, draft: Sizes | None, free: MachineMemory, asked: Requested) -> Plan:
+def choose(target: Sizes, draft: Drafts, free: MachineMemory, asked: Requested) -> Plan:
     """The plan with the requested context, else with the longest one up to the default, with which everything fits.
 
     If nothing fits, the first plan whose caches, states and buffers fit without the weights.
@@ -129,9 +143,8 @@ def choose(target: Sizes, draft: Sizes | None, free: MachineMemory, asked: Reque
     Raises:
         OptionError: a requested context, or requested GPU layers, do not fit.
     """
-    if draft is not None:
-        target, draft = target.without_head(), draft.as_draft()
-    plans = (_placed(target, draft, free, asked, context) for context in _contexts(target, asked))
+    target, drafts = _together(target, draft)
+    plans = (_placed(target, drafts, free, asked, context) for context in _contexts(target, asked))
     running: Plan | None = None
     for found in plans:
         if found.fits:
@@ -139,17 +152,22 @@ def choose(target: Sizes, draft: Sizes | None, free: MachineMemory, asked: Reque
         if running is None and found.in_ram - found.mapped <= free.free:
             running = found
     if running is None:
-        raise OptionError(_too_long(target, draft, found, asked))
+        raise OptionError(_too_long(target, drafts, found, asked))
     return running
 
 
-def longest(target: Sizes, draft: Sizes | None, free: MachineMemory) -> int:
+def longest(target: Sizes, draft: Drafts, free: MachineMemory) -> int:
     """The most tokens of context with which everything fits: a multiple of 256, up to the target's training context."""
-    if draft is not None:
-        target, draft = target.without_head(), draft.as_draft()
+    target, drafts = _together(target, draft)
     contexts = range(_STEP, max(target.trained, DEFAULT_CONTEXT) + 1, _STEP)
-    fitting = bisect_left(contexts, True, key=lambda n: not _placed(target, draft, free, Requested(n), n).fits)
+    fitting = bisect_left(contexts, True, key=lambda n: not _placed(target, drafts, free, Requested(n), n).fits)
     return contexts[fitting - 1] if fitting else 0
+
+
+def _together(target: Sizes, draft: Drafts) -> tuple[Sizes, Sequence[Sizes]]:
+    """The sizes of a target and its drafts, which take the place of a head in its file."""
+    drafts = [draft] if isinstance(draft, Sizes) else draft or ()
+    return target.without_head() if drafts else target, [each.as_draft() for each in drafts]
 
 
 def room(free: MachineMemory) -> int:
@@ -176,8 +194,8 @@ def _default(target: Sizes) -> int:
     return min(target.trained or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
 
 
-def _too_long(target: Sizes, draft: Sizes | None, found: Plan, asked: Requested) -> str:
-    most = longest(target, draft, found.free)
+def _too_long(target: Sizes, drafts: Sequence[Sizes], found: Plan, asked: Requested) -> str:
+    most = longest(target, drafts, found.free)
     out = "close other programs, or take a smaller model"
     if asked.context:
         out = f"--ctx {most} fits" if most else "give a smaller --ctx"
@@ -237,6 +255,15 @@ class _Placing:
         self.left -= part.on_gpu
         return part
 
+    def put_drafts(self, drafts: Sequence[Sizes], asked: int | None) -> list[_Part]:
+        """Place the requested layers of each draft; without a request all drafts wholly, or none. Raises as `put`."""
+        left = self.left
+        parts = [self.put(draft, asked, wholly=True) for draft in drafts]
+        if asked is None and any(part.count < len(draft.layers) for part, draft in zip(parts, drafts, strict=True)):
+            self.left = left
+            parts = [self.put(draft, 0, wholly=True) for draft in drafts]
+        return parts
+
     def _most(self, model: Sizes, most: int) -> _Part:
         parts = (self._part(model, count) for count in range(most, -1, -1))
         return next(part for part in parts if part.on_gpu <= self.left)
@@ -245,34 +272,41 @@ class _Placing:
         return _part(model, count, self._context, self._gpus)
 
 
-def _placed(target: Sizes, draft: Sizes | None, free: MachineMemory, asked: Requested, context: int) -> Plan:
+def _placed(target: Sizes, drafts: Sequence[Sizes], free: MachineMemory, asked: Requested, context: int) -> Plan:
     placing = _Placing(free, context)
-    second = draft or Sizes(0)
-    # A target that is kept off the GPU keeps its draft off it, too.
+    # A target that is kept off the GPU keeps its drafts off it, too.
     theirs = asked.draft_gpu_layers if asked.draft_gpu_layers is not None or asked.gpu_layers != 0 else 0
     if asked.gpu_layers is None:
-        drafting = placing.put(second, theirs, wholly=True)
+        drafting = placing.put_drafts(drafts, theirs)
         part = placing.put(target, None, wholly=False)
     else:
         part = placing.put(target, asked.gpu_layers, wholly=False)
-        drafting = placing.put(second, theirs, wholly=True)
-    models = [target, draft] if draft is not None else [target]
-    on_gpu = part.on_gpu + drafting.on_gpu
+        drafting = placing.put_drafts(drafts, theirs)
+    models = [target, *drafts]
+    on_gpu = part.on_gpu + sum(each.on_gpu for each in drafting)
     return Plan(
         context,
         _layers(target, part, asked.gpu_layers, free),
-        _layers(second, drafting, theirs, free),
+        _draft_layers(drafts, drafting, theirs, free),
         len(target.layers),
         sum(each.weights for each in models),
         sum(each.cached(context) for each in models) if all(each.cache is not None for each in models) else None,
         sum(each.computing(context) for each in models),
         on_gpu,
-        part.in_ram + drafting.in_ram + (on_gpu if free.shared else 0),
+        part.in_ram + sum(each.in_ram for each in drafting) + (on_gpu if free.shared else 0),
         free,
         context < _default(target),
         sum(each.states for each in models),
         target.in_context,
     )
+
+
+def _draft_layers(drafts: Sequence[Sizes], parts: Sequence[_Part], asked: int | None, free: MachineMemory) -> int:
+    """The number of GPU layers of each draft, as in `Device`."""
+    found = {_layers(draft, part, asked, free) for draft, part in zip(drafts, parts, strict=True)}
+    if len(found) == 1:
+        return found.pop()
+    return _layers(Sizes(0), _Part(0, 0, 0), asked, free) if not found else asked or 0
 
 
 def _layers(model: Sizes, part: _Part, asked: int | None, free: MachineMemory) -> int:

@@ -45,8 +45,8 @@ def speaking(clock: Clock | None = None) -> Priced:
     return Priced(TARGET, VOCAB, clock or Clock(), STAIRS)
 
 
-def drafting(rule: Rule, clock: Clock | None = None) -> ModelDrafter:
-    return ModelDrafter(Priced(rule, VOCAB, clock or Clock(), [0.05]), VOCAB, step_price=0.05)
+def drafting(rule: Rule, clock: Clock | None = None, name: str = "model") -> ModelDrafter:
+    return ModelDrafter(Priced(rule, VOCAB, clock or Clock(), [0.05]), VOCAB, step_price=0.05, name=name)
 
 
 def block_drafting(rule: Rule, clock: Clock | None = None, guesses: int = 5) -> PardDrafter:
@@ -97,6 +97,10 @@ DRAFTERS: dict[str, Callable[[Clock], list[Drafter]]] = {
         drafting(blend(TARGET, OTHER, 0.3), clock),
         block_drafting(blend(TARGET, OTHER, 0.2), clock, 3),
     ],
+    "two models, one always wrong": lambda clock: [
+        drafting(wrong, clock),
+        drafting(blend(TARGET, OTHER, 0.3), clock, "model2"),
+    ],
     "both": lambda clock: [Lookup(), drafting(blend(TARGET, OTHER, 0.3), clock)],
     "recycling": lambda _clock: [Recycling(VOCAB)],
     "recycling that knows": lambda _clock: [knowing_recycling()],
@@ -118,6 +122,7 @@ CONTROLLERS: dict[str, Callable[[list[Drafter], Clock], Controller]] = {
     "2": lambda drafters, _clock: Fixed(drafters, 2),
     "8": lambda drafters, _clock: Fixed(drafters, 8),
     "15": lambda drafters, _clock: Fixed(drafters, 15),
+    "8, merged": lambda drafters, _clock: Fixed(drafters, 8, nodes=15),
     "auto": lambda drafters, clock: Adaptive(drafters, Prices(STAIRS), clock=clock.perf_counter),
     "auto, trees": lambda drafters, clock: Adaptive(drafters, Prices(STAIRS), trees=True, clock=clock.perf_counter),
     "whole": lambda drafters, _clock: TreeController(drafters, 12),

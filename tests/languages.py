@@ -55,6 +55,28 @@ def text_probabilities(target: Rule, sampling: Sampling, n: int) -> dict[tuple[i
     return testing.text_probabilities(target, 3, (0,), sampling, n)
 
 
+def text_law(rule: Verifier, propose: Propose, sampling: Sampling, n: int) -> dict[tuple[int, ...], float]:
+    """The probability of every text of `n` tokens where a round says its beginning, exactly: `propose` drafts, `rule`
+    accepts, and what the round does not say `TARGET` says after it. So the round's length must not tell of its tokens.
+    """
+
+    def said() -> tuple[int, ...]:
+        draft = propose(rule, [0], sampling, 3)
+        return committed(draft, accept(rule, TARGET, draft, [0], sampling))
+
+    wanted = text_probabilities(TARGET, sampling, n)
+    texts = dict.fromkeys(wanted, 0.0)
+    with testing.Outcomes() as outcomes:
+        rounds = outcomes.of(said)
+    for start, probability in rounds.items():
+        after = {text: p for text, p in wanted.items() if text[: len(start)] == start}
+        assert after, f"the target never says {start}"
+        total = sum(after.values())
+        for text, p in after.items():
+            texts[text] += probability * p / total
+    return texts
+
+
 def drawn_chain(rule: Verifier, context: Sequence[int], sampling: Sampling, n: int, drafter: Rule = DRAFT) -> Draft:
     """As the model drafter draws: by the verifier, from the drafter's own distribution."""
     tokens: list[int] = []

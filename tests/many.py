@@ -18,7 +18,7 @@ from edgespec.types import Doubles, Ints
 Words = npt.NDArray[np.uint64]
 
 _VOCAB = 3
-_ROUND = 4
+_ROUND, _PURPOSES = 4, 5
 
 
 class Many:
@@ -102,6 +102,28 @@ class Many:
             columns.append(np.where(here, (text - 1) % _VOCAB, -1))
             text = np.where(here, (text - 1) // _VOCAB, text)
         return np.array(columns[::-1]).T[:, : self._n]
+
+
+def first_of_two(
+    rule: str, p: Sequence[float], q: Sequence[Sequence[float]], seeds: int, streams: Sequence[int]
+) -> tuple[Ints, Ints]:
+    """What two drafters draw for one place, int64 [seeds, 2], and the token said there, int64 [seeds].
+
+    Args:
+        p, q: the probabilities of the target and of each drafter, whatever the context.
+        streams: the number of each drafter, which says what noise it has.
+    """
+    own = _key(np.arange(seeds, dtype=np.uint64), _ROUND, start := np.ones(seeds, dtype=np.int64))
+    left, said, drawn = np.tile(p, (seeds, 1)), np.full(seeds, -1), []
+    for node, (each, stream) in enumerate(zip(np.array(q), streams, strict=True)):
+        token = _draw(np.tile(each, (seeds, 1)), own, start, DRAFTING + _PURPOSES * stream)
+        drawn.append(token)
+        chance = left[np.arange(seeds), token] / each[token]
+        passed = _accepting(own, start + (rule == "block"), node) < chance
+        said = np.where((said < 0) & passed, token, said)
+        left = np.maximum(left - each, 0)
+        left /= left.sum(axis=1, keepdims=True)
+    return np.array(drawn).T, np.where(said < 0, _draw(left, own, start, RESIDUAL), said)
 
 
 def _table(rule: Rule, sampling: Sampling, depth: int) -> Doubles:

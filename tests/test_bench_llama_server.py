@@ -108,7 +108,7 @@ def test_a_server_drafts_with_a_head(serving: Callable[..., Setup], tmp_path: Pa
     """In the target's file, or in a file of its own; a draft model is none."""
     _, head = heads.qwen35_apart(tmp_path, right=False)
     for draft, given in ((None, False), (head, True), (demo().draft, False)):
-        setup = replace(serving(), draft=draft)
+        setup = replace(serving(), heads=(head,) if given else (), draft=None if given else draft)
         with closing(peer("llama-server:mtp-3", setup)):
             options = json.loads(setup.target.with_suffix(".started").read_text("utf-8"))["options"]
         assert ("-md" in options) is given
@@ -126,7 +126,7 @@ def test_a_server_drafts_with_an_eagle3_head(serving: Callable[..., Setup], tmp_
     )
     head = tmp_path / "head.gguf"
     list(convert_head(source, demo().target, head))
-    setup = replace(serving(), draft=head)
+    setup = replace(serving(), heads=(head,))
     with closing(peer("llama-server:eagle3-3", setup)):
         options = json.loads(setup.target.with_suffix(".started").read_text("utf-8"))["options"]
     assert options[options.index("-md") + 1] == str(head)
@@ -136,7 +136,7 @@ def test_a_server_drafts_with_an_eagle3_head(serving: Callable[..., Setup], tmp_
     assert "-md" not in options
     for draft in (None, demo().draft):
         with pytest.raises(Absent, match="wants an EAGLE-3 head"):
-            peer("llama-server:eagle3-3", replace(setup, draft=draft))
+            peer("llama-server:eagle3-3", replace(setup, draft=draft, heads=()))
 
 
 @unix

@@ -87,17 +87,19 @@ def test_each_model_of_a_pair_has_an_engine_of_its_own(
     onnx_folders: Folders, demo: dict[str, Path], measured: Measured
 ) -> None:
     folder, device = onnx_folders("int8"), Device(threads=1)
-    both = with_engines(folder, folder, device, Interrupt())
-    assert (both.device.backend, both.device.of_draft(folder).backend) == ("openvino", "onnx")
+    both = with_engines(folder, [folder], device, Interrupt())
+    assert (both.device.backend, both.draft_devices[0].backend) == ("openvino", "onnx")
     assert both.target is not None
-    assert both.draft is not None
-    assert (both.target.engine, both.draft.engine) == ("openvino", "onnx")
-    alone = with_engines(folder, None, device, Interrupt())
-    assert (alone.device.backend, alone.device.draft_backend, alone.draft) == ("openvino", None, None)
-    other = with_engines(folder, demo["draft"], device, Interrupt())
-    assert (other.device.backend, other.device.of_draft(demo["draft"]).backend) == ("openvino", "auto")
+    assert both.drafts[0] is not None
+    assert (both.target.engine, both.drafts[0].engine) == ("openvino", "onnx")
+    alone = with_engines(folder, (), device, Interrupt())
+    assert (alone.device.backend, alone.draft_devices, alone.drafts) == ("openvino", (), ())
+    other = with_engines(folder, [demo["draft"]], device, Interrupt())
+    assert (other.device.backend, other.draft_devices[0].backend) == ("openvino", "auto")
     named = Device(threads=1, backend="onnx", draft_backend="openvino")
-    assert with_engines(folder, folder, named, Interrupt()) == PairEngines(named, None)
+    assert with_engines(folder, [folder], named, Interrupt()) == PairEngines(
+        named, None, (named.of_draft(folder),), (None,)
+    )
     assert measured.seen == ["onnx", "openvino"] * 2
     with load(folder, folder, device=Device(256, 1)) as runtime:
         assert ["openvino" in model.session(64).identity for model in runtime._pair.models] == [True, False]

@@ -61,6 +61,6 @@ def test_prices_are_measured_with_text(experts: Path, read: list[list[int]]) -> 
 
 @pytest.mark.usefixtures("own_cache")
 def test_tuning_measures_with_text(experts: Path, read: list[list[int]]) -> None:
-    assert list(tune(opener(experts, experts, THREADS, Interrupt()), [1], budget=1.0))
+    assert list(tune(opener(experts, {experts: THREADS}, THREADS, Interrupt()), [1], budget=1.0))
     assert len(read) > 20
     assert is_text(read, experts)

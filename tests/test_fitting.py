@@ -44,7 +44,7 @@ def having(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 @pytest.fixture
 def pair(demo: dict[str, Path]) -> Files:
-    return Files(demo["target"], demo["draft"])
+    return Files(demo["target"], (demo["draft"],))
 
 
 def said(job: Job) -> list[tuple[str, str]]:
@@ -60,12 +60,12 @@ def test_where_all_fits_nothing_is_said(pair: Files, having: Callable[..., None]
     assert fitted(pair, Device(threads=1), job) == Device(threads=1, draft_gpu_layers=-1)
     having(1000 * MB, [1000 * MB])
     assert fitted(pair, Device(), job) == Device(draft_gpu_layers=-1)
-    assert fitted(replace(pair, draft=None), Device(), job) == Device(draft_gpu_layers=-1)
+    assert fitted(replace(pair, drafts=()), Device(), job) == Device(draft_gpu_layers=-1)
     assert said(job) == []
 
 
 def test_what_is_less_than_hoped_for_is_said(pair: Files, having: Callable[..., None]) -> None:
-    target, draft, job = pair.target, pair.draft or pair.target, Job()
+    target, (draft,), job = pair.target, pair.drafts, Job()
     needed = fit.choose(sizes(target), sizes(draft), MachineMemory(1000 * MB), fit.Requested()).needed
     having(200 * MB + needed - 4 * MB)
     device = fitted(pair, Device(), job)
@@ -101,7 +101,7 @@ def test_what_is_asked_for_is_not_changed(pair: Files, having: Callable[..., Non
     with pytest.raises(OptionError, match=r"a context of 1000000 tokens"):
         fitted(pair, Device(1_000_000), Job())
     for path in (tmp_path / "none.gguf", tmp_path, Path("\0")):
-        assert fitted(Files(path, None), Device(7), Job()) == Device(7), "told when it is opened"
+        assert fitted(Files(path), Device(7), Job()) == Device(7), "told when it is opened"
 
 
 def test_a_draft_has_layers_of_its_own(demo: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_a_draft_has_layers_of_its_own(demo: dict[str, Path], monkeypatch: pytes
         Device(draft_gpu_layers=-2)
     with pytest.raises(OptionError, match="gpu_layers is 9"):
         open_model_files(
-            Files(demo["target"], demo["draft"]), Device(256, 1, 0, draft_gpu_layers=9), Speculation(), Job()
+            Files(demo["target"], (demo["draft"],)), Device(256, 1, 0, draft_gpu_layers=9), Speculation(), Job()
         )
 
 
@@ -119,7 +119,7 @@ def test_plans_in_words(demo: dict[str, Path], having: Callable[..., None]) -> N
     target, draft = of_path(demo["target"]), of_path(demo["draft"])
 
     def words(context: int = 0) -> str:
-        return "\n".join(planned(target, draft, fit.Requested(context)))
+        return "\n".join(planned(target, [draft], fit.Requested(context)))
 
     having(1000 * MB)
     assert words().endswith("= 66.5 MB; 1.05 GB are free: it fits")

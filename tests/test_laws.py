@@ -33,6 +33,7 @@ from .languages import (
     fixed_tree,
     mixed_tree,
     settled_chain,
+    text_law,
     text_probabilities,
 )
 from .many import Many
@@ -54,25 +55,10 @@ def generate(rule: str, propose: Propose, sampling: Sampling, n: int, k: int, ta
 @pytest.mark.parametrize("propose", SHAPES)
 @pytest.mark.parametrize("rule", JUDGING)
 def test_a_round_keeps_the_law_of_the_text(rule: str, propose: Propose, sampling: Sampling) -> None:
-    """Exactly. What the round does not say, the target says after it: so its length must not tell of its tokens."""
-    judge = verifier(rule)
     longest = 4 if propose in {drawn_chain, settled_chain, fixed_chain} else 3
-
-    def said() -> tuple[int, ...]:
-        draft = propose(judge, [0], sampling, 3)
-        return committed(draft, accept(judge, TARGET, draft, [0], sampling))
-
-    texts: Counter[tuple[int, ...]] = Counter()
     wanted = text_probabilities(TARGET, sampling, longest)
-    with Outcomes() as outcomes:
-        rounds = outcomes.of(said)
-    for start, probability in rounds.items():
-        after = {text: p for text, p in wanted.items() if text[: len(start)] == start}
-        assert after, f"the target never says {start}"
-        total = sum(after.values())
-        for text, p in after.items():
-            texts[text] += probability * p / total  # type: ignore[assignment]
-    assert sum(rounds.values()) == pytest.approx(1)
+    texts = text_law(verifier(rule), propose, sampling, longest)
+    assert sum(texts.values()) == pytest.approx(1)
     assert [texts[text] for text in wanted] == pytest.approx([*wanted.values()], abs=1e-9)
 
 

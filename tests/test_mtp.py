@@ -727,7 +727,9 @@ def test_a_contender_of_the_bench(made: dict[tuple[str, bool], Files]) -> None:
     for kind in ("in the file", "gemma4"):
         device = Device(context=256, threads=1)
         with ExitStack() as stack:
-            factory = ContenderFactory(Paths(*made[kind, True]), device, Interrupt(), lambda _what, _share: None)
+            target, draft = made[kind, True]
+            files = Paths(target, (draft,) if draft is not None else ())
+            factory = ContenderFactory(files, device, Interrupt(), lambda _what, _share: None)
             stack.callback(factory.close)
             for name, drafts in (("mtp", True), ("lookup", False), (PLAIN, False), (OURS, True)):
                 contender = factory.contender(name)

@@ -116,7 +116,7 @@ def test_the_draft_beside_a_folder(onnx_folders: Folders, tmp_path: Path) -> Non
     draft.mkdir()
     assert models.with_draft(target).draft is None, "a folder without a model"
     shutil.copytree(onnx_folders("int4"), draft, dirs_exist_ok=True)
-    assert models.with_draft(target) == (target, draft)
+    assert models.with_draft(target) == (target, (draft,))
     assert models.with_draft(draft).draft is None
     named = draft.rename(tmp_path / "qwen-1.5b.draft")
     assert models.with_draft(target).draft == named

@@ -35,8 +35,8 @@ def test_paths_are_those_beside_the_file(tmp_path: Path) -> None:
     (path.parent / "t.gguf").touch()
     (path.parent / "more" / "d").mkdir(parents=True)
     found = pairfile.read(path)
-    assert found == pairfile.PairFile(path.parent / "t.gguf", path.parent / "more" / "d", {"date": "2026-01-01"})
-    assert models.with_draft(path) == models.with_draft(path.parent) == (found.target, found.draft)
+    assert found == pairfile.PairFile(path.parent / "t.gguf", (path.parent / "more" / "d",), {"date": "2026-01-01"})
+    assert models.with_draft(path) == models.with_draft(path.parent) == (found.target, found.drafts)
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,9 @@ def test_commands_open_a_pair(tmp_path: Path) -> None:
     (tmp_path / "prompts.jsonl").write_text(PROMPTS)
     done = run("check", folder, "--prompts", tmp_path / "prompts.jsonl", "--k", "3", "--max-tokens", "8")
     assert "2 of 2 prompts" in done.stdout, done.stderr
-    assert resolve(folder, "auto", Job()) == Files(DEMO.target, DEMO.draft)
-    assert resolve(str(folder), "none", Job()) == Files(DEMO.target, None)
-    assert resolve(folder, "other.gguf", Job()) == Files(DEMO.target, Path("other.gguf"))
+    assert resolve(folder, "auto", Job()) == Files(DEMO.target, DEMO.drafts)
+    assert resolve(str(folder), "none", Job()) == Files(DEMO.target)
+    assert resolve(folder, "other.gguf", Job()) == Files(DEMO.target, (Path("other.gguf"),))
     done = run("models", "pair", folder)
     assert str(DEMO.draft) in done.stdout, done.stderr
     assert str(DEMO.draft) in run("models", "show", folder).stdout
@@ -176,5 +176,5 @@ def test_a_pairs_folder_is_no_draft(tmp_path: Path) -> None:
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "model.onnx").touch()
     written(tmp_path / "draft", {"target": "target", "draft": "draft"})
-    assert models.with_draft(tmp_path / "model") == (tmp_path / "model", None)
-    assert models.with_draft(tmp_path / "draft") == (tmp_path / "draft" / "target", tmp_path / "draft" / "draft")
+    assert models.with_draft(tmp_path / "model") == (tmp_path / "model", ())
+    assert models.with_draft(tmp_path / "draft") == (tmp_path / "draft" / "target", (tmp_path / "draft" / "draft",))

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from edgespec import DRAFTERS, Event, Finished, Interrupt, Sampling, Speculation, Text, assemble
-from edgespec.backends.toy import Bytes, Rule, ToySession, blend, ngram_rule, scripted
+from edgespec.backends.toy import Bytes, blend, ngram_rule, scripted
 from edgespec.errors import EngineError, Interrupted, OptionError, VocabularyMismatch
 from edgespec.prices import Prices
-from edgespec.types import Floats
 
 from .helpers import decode_plain
-from .toy_runtime import TALK, Recorded, is_eog, opened, read
+from .toy_runtime import TALK, Failing, Others, Recorded, is_eog, opened, read
 
 # --- options
 
@@ -53,28 +50,6 @@ def test_recycling_takes_the_place_of_a_draft_model() -> None:
 
 
 # --- a drafter that fails
-
-
-class Failing(Recorded):
-    """A draft model whose engine fails from its `at`-th decode on, as one that ran out of memory."""
-
-    def __init__(self, rule: Rule, at: int, error: Exception) -> None:
-        super().__init__(rule, name="failing")
-        self.decodes = 0
-        self._at, self._error = at, error
-
-    def session(self, context: int, interrupt: Interrupt | None = None) -> ToySession:
-        session = super().session(context, interrupt)
-        decode = session.decode
-
-        def failing(tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
-            self.decodes += 1
-            if self.decodes >= self._at:
-                raise self._error
-            return decode(tokens, tree)
-
-        session.decode = failing  # type: ignore[method-assign]
-        return session
 
 
 @pytest.mark.parametrize("k", [None, 4])
@@ -149,13 +124,6 @@ def test_the_model_drafter_needs_a_draft_model() -> None:
     runtime, _ = opened()
     with pytest.raises(OptionError, match=says):
         runtime.complete("a", speculation=Speculation(drafters=("lookup", "model")))
-
-
-class Others(Bytes):
-    """Bytes by other names: another vocabulary."""
-
-    def label(self, token: int) -> str:
-        return f"{token}"
 
 
 def test_a_draft_of_another_family_drafts_through_text_or_is_refused() -> None:

@@ -136,7 +136,7 @@ def test_the_fastest_is_by_tokens_and_not_by_plain_steps() -> None:
     assert fastest([two, four]) is four
     eight = Measured(8, {64: [1.095, 1.195, 1.295, 1.395]})
     assert fastest([two, eight, four]) is four
-    assert fastest([two, Measured(4, four.rows, step=3.0)]) is two, "a draft that is too dear is not used"
+    assert fastest([two, Measured(4, four.rows, steps=(3.0,))]) is two, "a draft that is too dear is not used"
 
 
 class Shop:
@@ -154,10 +154,10 @@ class Shop:
     def __call__(self, threads: int) -> Iterator[OpenedPair]:
         self.open += 1
         target = Slow(self, "target", threads, [s / self._speeds[threads] for s in (*Q8_0, *[6.0] * 16)], self._context)
-        draft = Slow(self, "draft", threads, [0.1] * 32, self._context) if self._draft else None
+        drafts = [Slow(self, "draft", threads, [0.1] * 32, self._context)] if self._draft else []
         self.sessions.append(target)
         try:
-            yield OpenedPair(target, draft)
+            yield OpenedPair(target, drafts)
         finally:
             self.open -= 1
 
@@ -210,8 +210,7 @@ def test_the_next_load_finds_what_was_measured(own_cache: Path) -> None:
     shop = Shop({1: 1.0, 2: 1.8}, draft=True)
     *_, last = tune(shop, [1, 2], clock=shop.clock.perf_counter)
     for threads, rows in ((1, {64}), (2, {64, 1024, 4064})):
-        with shop(threads) as (target, draft, _):
-            assert draft is not None
+        with shop(threads) as (target, (draft,), _):
             kept = recall(target)
             assert kept is not None
             assert kept.rows().keys() == rows
@@ -288,17 +287,16 @@ def test_a_budget_that_is_none_is_refused_before_anything_is_opened(budget: floa
 
 
 def test_the_opener_opens_with_the_threads_asked_for(demo: dict[str, Path], tmp_path: Path) -> None:
-    opened = opener(demo["target"], demo["draft"], Device(context=128), Interrupt())
-    with opened(1) as (session, draft, text):
+    opened = opener(demo["target"], {demo["draft"]: Device(context=128)}, Device(context=128), Interrupt())
+    with opened(1) as (session, (draft,), text):
         assert session.identity.endswith("threads=1")
         assert session.context == 128
         assert len(text) > 300
-        assert draft is not None
         assert draft.identity.endswith("threads=1")
-    with opener(demo["target"], None, Device(context=128), Interrupt())(2) as (session, draft, _):
+    with opener(demo["target"], {}, Device(context=128), Interrupt())(2) as (session, drafts, _):
         assert session.identity.endswith("threads=2")
-        assert draft is None
-    with pytest.raises(ModelFileError), opener(tmp_path / "none.gguf", None, Device(), Interrupt())(1):
+        assert not drafts
+    with pytest.raises(ModelFileError), opener(tmp_path / "none.gguf", {}, Device(), Interrupt())(1):
         pass
 
 
@@ -306,7 +304,7 @@ def test_the_opener_opens_with_the_threads_asked_for(demo: dict[str, Path], tmp_
 
 
 def found(curve: Sequence[float], step: float | None = None, threads: int = 2) -> Measured:
-    return Measured(threads, {64: [1e-2 * s for s in curve]}, None if step is None else 1e-2 * step)
+    return Measured(threads, {64: [1e-2 * s for s in curve]}, () if step is None else (1e-2 * step,))
 
 
 def test_it_says_what_a_draft_gives_and_what_is_the_most() -> None:
@@ -334,7 +332,7 @@ def test_it_says_so_where_speculation_cannot_pay() -> None:
 
 
 def test_the_tables_hold_the_figures() -> None:
-    both = Measured(2, {64: [0.01, 0.02, 0.05], 1024: [0.03, 0.04]}, 0.001)
+    both = Measured(2, {64: [0.01, 0.02, 0.05], 1024: [0.03, 0.04]}, (0.001,))
     table = prices(both).splitlines()
     assert "after 64" in table[1]
     assert "after 1024" in table[1]

@@ -43,6 +43,35 @@ class Recorded(ToyModel):
         self.log.append("model closed")
 
 
+class Failing(Recorded):
+    """A draft model whose engine fails from its `at`-th decode on, as one that ran out of memory."""
+
+    def __init__(self, rule: Rule, at: int, error: Exception) -> None:
+        super().__init__(rule, name="failing")
+        self.decodes = 0
+        self._at, self._error = at, error
+
+    def session(self, context: int, interrupt: Interrupt | None = None) -> ToySession:
+        session = super().session(context, interrupt)
+        decode = session.decode
+
+        def failing(tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
+            self.decodes += 1
+            if self.decodes >= self._at:
+                raise self._error
+            return decode(tokens, tree)
+
+        session.decode = failing  # type: ignore[method-assign]
+        return session
+
+
+class Others(Bytes):
+    """Bytes by other names: another vocabulary."""
+
+    def label(self, token: int) -> str:
+        return f"{token}"
+
+
 def opened(
     rule: Rule | None = None, draft: Rule | None = None, *, context: int = 256, **speculation: Any
 ) -> tuple[Runtime, Recorded]:

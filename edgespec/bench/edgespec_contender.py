@@ -16,7 +16,7 @@ from ..prices.engine_comparison import with_engines
 from ..runtime.learned import Learned
 from ..runtime.loading import Files, OnProgress, assemble, with_head
 from ..runtime.runtime import Runtime
-from ..runtime.speculation import Speculation
+from ..runtime.speculation import Speculation, is_built_in
 from .contender import AnswerRequest, Chunk, Done
 from .meter import peak_memory
 from .records import OURS, PLAIN, PassPrices
@@ -82,19 +82,19 @@ class ContenderFactory:
     """
 
     def __init__(self, files: Files, device: Device, interrupt: Interrupt, on_progress: OnProgress) -> None:
-        self.files, self.device, self._interrupt = files, device, interrupt
+        self.device, self._interrupt = device, interrupt
         self._on_progress = on_progress
         with ExitStack() as opened:
-            chosen = with_engines(files.target, files.draft, device, interrupt, on_progress=on_progress).device
-            files, in_target = with_head(files, device, Speculation())
-            target = open_model(files.target, replace(chosen, head=in_target), interrupt)
+            self.files, in_target = with_head(files, device, Speculation())
+            chosen = with_engines(self.files.target, self.files.drafts, device, interrupt, on_progress=on_progress)
+            target = open_model(self.files.target, replace(chosen.device, head=in_target), interrupt)
             opened.callback(target.close)
             self.target = SharedModel(target)
-            self.draft: Model | None = None
-            if files.draft is not None:
-                draft = open_model(files.draft, chosen.of_draft(files.draft), interrupt)
+            self.drafts: list[Model] = []
+            for path, place in zip(self.files.drafts, chosen.draft_devices, strict=True):
+                draft = open_model(path, place, interrupt)
                 opened.callback(draft.close)
-                self.draft = draft if isinstance(draft, StateHead) else SharedModel(draft)
+                self.drafts.append(draft if isinstance(draft, StateHead) else SharedModel(draft))
             self.close = opened.pop_all().close
 
     def contender(self, name: str) -> EdgespecContender:
@@ -104,24 +104,29 @@ class ContenderFactory:
             OptionError: the pair does not support it: there is no draft model, for example.
         """
         speculation = _speculation(name)
-        draft = None if speculation.k == 0 else self.draft
+        drafts = self.drafts if speculation.k != 0 else ()
         runtime = assemble(
             self.target,
-            copy(draft) if isinstance(draft, StateHead) else draft,  # it closes what it is given
+            # It closes what it is given.
+            [copy(draft) if isinstance(draft, StateHead) else draft for draft in drafts],
             device=self.device,
             speculation=speculation,
             interrupt=self._interrupt,
             on_progress=self._on_progress,
             learned=Learned(None),
         )
-        return EdgespecContender(
-            name, _TITLES.get(name) or f"edgespec, K fixed at {speculation.k}", runtime, self.target.sessions[-1]
-        )
+        return EdgespecContender(name, _title(name), runtime, self.target.sessions[-1])
 
 
 def is_name(name: str) -> bool:
     """Whether `Workshop.contender` knows it."""
-    return name in _TITLES or bool(re.fullmatch(r"k=[1-9]\d*", name))
+    return name in _TITLES or is_built_in(name) or bool(re.fullmatch(r"k=[1-9]\d*", name))
+
+
+def _title(name: str) -> str:
+    if name.startswith("k="):
+        return f"edgespec, K fixed at {name.removeprefix('k=')}"
+    return _TITLES.get(name, f"edgespec, {name} only")
 
 
 def _speculation(name: str) -> Speculation:
@@ -129,7 +134,7 @@ def _speculation(name: str) -> Speculation:
         return Speculation((), k=0)
     if name == OURS:
         return Speculation()
-    return Speculation((name,)) if name in _TITLES else Speculation(k=int(name.removeprefix("k=")))
+    return Speculation(k=int(name.removeprefix("k="))) if name.startswith("k=") else Speculation((name,))
 
 
 def priced(runtime: Runtime) -> PassPrices:

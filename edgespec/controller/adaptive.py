@@ -97,7 +97,7 @@ class Adaptive:
         self._expansion = expansion = self._begin_expansion(round_context, limit)
         self._trims = round_context.verifier.trims
         self._ask_free(expansion, round_context)
-        for priced in self._priced:
+        for priced in self._in_turn(expansion):
             if not expansion.settled:
                 self._ask(priced, expansion, round_context)
         self._nodes = expansion.bought()
@@ -157,6 +157,16 @@ class Adaptive:
         expansion.ask_free()
         if expansion.looks:
             self._look.observe((self._clock() - started) / expansion.looks)
+
+    def _in_turn(self, expansion: Expansion) -> Sequence[PricedDrafter]:
+        """The drafters with a price in the order in which they are asked.
+
+        Where tokens are drawn, only one of them drafts in a round (`Expansion.settled`): that of which most is
+        expected. One that was left alone may be asked before it, as far as what is expected less is worth a probe.
+        """
+        if self._trims or len(self._priced) < 2:
+            return self._priced
+        return sorted(self._priced, key=lambda priced: expansion.prospect(priced) + priced.credit, reverse=True)
 
     def _ask(self, priced: PricedDrafter, expansion: Expansion, round_context: RoundContext) -> None:
         """Let a drafter with a price go on from what is there, if it is worth asking or due for a probe."""

@@ -57,6 +57,8 @@ class DraftTree:
             if node is None:
                 node = children[guess.token] = self._new(parent, guess, drafter, cell)
             else:
+                # Also one that was drawn: only one drawn chain is ever bought, and nothing beside it. Where there are
+                # several, they need nodes of their own, as in `Candidates`.
                 self.drafters[node] += f"+{drafter}"
                 self._q[node] = guess.q or self._q[node]
                 if cell.value > self.cells[node].value:

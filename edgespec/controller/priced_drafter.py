@@ -62,6 +62,11 @@ class PricedDrafter:
         """Whether it is time for a probe; probes take a small share of the time at the most."""
         return self._left_alone >= max(self._patience, self.first.seconds / (_PROBING * plain))
 
+    @property
+    def credit(self) -> float:
+        """Plain steps that asking it instead of another drafter may cost now."""
+        return _PROBING * self._left_alone
+
     def forget_round(self) -> None:
         """A round in which it was not asked so far."""
         self.guesses, self.seconds, self._until = 0, 0.0, 0

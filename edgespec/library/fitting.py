@@ -9,18 +9,22 @@ from typing import TYPE_CHECKING
 from ..backends import Device
 from ..errors import ModelError
 from ..runtime.loading import Files
+from ..runtime.speculation import Speculation
 from .job import Job
 
 if TYPE_CHECKING:
     from edgespec.models.fit import Plan
 
 
-def fitted(files: Files, device: Device, job: Job, *, anywhere: bool = True, head: bool = True) -> Device:
+def fitted(
+    files: Files, device: Device, job: Job, *, anywhere: bool = True, speculation: Speculation | None = None
+) -> Device:
     """`device` with the context and the GPU layers that fit into memory.
 
     Args:
         anywhere: whether the number of GPU layers is chosen here, rather than given by the user.
-        head: whether the head in the target's file drafts, if it has one.
+        speculation: how to speculate, which says whether the head in the target's file drafts, if it has one; None
+            takes the defaults.
 
     Raises:
         OptionError: the requested context or layers do not fit.
@@ -31,7 +35,9 @@ def fitted(files: Files, device: Device, job: Job, *, anywhere: bool = True, hea
     layers = freely if anywhere else device.gpu_layers
     try:
         asked = fit.Requested(device.context, layers, device.draft_gpu_layers)
-        plan = fit.plan(files.target, files.draft, asked, head=head)
+        named = speculation.drafters if speculation is not None else None
+        head = named is None or not {"mtp", "eagle3"}.isdisjoint(named)
+        plan = fit.plan(files.target, files.drafts, asked, head=head, beside="mtp" in (named or ()))
     except (ModelError, OSError, ValueError):  # what is wrong with the files is told when they are opened
         return device
     context = device.context or (plan.context if plan.shortened else 0)

@@ -14,12 +14,12 @@ from ..runtime.runtime import Runtime
 from ..runtime.speculation import Speculation
 from .fitting import fitted
 from .job import Fetch, Job, OnProgress
-from .resolving import resolve
+from .resolving import Drafts, resolve
 
 
 def load(  # noqa: PLR0913 - all but the models are options by name
     model: str | Path | None = None,
-    draft: str | Path | None = None,
+    draft: Drafts = None,
     *,
     device: Device | None = None,
     drafters: Sequence[Drafter | Factory] = (),
@@ -42,7 +42,8 @@ def load(  # noqa: PLR0913 - all but the models are options by name
             head for the target in a file in its folder, unless its own file holds one; a local model, in the folder of
             the target or the hub's cache, with the same tokens and at most a tenth of the bytes; for a target that is
             downloaded, one of its family on the hub. It may be the file of a head (docs/mtp.md). "none" takes none, but
-            the head in the target's file drafts unless `speculation` names other drafters only.
+            the head in the target's file drafts unless `speculation` names other drafters only. A list gives several:
+            draft models, and at most one head of a kind (docs/drafters/several.md).
         device: where the models run. The context and the GPU layers are chosen by free memory if they are not given.
         drafters: drafters of your own, or factories that make one for a `Target`. Each serves one runtime, which closes
             it; `Runtime.another` has those of factories.
@@ -76,9 +77,7 @@ def load(  # noqa: PLR0913 - all but the models are options by name
     require_known(speculation.drafters or (), drafters)  # before anything is downloaded
     job = Job(fetch, on_progress, interrupt or Interrupt())
     files = resolve(model, draft, job, context=device.context)
-    device = fitted(
-        files, device, job, anywhere=device.gpu_layers < 0, head=speculation.uses("mtp") or speculation.uses("eagle3")
-    )
+    device = fitted(files, device, job, anywhere=device.gpu_layers < 0, speculation=speculation)
     return open_model_files(files, device, speculation, job, drafters)
 
 
@@ -107,8 +106,10 @@ def _share_notices(runtime: Runtime, job: Job) -> None:
     known = [notice.text for notice in job.notices]
     for text in runtime.notices:
         job.notice("model", text)
-    if "cross-vocabulary" in runtime.drafters:
-        known.append("The draft model has a vocabulary of its own, so it drafts through text.")
+    through_text = [name for name in runtime.drafters if name.startswith("cross-vocabulary")]
+    for name in through_text:
+        which = f" of the drafter {name}" if len(through_text) > 1 else ""
+        known.append(f"The draft model{which} has a vocabulary of its own, so it drafts through text.")
         job.notice("model", known[-1])
     for text in known:
         runtime.add_notice(text)

@@ -1,20 +1,27 @@
-"""From the names that a user gives to files: a target and its draft model."""
+"""From the names that a user gives to files: a target and its drafts."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
+from typing import TypeAlias
 
+from ..errors import OptionError
 from ..runtime.loading import Files, path_of
 from ..storage import pair_file as pairfile
 from .converting import converted
 from .fetching import fetched, notice_pictures
 from .job import Job
 
+#: A name, several, or none.
+Drafts: TypeAlias = str | Path | Sequence[str | Path] | None
 
-def resolve(model: str | Path | None, draft: str | Path | None, job: Job, *, context: int = 0) -> Files:
-    """The files of a target and its draft model, downloaded and converted if necessary.
+
+def resolve(model: str | Path | None, draft: Drafts, job: Job, *, context: int = 0) -> Files:
+    """The files of a target and its drafts, downloaded and converted if necessary.
 
     Args:
         model: as in `edgespec.load`; None is the bundled demo pair.
@@ -23,25 +30,50 @@ def resolve(model: str | Path | None, draft: str | Path | None, job: Job, *, con
         context: tokens of context that must fit into memory with a file that is chosen; 0 for the default.
 
     Raises:
-        OptionError: an unknown name, or downloading is not allowed.
+        OptionError: an unknown name, a draft that is given twice, or downloading is not allowed.
         HubError: the target cannot be downloaded.
         ConversionError: a checkpoint cannot be converted.
         ModelFileError: a pair file is invalid.
         Interrupted: the job was stopped.
     """
     job.check()
-    look = draft in (None, "auto")
+    names = _names(draft)
+    look = names == ("auto",)
     files = _target(model, job, look=look, context=context)
     _notice_projector(files.target, job)
-    if draft == "none":
-        return replace(files, draft=None, found=False)
     if not look:
-        return Files(files.target, _draft(path_of("draft", draft), draft, job))
-    if files.draft is None and model is not None and _exists(files.target):
+        drafts = tuple(_draft(path_of("draft", name), name, job) for name in names)
+        _require_distinct(drafts)
+        return Files(files.target, drafts)
+    if not files.drafts and model is not None and _exists(files.target):
         from edgespec.models import model_source  # noqa: PLC0415
 
-        return replace(files, draft=model_source.local_draft(files.target), found=True)
+        local = model_source.local_draft(files.target)
+        return replace(files, drafts=(local,) if local is not None else (), found=True)
     return files
+
+
+def _names(draft: Drafts) -> tuple[str | Path, ...]:
+    """The names of the drafts; ("auto",) if they are to be found.
+
+    Raises:
+        OptionError: "auto" or "none" among others, or a name twice.
+    """
+    names = ("auto",) if draft is None else tuple(draft) if isinstance(draft, list | tuple) else (draft,)
+    if len(names) > 1 and (alone := [name for name in names if name in ("auto", "none")]):
+        raise OptionError(f"draft is {alone[0]} and {len(names) - 1} more; {alone[0]} stands alone, so leave it out")
+    _require_distinct(names)
+    return () if names == ("none",) else names
+
+
+def _require_distinct(drafts: Sequence[str | Path]) -> None:
+    """OptionError if two of `drafts` are the same name or file: the second would guess what the first did."""
+    for one, other in combinations(drafts, 2):
+        same = one == other
+        with suppress(OSError, ValueError, TypeError):  # opening the file reports the error
+            same = same or Path(one).samefile(other)
+        if same:
+            raise OptionError(f"the draft {other} is given twice; give each draft once")
 
 
 def _target(model: str | Path | None, job: Job, *, look: bool, context: int) -> Files:
@@ -50,7 +82,7 @@ def _target(model: str | Path | None, job: Job, *, look: bool, context: int) -> 
 
     if model is None:
         demo = models.demo()
-        return Files(demo.target, demo.draft, found=True)
+        return Files(demo.target, demo.drafts, found=True)
     path = path_of("model", model)
     if isinstance(model, str):
         from edgespec.models import model_source  # noqa: PLC0415
@@ -58,7 +90,8 @@ def _target(model: str | Path | None, job: Job, *, look: bool, context: int) -> 
         if (known := model_source.resolve_name(model)) is not None:
             wanted = known.draft if look else None
             notice_pictures(known.entry is not None and known.entry.pictures, job)
-            return Files(*fetched(known.target, wanted, job, context=context, look=look), found=True)
+            target, draft = fetched(known.target, wanted, job, context=context, look=look)
+            return Files(target, (draft,) if draft is not None else (), found=True)
     path = converted(path, job)
     return Files(*models.with_draft(path), found=pairfile.at(path) is None)
 

@@ -65,39 +65,41 @@ def with_engine(
 
 @dataclass(frozen=True, slots=True)
 class PairEngines:
-    """The engines of a pair.
+    """The engines of a target and its drafts.
 
     Args:
-        device: with the engines of both models; that of the draft model is its `of_draft`.
+        device: with the engine of the target.
         target: what led to the target's engine; None where there was none to choose.
-        draft: the same for the draft model.
+        draft_devices: for each draft.
+        drafts: what led to the engine of each draft.
     """
 
     device: Device
     target: EngineChoice | None
-    draft: EngineChoice | None = None
+    draft_devices: tuple[Device, ...] = ()
+    drafts: tuple[EngineChoice | None, ...] = ()
 
 
 def with_engines(
     target: Path,
-    draft: Path | None,
+    drafts: Sequence[Path],
     device: Device,
     interrupt: Interrupt,
     *,
     again: bool = False,
     on_progress: Report | None = None,
 ) -> PairEngines:
-    """The fastest engines for a target and its draft model, None without one; see `with_engine`.
+    """The fastest engines for a target and its drafts; see `with_engine`.
 
     Raises:
         Interrupted, ModelFileError.
     """
     chosen, choice = with_engine(target, device, interrupt, again=again, on_progress=on_progress)
-    if draft is None:
-        return PairEngines(chosen, choice)
-    own = device.of_draft(draft)
-    drafting, draft_choice = with_engine(draft, own, interrupt, drafts=True, again=again, on_progress=on_progress)
-    return PairEngines(replace(chosen, draft_backend=drafting.backend), choice, draft_choice)
+    found = [
+        with_engine(draft, device.of_draft(draft), interrupt, drafts=True, again=again, on_progress=on_progress)
+        for draft in drafts
+    ]
+    return PairEngines(chosen, choice, tuple(each for each, _ in found), tuple(each for _, each in found))
 
 
 @dataclass(frozen=True, slots=True)

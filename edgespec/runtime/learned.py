@@ -16,7 +16,7 @@ class Learned:
     """The calibrations of a pair, one per verifier, because verifiers accept different tokens.
 
     Args:
-        pair: a key for the weights of target and draft model; None stores nothing.
+        pair: a key for the weights of the target and its drafts; None stores nothing.
     """
 
     def __init__(self, pair: str | None) -> None:
@@ -27,7 +27,7 @@ class Learned:
 
     @classmethod
     def of(cls, models: Sequence[Model]) -> Learned:
-        """The calibrations of a target and its draft model, by the keys of their weights."""
+        """The calibrations of a target and its drafts, by the keys of their weights."""
         weights = [model.weights for model in models]
         return cls("|".join(weights) if all(weights) else None)
 

@@ -24,7 +24,7 @@ class LoadedPair:
     """The target's session and the drafters that a runtime owns, and the models that it shares with other runtimes.
 
     Args:
-        models: the target, and the draft model if there is one.
+        models: the target, then draft models and heads.
         session: the session of the target.
         drafters: all drafters, each wrapped so that its failure does not end an answer.
         prices: seconds of a target pass, shared by all runtimes over the models.
@@ -35,7 +35,7 @@ class LoadedPair:
         turns: a lock held in every round, so that runtimes over the same models do not compute at the same time.
         another: opens further sessions over the same models.
         earlier_texts: keeps the text of answers for look-ups in later runs; None where nothing is to be kept.
-        remarks: messages for the user about drafters that were left out.
+        remarks: messages for the user about drafters: which model each is, and which were left out.
     """
 
     models: tuple[Model, ...]
@@ -72,7 +72,8 @@ class LoadedPair:
         if missing := [name for name in names if name not in known]:
             raise OptionError(
                 f"this pair has no drafter {missing[0]!r}, only {', '.join(known)}: 'model' needs a draft model "
-                "(--draft) with the target's vocabulary, 'cross-vocabulary' one with another, 'mtp' a head in the "
+                "(--draft) with the target's vocabulary, 'model2' a second one, 'cross-vocabulary' one with another, "
+                "'mtp' a head in the "
                 "model's GGUF file or in that of --draft, 'pard' a PARD draft model, 'eagle3' or 'medusa' such a head "
                 "in --draft, 'exit' a folder of `convert --exit-layer`; the drafter of an installed package, mtp and "
                 "recycling beside a draft model, and model with a PARD draft model, must be named when loading"
@@ -84,7 +85,9 @@ class LoadedPair:
                     f"k is {speculation.k}, but passes of this session take {self.session.widest} tokens, one of them "
                     f"not drafted; give at most {self.session.widest - 1}, or a larger exact"
                 )
-            return Fixed(drafters, min(speculation.k, self.session.widest - 1))
+            widest = self.session.widest - 1
+            merged = speculation.drafters is not None and self.session.can_tree
+            return Fixed(drafters, min(speculation.k, widest), widest if merged else 0)
         session, calibration = self.session, self.calibration(speculation)
         return Adaptive(drafters, self.prices, calibration, trees=session.can_tree, replays=session.replays)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -49,29 +50,31 @@ from .learned import Learned
 from .loaded_pair import LoadedPair
 from .outside import is_factory, made, require_known
 from .runtime import Runtime
-from .speculation import Speculation
+from .speculation import Speculation, numbered
 from .weights import Weights
 
 _EXIT = "exit"  # the name of a draft model of layers of its target
 _OBSERVED = 0.1  # seconds over which the load by other programs is measured
 
-_HEADS: dict[str, type[HeadDrafter]] = {each.name: each for each in (MtpDrafter, Eagle3Drafter)}
+#: Heads by the name of their drafter, in the order in which they are opened: that for multi-token prediction uses a
+#: context of the target which is opened anew for the rows that others read.
+_HEADS: dict[str, type[HeadDrafter]] = {each.name: each for each in (Eagle3Drafter, MtpDrafter)}
 
-#: Called with the model whose passes are being measured, "target", "draft" or "target in OpenVINO", and the share done,
-#: from 0 to 1.
+#: Called with the model whose passes are being measured, "target", "draft", "draft 2" or "target in OpenVINO", and the
+#: share done, from 0 to 1.
 OnProgress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The files of a target and its draft model.
+    """The files of a target and of its drafts: draft models and heads, each another one.
 
     Args:
-        found: whether the draft model was found, rather than named by the user.
+        found: whether the drafts were found, rather than named by the user.
     """
 
     target: Path
-    draft: Path | None
+    drafts: tuple[Path, ...] = ()
     found: bool = False
 
 
@@ -86,7 +89,7 @@ def open_files(
 ) -> Runtime:
     """A runtime over the models in `files`, with the arguments of `assemble`.
 
-    A draft model that was found, not named, and has another vocabulary is left out; `Runtime.notices` says so.
+    A draft that was found, not named, and has another vocabulary is left out; `Runtime.notices` says so.
 
     Raises:
         ModelError: a file that cannot be loaded, or models that do not fit together.
@@ -96,21 +99,21 @@ def open_files(
     require_known(speculation.drafters or (), drafters)
     files, in_target = with_head(files, device, speculation)
     with ExitStack() as opened:
-        engines = with_engines(files.target, files.draft, device, interrupt, on_progress=on_progress)
+        engines = with_engines(files.target, files.drafts, device, interrupt, on_progress=on_progress)
         target = open_model(files.target, replace(engines.device, head=in_target), interrupt)
         opened.callback(target.close)
-        second, mismatch = None, ""
-        if files.draft is not None:
-            second = open_model(files.draft, engines.device.of_draft(files.draft), interrupt)
-            mismatch = _mismatch(target, second) if files.found else ""
-            if mismatch:
-                second.close()
-                second = None
+        drafts, left_out = list[Model](), list[str]()
+        for path, place in zip(files.drafts, engines.draft_devices, strict=True):
+            draft = open_model(path, place, interrupt)
+            if files.found and (mismatch := _mismatch(target, draft)):
+                draft.close()
+                left_out.append(f"{path}, found beside the model, is left out: {mismatch}")
             else:
-                opened.callback(second.close)
+                opened.callback(draft.close)
+                drafts.append(draft)
         runtime = assemble(
             target,
-            second,
+            drafts,
             device=device,
             drafters=drafters,
             speculation=speculation,
@@ -120,28 +123,30 @@ def open_files(
         opened.pop_all()
     if engines.target is not None and engines.target.new:
         runtime.add_notice(f"{target.description} runs in {engines.target}")
-    if mismatch:
-        runtime.add_notice(f"{files.draft}, found beside the model, is left out: {mismatch}")
+    for notice in left_out:
+        runtime.add_notice(notice)
     return runtime
 
 
 def with_head(files: Files, device: Device, speculation: Speculation) -> tuple[Files, bool]:
     """The files to open, and whether to load the head of the target's file, if it has one.
 
-    A head costs memory and time in prompts, so it is loaded only where it drafts. A draft model or a head in a file of
-    its own takes its place unless it is named.
+    A head costs memory and time in prompts, so it is loaded only where it drafts. Draft models and heads in files of
+    their own take the place of that in the target's file unless it is named; one of its kind does in any case.
     """
     named = speculation.drafters
     if device.exact and (heads := [name for name in named or () if name in (*_HEADS, MedusaDrafter.name)]):
         raise OptionError(
             f"exact is {device.exact}, but the drafter {heads[0]} needs passes of other widths; leave one of them out"
         )
-    drafter = None if files.draft is None else state_head_kind(files.draft) or head_in(files.draft)
-    if drafter is not None:
-        wanted = not device.exact and speculation.uses(drafter)
-        return (files if wanted else replace(files, draft=None)), False
-    wanted = not device.exact and speculation.uses(MtpDrafter.name)
-    return files, wanted and (named is not None or files.draft is None)
+    kinds = {path: state_head_kind(path) or head_in(path) for path in files.drafts}
+
+    def wanted(kind: str) -> bool:
+        return not device.exact and speculation.uses(kind)
+
+    kept = tuple(path for path, kind in kinds.items() if kind is None or wanted(kind))
+    own = wanted(MtpDrafter.name) and MtpDrafter.name not in kinds.values()
+    return replace(files, drafts=kept), own and (named is not None or not files.drafts)
 
 
 def _mismatch(target: Model, draft: Model) -> str:
@@ -155,7 +160,7 @@ def _mismatch(target: Model, draft: Model) -> str:
 
 def assemble(  # noqa: PLR0913 - all but the models are options by name
     target: Model,
-    draft: Model | None = None,
+    draft: Model | Sequence[Model] | None = None,
     *,
     device: Device | None = None,
     drafters: Sequence[Drafter | Factory] = (),
@@ -169,7 +174,8 @@ def assemble(  # noqa: PLR0913 - all but the models are options by name
 
     Args:
         target: the model whose output is generated.
-        draft: the draft model.
+        draft: the draft model, or several draft models and heads, at most one head of a kind. A second draft model of
+            a kind is the drafter "model2", a third "model3".
         device: only its `context` is used; None takes the default.
         drafters: drafters of the app, or factories that make one for a `Target`. Each serves one runtime, which closes
             it.
@@ -186,11 +192,14 @@ def assemble(  # noqa: PLR0913 - all but the models are options by name
     """
     device, speculation = settings(device, speculation)
     require_known(speculation.drafters or (), drafters)
-    if isinstance(draft, StateHead):
-        draft.require_fit(target.vocabulary)
-    elif draft is not None and not speculation.through_text:
-        require_same_tokens(target.vocabulary, draft.vocabulary)
-    models = (target, draft) if draft is not None else (target,)
+    drafts = tuple(draft) if isinstance(draft, Sequence) else (draft,) if draft is not None else ()
+    for each in drafts:
+        if isinstance(each, StateHead):
+            each.require_fit(target.vocabulary)
+        elif not speculation.through_text:
+            require_same_tokens(target.vocabulary, each.vocabulary)
+    require_one_of_a_kind(drafts)
+    models = (target, *drafts)
     weights = Weights(models, learned or Learned.of(models))
     opening = _Opening(weights, context_length(device, target), tuple(drafters), on_progress)
     with ExitStack() as undo:
@@ -199,6 +208,13 @@ def assemble(  # noqa: PLR0913 - all but the models are options by name
         runtime = Runtime(pair, speculation)
         undo.pop_all()
     return runtime
+
+
+def require_one_of_a_kind(drafts: Sequence[Model]) -> None:
+    """OptionError if two of `drafts` are heads of one kind."""
+    kinds = Counter(kind for each in drafts if (kind := _head_kind(each)))
+    if twice := [kind for kind, count in kinds.items() if count > 1]:
+        raise OptionError(f"there are {kinds[twice[0]]} heads of the kind {twice[0]}; give one of them (--draft)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +251,9 @@ class _Opening:
                 EarlierTexts(fingerprint(target.vocabulary), target.vocabulary.size) if speculation.remember else None
             )
             built_in: list[Drafter] = [Lookup(earlier=kept.texts() if kept else ())]
-            built_in += self._draft_models(own, sessions, speculation)
-            heads, remarks = self._heads(session, speculation, sessions, own)
-            built_in += heads
+            models, which = self._draft_models(own, sessions, speculation)
+            heads, left_out = self._heads(session, speculation, sessions, own)
+            built_in += [*models, *heads]
             built_in += self._state_heads(session, speculation)
             # Beside a model or a head it brings nothing, and takes 0.1% to 1.2% (docs/drafters/recycling.md).
             if len(built_in) == 1 or Recycling.name in (speculation.drafters or ()):
@@ -256,7 +272,7 @@ class _Opening:
                 turns=self.weights.turns,
                 another=replace(self, given=tuple(filter(is_factory, self.given))).another,
                 earlier_texts=kept,
-                remarks=remarks,
+                remarks=(*which, *left_out),
             )
             # An unknown drafter raises here, before the runtime owns those of the app.
             pair.controller(speculation)
@@ -276,35 +292,48 @@ class _Opening:
             self.weights.leave(user)
             raise
 
-    def _draft_models(self, own: Interrupt | None, sessions: ExitStack, speculation: Speculation) -> Iterator[Drafter]:
-        """The drafter of the draft model, if there is one."""
-        target = self.weights.models[0]
-        for draft in self.weights.models[1:]:
-            if not _holds_head(draft):
-                session = _opened(draft, self.context, own)
-                sessions.callback(session.close)
-                yield _drafter(session, target, draft, self._priced("draft", session, draft), speculation)
+    def _draft_models(
+        self, own: Interrupt | None, sessions: ExitStack, speculation: Speculation
+    ) -> tuple[list[Drafter], list[str]]:
+        """The drafters of the draft models, and messages for users: which is which, if there are several. The second of
+        a kind has the number 2 in its name."""
+        drafters, remarks = list[Drafter](), list[str]()
+        target, names = self.weights.models[0], Counter[str]()
+        drafts = [draft for draft in self.weights.models[1:] if not _head_kind(draft)]
+        for number, draft in enumerate(drafts, 1):
+            session = _opened(draft, self.context, own)
+            sessions.callback(session.close)
+            prices = self._priced("draft" if number == 1 else f"draft {number}", session, draft)
+            drafter = _drafter(session, target, draft, prices, speculation, alone=len(drafts) == 1)
+            names[drafter.name] += 1
+            drafter.name = numbered(drafter.name, names[drafter.name])
+            drafters.append(drafter)
+            if len(drafts) > 1:
+                remarks.append(f"The drafter {drafter.name} is {draft.description}.")
+        return drafters, remarks
 
     def _heads(
         self, session: Session, speculation: Speculation, sessions: ExitStack, own: Interrupt | None
-    ) -> tuple[list[Drafter], tuple[str, ...]]:
-        """The drafter of the head that was loaded over the target's session, if there is one, and messages for users.
+    ) -> tuple[list[Drafter], list[str]]:
+        """The drafters of the heads that were loaded over the target's session, and messages for users.
 
         A head that was not named, and that the installed engine cannot run, is left out.
         """
-        weights = next((each for each in reversed(self.weights.models) if _holds_head(each)), None)
-        if not isinstance(weights, HeadWeights) or not speculation.uses(weights.head_drafter):
-            return [], ()
-        kind = _HEADS[weights.head_drafter]
-        try:
-            head = weights.head(session, own)
-        except (MissingPackage, EngineError) as error:
-            if kind.name in (speculation.drafters or ()):
-                raise
-            return [], (f"The head of the model does not draft: {error}",)
-        sessions.callback(head.close)
-        step = self.weights.head_step(lambda: head_step(session, head))
-        return [kind(head, step)], ()
+        drafters, remarks = list[Drafter](), list[str]()
+        for kind in filter(speculation.uses, _HEADS):
+            weights = next((each for each in reversed(self.weights.models) if _head_kind(each) == kind), None)
+            if not isinstance(weights, HeadWeights):
+                continue
+            try:
+                head = weights.head(session, own)
+            except (MissingPackage, EngineError) as error:
+                if kind in (speculation.drafters or ()):
+                    raise
+                remarks.append(f"The head of the model does not draft: {error}")
+                continue
+            sessions.callback(head.close)
+            drafters.append(_HEADS[kind](head, self.weights.head_step(kind, partial(head_step, session, head))))
+        return drafters, remarks
 
     def _state_heads(self, session: Session, speculation: Speculation) -> Iterator[Drafter]:
         """The drafter of heads over the final states of the target's session, if there are some."""
@@ -315,7 +344,7 @@ class _Opening:
                 drafter = MedusaDrafter(head, session.vocab)
                 session.follow((FINAL,), drafter)
                 heard = drafter.last_state
-                drafter.step_price = self.weights.head_step(partial(state_head_step, session, head, heard))
+                drafter.step_price = self.weights.head_step(head.kind, partial(state_head_step, session, head, heard))
                 yield drafter
 
     def _priced(self, role: str, session: Session, model: Model) -> Prices:
@@ -341,25 +370,31 @@ def path_of(name: str, value: Any) -> Path:
         raise OptionError(f"{name} is {shown(value)}; it must be the path of a file or a folder") from None
 
 
-def _drafter(session: Session, target: Model, draft: Model, prices: Prices, speculation: Speculation) -> Drafter:
+def _drafter(
+    session: Session, target: Model, draft: Model, prices: Prices, speculation: Speculation, *, alone: bool
+) -> Drafter:
     """The drafter that uses a session of the model `draft`.
 
-    A model that guesses several tokens in one pass does, unless it is asked for as an ordinary one by name.
+    A model that guesses several tokens in one pass does, unless it is the only one and is asked for as an ordinary one
+    by name.
     """
     if _mismatch(target, draft):
         return CrossVocabularyDrafter(session, target.vocabulary, draft.vocabulary, prices.plain())
     if isinstance(draft, PartOfTarget) and draft.is_part:
         return ModelDrafter(session, target.vocabulary.size, prices.plain(), _EXIT)
     parallel, named = parallel_of(draft), speculation.drafters or ()
-    if parallel is None or (ModelDrafter.name in named and PardDrafter.name not in named):
+    if parallel is None or (alone and ModelDrafter.name in named and PardDrafter.name not in named):
         return ModelDrafter(session, target.vocabulary.size, prices.plain())
     # A pass over two committed tokens, as after a draft of which one was accepted, and the masks.
     block_prices = [prices.price(1 + guesses) for guesses in range(1, 1 + parallel.guesses)]
     return PardDrafter(session, target.vocabulary.size, parallel.mask, block_prices)
 
 
-def _holds_head(model: Model) -> bool:
-    return isinstance(model, StateHead) or (isinstance(model, HeadWeights) and model.holds_head)
+def _head_kind(model: Model) -> str:
+    """The name of the drafter that uses the head in `model`; empty if it holds none."""
+    if isinstance(model, StateHead):
+        return model.kind
+    return model.head_drafter if isinstance(model, HeadWeights) and model.holds_head else ""
 
 
 def _opened(model: Model, context: int, interrupt: Interrupt | None) -> Session:

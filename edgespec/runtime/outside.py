@@ -16,7 +16,7 @@ from ..drafters.checked import Checked
 from ..drafters.failsafe import Failsafe
 from ..errors import DrafterError, EdgespecError, Interrupted, OptionError
 from ..values import shown
-from .speculation import DRAFTERS
+from .speculation import DRAFTERS, is_built_in
 
 GROUP = "edgespec.drafters"
 _METHODS = ("begin", "guess", "observe", "close")
@@ -37,7 +37,7 @@ def require_known(names: Sequence[str], given: Sequence[object]) -> None:
     if any(is_factory(each) for each in given):
         return
     own = [str(getattr(each, "name", "")) for each in given]
-    unknown = [name for name in names if name not in DRAFTERS and name not in own]
+    unknown = [name for name in names if not is_built_in(name) and name not in own]
     if not unknown:
         return
     there = sorted({entry.name for entry, _ in _entry_points()} - {*DRAFTERS})
@@ -57,19 +57,19 @@ def made(given: Sequence[object], names: Sequence[str], target: Target, undo: Ex
         DrafterError: one cannot be imported or made, or does not have the members of a drafter.
         OptionError: two have the same name.
     """
-    taken = {*DRAFTERS}
+    taken = set[str]()
     for each in given:
         whose = f"the drafter {getattr(each, '__qualname__', type(each).__name__)}"
         drafter = _made(each, target, whose) if is_factory(each) else each
         wrapped = _wrapped(drafter, getattr(drafter, "name", None), target, whose)
         if drafter is not each:
             undo.callback(wrapped.close)
-        if wrapped.name in taken:
+        if is_built_in(wrapped.name) or wrapped.name in taken:
             raise OptionError(f"there are two drafters named {wrapped.name!r}; give yours another name")
         taken.add(wrapped.name)
         yield wrapped
     for name in dict.fromkeys(names):
-        if name not in taken and (found := _installed(name)) is not None:
+        if not is_built_in(name) and name not in taken and (found := _installed(name)) is not None:
             entry, whose = found
             wrapped = _wrapped(_made(_imported(entry, whose), target, whose), name, target, whose)
             undo.callback(wrapped.close)

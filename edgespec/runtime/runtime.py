@@ -78,8 +78,9 @@ class Runtime:
 
     @property
     def description(self) -> str:
-        """The names of the target and the draft model."""
-        return printable(" with draft ".join(model.description for model in self._pair.models))
+        """The names of the target and its drafts."""
+        target, *drafts = (model.description for model in self._pair.models)
+        return printable(f"{target} with draft {', '.join(drafts)}" if drafts else target)
 
     @property
     def notices(self) -> Sequence[str]:

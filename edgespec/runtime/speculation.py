@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from ..verify import verifier
 
 #: The names of the built-in drafters.
 DRAFTERS = ("lookup", "model", "cross-vocabulary", "mtp", "pard", "eagle3", "medusa", "exit", "recycling")
+_MODELS = ("model", "cross-vocabulary", "pard", "exit")  # those of draft models, of which there may be several
 LONGEST = 256  #: the most tokens of a draft, within the widest pass of all engines
 
 
@@ -21,8 +23,11 @@ class Speculation:
     Args:
         drafters: names from `DRAFTERS`, of drafters given to `load`, or of installed packages; None takes all built-in
             drafters that are possible for the pair, and those given; "mtp" and "recycling" only without a draft model.
-            Drafters of packages, and these two beside a draft model, must be named when loading.
+            Drafters of packages, and these two beside a draft model, must be named when loading. The second of several
+            draft models of a kind has the number 2 in its name: "model2".
         k: tokens to draft in each round, 0 for plain decoding; None adapts the draft length to acceptance and prices.
+            Without `drafters`, the first that has a guess drafts; with them the chains of all are merged into one tree
+            where the engine takes trees.
         verifier: "match", "rejection" or "block".
         through_text: when loading, accept a draft model with another vocabulary, which drafts through text at a higher
             price and a lower acceptance rate; False raises VocabularyMismatch.
@@ -49,6 +54,16 @@ class Speculation:
     def uses(self, name: str) -> bool:
         """Whether a drafter of this name is used where it is possible."""
         return self.drafters is None or name in self.drafters
+
+
+def numbered(name: str, number: int) -> str:
+    """The name of the drafter of a draft model that is the first, second, ... of its kind."""
+    return name if number == 1 else f"{name}{number}"
+
+
+def is_built_in(name: str) -> bool:
+    """Whether a built-in drafter may have this name."""
+    return name in DRAFTERS or re.fullmatch(rf"({'|'.join(_MODELS)})([2-9]|[1-9]\d+)", name) is not None
 
 
 def _length(k: Any) -> int:

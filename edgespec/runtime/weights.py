@@ -14,14 +14,14 @@ from .turns import Turns
 
 
 class Weights:
-    """A target and its draft model, with their prices and calibration, shared by runtimes.
+    """A target and its drafts, with their prices and calibration, shared by runtimes.
 
     Runtimes over the same weights alternate by the round: concurrent passes would take longer than their price, and
     prices and calibration must be changed by one runtime at a time. The last user to leave frees the models, and stores
     prices and calibration for the next run.
 
     Args:
-        models: the target, and the draft model if there is one.
+        models: the target, then draft models and heads.
         learned: the calibration of the drafters.
     """
 
@@ -30,7 +30,7 @@ class Weights:
         self.learned = learned
         self.turns = Turns()
         self._prices: dict[str, Prices] = {}
-        self._step: float | None = None
+        self._steps: dict[str, float] = {}
         self._lock = threading.Lock()
         self._users: set[object] = set()
         self._freed = False
@@ -62,7 +62,11 @@ class Weights:
             self._closing.close()
 
     def prices(self, role: str, session: Session, measured: Callable[[], Prices]) -> Prices:
-        """The prices of passes of `session`; `measured` is called for the first user. `role` is "target" or "draft"."""
+        """The prices of passes of `session`; `measured` is called for the first user.
+
+        Args:
+            role: "target", "draft", "draft 2", ...
+        """
         known = self._prices.get(role)
         if known is None:
             known = self._prices[role] = measured()
@@ -70,11 +74,11 @@ class Weights:
                 self._closing.callback(_keep, session, known)
         return known
 
-    def head_step(self, measured: Callable[[], float]) -> float:
-        """The seconds of a pass of the head; `measured` is called for the first user."""
-        if self._step is None:
-            self._step = measured()
-        return self._step
+    def head_step(self, kind: str, measured: Callable[[], float]) -> float:
+        """The seconds of a pass of the head of this kind; `measured` is called for the first user."""
+        if kind not in self._steps:
+            self._steps[kind] = measured()
+        return self._steps[kind]
 
 
 def _keep(session: Session, prices: Prices) -> None:

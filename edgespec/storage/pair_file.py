@@ -1,7 +1,7 @@
 """Pair files, and draft models in the folder of their target.
 
 A pair file is JSON that a person can edit: target, draft, their sources, and measurements. Only `target` and `draft`
-are required, as paths relative to the file.
+are required, as paths relative to the file; `draft` may be a list of several.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _MEASURED = {
     "acceptance": list, "tries": list, "prompts": str, "tokens": int, "temperature": float,
     "k": int, "speedup": float, "mean_accepted_length": float,
 }  # fmt: skip
-#: The value of each key: a table of keys, or a type. `list` is a list of numbers.
+#: The value of each key: a table of keys, or a type. `list` is a list of numbers, `tuple` a text or a list of texts.
 _FORM: Mapping[str, Any] = {
     "target": str,
-    "draft": str,
+    "draft": tuple,
     "made_of": {"target": _ORIGIN, "draft": _ORIGIN},
     "measured": _MEASURED,
     "date": str,
@@ -34,7 +34,13 @@ _FORM: Mapping[str, Any] = {
 }
 _GRAPHS = ("model.onnx", "openvino_model.xml")  # what a folder with a model holds
 _LARGEST = 1e15  # the greatest number: JSON may have NaN, and numbers beyond the range of a float
-_WORDS = {str: "a text", int: "a whole number", float: "a number", list: "a list of numbers"}
+_WORDS = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    list: "a list of numbers",
+    tuple: "a text or a list of texts",
+}
 _WAY_OUT = "correct it, or write it again with `edgespec convert --pair TARGET DRAFT --out FOLDER --force`"
 
 
@@ -43,7 +49,7 @@ class PairFile:
     """The content of a pair file: the files of the models, which exist, and all other values in `about`."""
 
     target: Path
-    draft: Path
+    drafts: tuple[Path, ...]
     about: Mapping[str, Any]
 
 
@@ -90,8 +96,9 @@ def read(path: Path) -> PairFile:
     for key in ("target", "draft"):
         if key not in given:
             raise ModelFileError(f'{path} has no {key}; add "{key}": "{key}.gguf", a path relative to the file')
-    target, draft = (_there(path, key, given.pop(key)) for key in ("target", "draft"))
-    return PairFile(target, draft, given)
+    target, draft = _there(path, "target", given.pop("target")), given.pop("draft")
+    drafts = tuple(_there(path, "draft", name) for name in ([draft] if isinstance(draft, str) else draft))
+    return PairFile(target, drafts, given)
 
 
 def content(given: Mapping[str, Any]) -> bytes:
@@ -117,13 +124,15 @@ def _require(path: Path, where: str, value: Any, form: Any) -> None:
         for key, each in value.items():
             _require(path, key if where == "it" else f"{where}.{key}", each, form[key])
     elif not _is(value, form):
-        limit = "" if form is str else f" below {_LARGEST:g}"
+        limit = "" if form in (str, tuple) else f" below {_LARGEST:g}"
         raise ModelFileError(f"{path}: {where} is {shown(value)}; it must be {_WORDS[form]}{limit}")
 
 
 def _is(value: Any, kind: type) -> bool:
     if kind is list:
         return isinstance(value, list) and all(_is(each, float) for each in value)
+    if kind is tuple:
+        return isinstance(value, str) or (isinstance(value, list) and all(isinstance(each, str) for each in value))
     if kind is str:
         return isinstance(value, str)
     number = isinstance(value, int | float if kind is float else int) and not isinstance(value, bool)

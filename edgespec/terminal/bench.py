@@ -11,7 +11,8 @@ from typing import TypeVar
 
 import click
 
-from ..backends import Device, Interrupt
+from ..backends import Device, Interrupt, state_head_kind
+from ..backends.head_header import is_head_file
 from ..backends.machine import physical_cores
 from ..bench import edgespec_contender, environment, journal, output_folder, peers, records, report, suites
 from ..bench.contender import Contender, ContenderFailed
@@ -127,9 +128,12 @@ class Bench:
 
     def _setup(self, factory: edgespec_contender.ContenderFactory, context: int) -> peers.Setup:
         options, device = self.options, factory.device
+        heads = tuple(path for path in factory.files.drafts if state_head_kind(path) or is_head_file(path))
+        drafts = [path for path in factory.files.drafts if path not in heads]
         return peers.Setup(
             target=factory.files.target,
-            draft=factory.files.draft,
+            draft=next(iter(drafts), None),
+            heads=heads,
             source=options.source,
             draft_source=options.draft_source,
             genai=options.genai,
@@ -149,13 +153,16 @@ class Bench:
         )
 
     def _description(self, factory: edgespec_contender.ContenderFactory, context: int) -> dict[str, str]:
-        paths, draft = factory.files, factory.draft
+        paths = factory.files
+        drafts = [
+            environment.model(path, draft.description) for path, draft in zip(paths.drafts, factory.drafts, strict=True)
+        ]
         return {
             "date": environment.date(),
             "machine": environment.machine(),
             "versions": environment.versions(),
             "target": environment.model(paths.target, factory.target.description),
-            "draft": environment.model(paths.draft, draft.description) if paths.draft and draft else "none",
+            "draft": "; ".join(drafts) or "none",
             "settings": settings(factory.device, context, self.most, self.sampling),
             "command": environment.command(sys.argv[1:]),
         }

@@ -117,7 +117,7 @@ def _opened(report: PairReport) -> Runtime:
     target, draft = (each.output for each in report.made)
     same = "pard" if of_path(draft).guesses > 1 else "model"
     speculation = Speculation(("cross-vocabulary" if report.compatibility.mismatch else same,), DEPTH)
-    files = Files(target, draft)
+    files = Files(target, (draft,))
     with terminal_job() as job:
         device = fitted(files, Device(), job)
         return background.call(lambda: open_model_files(files, device, speculation, job), job.interrupt.set)

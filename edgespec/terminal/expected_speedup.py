@@ -24,7 +24,7 @@ _VERIFIED = 50  # guesses from which on an acceptance rate is reported
 def expected_speedup(target: Path, draft: Path) -> Iterator[str]:
     """The expected speedup by the prices of earlier runs, and advice, in lines."""
     with ExitStack() as stack:
-        device = fitted(Files(target, draft), Device(), Job())
+        device = fitted(Files(target, (draft,)), Device(), Job())
         models: list[Model] = []
         sessions: list[Session] = []
         for path, where in ((target, device), (draft, device.of_draft(draft))):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from edgespec.errors import OptionError
@@ -33,7 +33,7 @@ def runs(entry: Entry) -> bool:
     return not architecture or runtime_support.runs_state_of(architecture)
 
 
-def _place(target: Sizes, draft: Sizes | None, free: MachineMemory, context: int = 0) -> str:
+def _place(target: Sizes, draft: fit.Drafts, free: MachineMemory, context: int = 0) -> str:
     try:
         plan = fit.choose(target, draft, free, fit.Requested(context))
     except OptionError:
@@ -45,9 +45,9 @@ def _place(target: Sizes, draft: Sizes | None, free: MachineMemory, context: int
     return "GPU" if plan.gpu_layers == fit.ALL else "GPU+CPU" if plan.gpu_layers else "yes"
 
 
-def lines(target: ModelSummary, draft: ModelSummary | None, free: MachineMemory, context: int) -> Iterator[str]:
+def lines(target: ModelSummary, drafts: Sequence[ModelSummary], free: MachineMemory, context: int) -> Iterator[str]:
     """What would fit, where a pair does not fit, or not onto the GPUs that there are."""
-    place = _place(target.sizes, draft.sizes if draft is not None else None, free, context)
+    place = _place(target.sizes, [draft.sizes for draft in drafts], free, context)
     wanted = "GPU" if free.gpus else "yes"
     if place == wanted:
         return
@@ -55,17 +55,16 @@ def lines(target: ModelSummary, draft: ModelSummary | None, free: MachineMemory,
     fitting = [each for each in by_size if each.newest and fit_of(each, free) == wanted]
     names = ", ".join(f"{each.name} ({amount(each.size)})" for each in fitting[:_NAMED])
     where = "wholly onto the GPU" if free.gpus else "into memory"
-    limit = _largest(target, draft, free, context)
+    limit = _largest(target, drafts, free, context)
     coarser = f"a coarser quantization of at most {amount(limit)}" if limit else ""
     if options := " or ".join(filter(None, (names, coarser))):
         yield f"what would fit {where}: {options}"
 
 
-def _largest(target: ModelSummary, draft: ModelSummary | None, free: MachineMemory, context: int) -> int:
+def _largest(target: ModelSummary, drafts: Sequence[ModelSummary], free: MachineMemory, context: int) -> int:
     """Bytes of weights of the target that would fit where they are wanted; 0 if none would."""
-    second = draft.sizes if draft is not None else None
     try:
-        plan = fit.choose(target.sizes, second, free, fit.Requested(context))
+        plan = fit.choose(target.sizes, [draft.sizes for draft in drafts], free, fit.Requested(context))
     except OptionError:
         return 0
-    return max(0, (plan.largest_on_gpu if free.gpus else plan.largest) - (draft.size if draft is not None else 0))
+    return max(0, (plan.largest_on_gpu if free.gpus else plan.largest) - sum(draft.size for draft in drafts))

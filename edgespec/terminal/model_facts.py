@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from edgespec.models import draft_head, runtime_support
 from edgespec.models.model_summary import ModelSummary
@@ -26,11 +26,12 @@ def lines(target: ModelSummary, entry: Entry | None) -> Iterator[str]:
     yield f"verified: {entry.verified or 'nothing'}"
 
 
-def blocks(target: ModelSummary, draft: ModelSummary | None) -> Iterator[str]:
-    """Whether the draft model, or this one as a draft model, guesses several tokens in one pass."""
-    if draft is not None and draft.guesses > 1:
-        yield f"PARD: the draft model guesses up to {draft.guesses} tokens in one pass"
-    elif target.guesses > 1:
+def blocks(target: ModelSummary, drafts: Sequence[ModelSummary]) -> Iterator[str]:
+    """Whether a draft model, or this one as a draft model, guesses several tokens in one pass."""
+    guesses = [draft.guesses for draft in drafts if draft.guesses > 1]
+    for each in guesses:
+        yield f"PARD: the draft model guesses up to {each} tokens in one pass"
+    if not guesses and target.guesses > 1:
         yield f"PARD: as a draft model it guesses up to {target.guesses} tokens in one pass"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from edgespec import models
@@ -63,26 +63,26 @@ def shown(name: str, context: int) -> Iterator[str]:
     if known is not None and (entry := known.entry):
         yield f"{entry.title}; licence {entry.licence}; needs {entry.needs}"
     target = _target(name, known)
-    draft = _own_draft(name, target, known)
-    for what, each in (("target", target), ("draft", draft)):
-        if each is not None:
-            what = "head" if each.head_alone else what  # noqa: PLW2901
-            here = f"  {_where(each)}" if known is not None else ""
-            yield f"{what:6}  {each.name}  {_size(each.size)}{here}"
+    drafts = _own_drafts(name, target, known)
+    for what, each in (("target", target), *(("draft", draft) for draft in drafts)):
+        what = "head" if each.head_alone else what  # noqa: PLW2901
+        here = f"  {_where(each)}" if known is not None else ""
+        yield f"{what:6}  {each.name}  {_size(each.size)}{here}"
     entry = known.entry if known is not None else None
     if target.head_alone:
         yield _drafting(target)
         return
-    if draft is not None and draft.head_alone:
-        yield _drafting(draft)
+    for draft in drafts:
+        if draft.head_alone:
+            yield _drafting(draft)
     yield from model_facts.lines(target, entry)
-    yield from model_facts.blocks(target, draft)
+    yield from model_facts.blocks(target, drafts)
     if known is None:
         yield from _measured(Path(name))
-    yield from planned(target, draft, fit.Requested(context))
-    yield from instead.lines(target, draft, machine_memory(), context)
+    yield from planned(target, drafts, fit.Requested(context))
+    yield from instead.lines(target, drafts, machine_memory(), context)
     yield from _engine(target)
-    if any(each is not None and each.path is None for each in (target, draft)):
+    if any(each.path is None for each in (target, *drafts)):
         yield f"to fetch it: edgespec models pull {name}"
 
 
@@ -112,12 +112,11 @@ def _size(size: int) -> str:
     return amount(size) if size else "size unknown"
 
 
-def planned(target: ModelSummary, draft: ModelSummary | None, asked: fit.Requested) -> Iterator[str]:
-    """How a pair would be loaded now."""
+def planned(target: ModelSummary, drafts: Sequence[ModelSummary], asked: fit.Requested) -> Iterator[str]:
+    """How a target and its drafts would be loaded now."""
     free = machine_memory()
-    second = draft.sizes if draft is not None else None
     try:
-        plan = fit.choose(target.sizes, second, free, asked)
+        plan = fit.choose(target.sizes, [draft.sizes for draft in drafts], free, asked)
     except OptionError as error:
         yield f"memory: it does not fit: {error}"
         return
@@ -136,12 +135,12 @@ def planned(target: ModelSummary, draft: ModelSummary | None, asked: fit.Request
             f"to do: {amount(plan.lacking)} are missing, so it would be very slow; close other programs, or use models "
             f"of {amount(plan.largest)} together: a coarser quantization, or fewer parameters"
         )
-    yield from _placed(plan, target, draft)
+    yield from _placed(plan, target, drafts)
     if plan.shortened and not asked.context:
         yield f"context: {plan.context} tokens, since {fit.DEFAULT_CONTEXT} do not fit"
 
 
-def _placed(plan: fit.Plan, target: ModelSummary, draft: ModelSummary | None) -> Iterator[str]:
+def _placed(plan: fit.Plan, target: ModelSummary, drafts: Sequence[ModelSummary]) -> Iterator[str]:
     """What is loaded where, on a machine with GPUs."""
     if not plan.layers or not plan.free.gpus:
         return
@@ -149,7 +148,7 @@ def _placed(plan: fit.Plan, target: ModelSummary, draft: ModelSummary | None) ->
         layers = f"about {plan.gpu_layers / plan.layers:.0%}"
     else:
         layers = _layers(plan.gpu_layers, plan.layers)
-    second = f", {_layers(plan.draft_gpu_layers, 0)} of the draft" if draft is not None else ""
+    second = f", {_layers(plan.draft_gpu_layers, 0)} of the draft{'s' * (len(drafts) > 1)}" if drafts else ""
     yield f"GPU: {layers} of the target{second}"
     if plan.on_gpu and plan.cache is not None and not plan.free.shared:
         held = "weights, cache, state copies and buffers" if plan.copies else "weights, cache and buffers"
@@ -176,7 +175,7 @@ def paired(name: str, draft_name: str | None) -> Iterator[str]:
     if draft_name is not None:
         draft: ModelSummary | None = _target(*_meant(draft_name))
     else:
-        draft = _own_draft(name, target, known)
+        draft = next(iter(_own_drafts(name, target, known)), None)
         if draft is None or draft.head_alone:
             draft, why = _hub_draft(target, known)
     if draft is None:
@@ -195,7 +194,7 @@ def paired(name: str, draft_name: str | None) -> Iterator[str]:
     yield text
     yield _templates(target, draft)
     yield _sizes(target.size, draft.size)
-    yield from planned(target, draft, fit.Requested())
+    yield from planned(target, [draft], fit.Requested())
     if same and target.path is not None and draft.path is not None:
         yield from expected_speedup(target.path, draft.path)
     elif same:
@@ -216,7 +215,7 @@ def _with_head(target: ModelSummary, head: ModelSummary) -> Iterator[str]:
     if all(path is not None and path.suffix.lower() == ".gguf" for path in paths):
         ours, theirs = (header(path) for path in paths if path is not None)
         yield f"rows and vocabulary: {'those of this target' if fits(ours, theirs) else 'those of another model'}"
-    yield from planned(target, head, fit.Requested())
+    yield from planned(target, [head], fit.Requested())
 
 
 def _meant(text: str) -> tuple[str, model_source.ResolvedName | None]:
@@ -235,18 +234,18 @@ def _target(text: str, known: model_source.ResolvedName | None) -> ModelSummary:
     return model_summary.of_path(models.with_draft(Path(text)).target)
 
 
-def _own_draft(name: str, target: ModelSummary, known: model_source.ResolvedName | None) -> ModelSummary | None:
-    """The draft of a target without a search on the hub: the registry's, one beside the target, or a local one."""
+def _own_drafts(name: str, target: ModelSummary, known: model_source.ResolvedName | None) -> list[ModelSummary]:
+    """The drafts of a target without a search on the hub: the registry's, those of its pair file, one beside the
+    target, or a local one."""
     if known is not None and known.draft is not None:
-        return model_summary.of_source(known.draft)
-    path = None
+        return [model_summary.of_source(known.draft)]
+    paths: Sequence[Path | None] = ()
     if target.path is not None:
-        path = models.with_draft(Path(name) if known is None else target.path).draft or model_source.local_draft(
-            target.path
-        )
+        paths = models.with_draft(Path(name) if known is None else target.path).drafts
+        paths = paths or [model_source.local_draft(target.path)]
     elif target.tokens is not None:
-        path = model_source.cached_draft(target.tokens, target.size // MIN_SIZE_RATIO)
-    return model_summary.of_path(path) if path is not None else None
+        paths = [model_source.cached_draft(target.tokens, target.size // MIN_SIZE_RATIO)]
+    return [model_summary.of_path(path) for path in paths if path is not None]
 
 
 def _hub_draft(target: ModelSummary, known: model_source.ResolvedName | None) -> tuple[ModelSummary | None, str]:

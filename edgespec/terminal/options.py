@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ..library import Job
     from ..runtime.loading import Files
     from ..runtime.runtime import Runtime
+    from ..runtime.speculation import Speculation
     from ..sampling import Sampling
 
 R = TypeVar("R")
@@ -25,7 +27,7 @@ class LoadOptions:
     """The models to load, how to run them, and how to speculate."""
 
     model: Path | None
-    draft: str
+    draft: tuple[str, ...]
     drafter: str | None
     k: str
     verifier: str
@@ -57,7 +59,7 @@ class LoadOptions:
         require_known(names or (), ())  # checked before anything is fetched
         speculation = Speculation(names, self._k(), self.verifier, remember=self.remember)
         with terminal_job(yes=self.yes) as job:
-            files, device = _resolved(self, job, self.exact, head=speculation.uses("mtp") or speculation.uses("eagle3"))
+            files, device = _resolved(self, job, self.exact, speculation)
             return background.call(lambda: open_model_files(files, device, speculation, job), job.interrupt.set)
 
     def _k(self) -> int | None:
@@ -109,7 +111,7 @@ class MachineOptions:
     """The models to measure, and where they run."""
 
     model: Path | None
-    draft: str
+    draft: tuple[str, ...]
     ctx: int
     threads: int
     gpu_layers: int | None
@@ -179,33 +181,34 @@ def _device(given: LoadOptions | MachineOptions, exact: int = 0) -> Device:
 
 
 def _resolved(
-    given: LoadOptions | MachineOptions, job: Job, exact: int = 0, *, head: bool = True
+    given: LoadOptions | MachineOptions, job: Job, exact: int = 0, speculation: Speculation | None = None
 ) -> tuple[Files, Device]:
     """The files that the options name, without a model the demo pair's, and the device that fits them.
 
     Args:
-        head: whether the head in the target's file drafts, if it has one.
+        speculation: how to speculate; None takes the defaults.
     """
     from ..library import fitted, resolve  # noqa: PLC0415
 
     device = _device(given, exact)  # first: wrong options are refused before anything is fetched
     model = given.model.as_posix() if given.model is not None else None
     files = resolve(model, given.draft, job, context=given.ctx)
-    _require_other(files.target, files.draft, given.draft)
-    _require_graph(given.provider, [path for path in (files.target, files.draft) if path is not None])
-    return files, fitted(files, device, job, anywhere=given.gpu_layers is None, head=head)
+    if given.draft != ("auto",):
+        _require_others(files.target, files.drafts)
+    _require_graph(given.provider, [files.target, *files.drafts])
+    return files, fitted(files, device, job, anywhere=given.gpu_layers is None, speculation=speculation)
 
 
-def _require_other(target: Path, draft: Path | None, named: str) -> None:
-    """OptionError where the draft model is the target: each guess would cost as much as a plain step."""
+def _require_others(target: Path, drafts: Sequence[Path]) -> None:
+    """OptionError where a draft model is the target: each guess would cost as much as a plain step."""
     from ..errors import OptionError  # noqa: PLC0415
 
-    try:
-        same = draft is not None and named != "auto" and target.samefile(draft)
-    except OSError:  # opening the file reports the error
-        return
-    if same:
-        raise OptionError(f"--draft names the target itself, {draft}; name a smaller model of its family, or none")
+    for draft in drafts:
+        with suppress(OSError):  # opening the file reports the error
+            if target.samefile(draft):
+                raise OptionError(
+                    f"--draft names the target itself, {draft}; name a smaller model of its family, or none"
+                )
 
 
 def _require_graph(provider: str, paths: Sequence[Path]) -> None:
@@ -243,9 +246,10 @@ PATH = click.Path(path_type=Path)
 _model = click.argument("model", type=PATH, required=False)
 _draft = click.option(
     "--draft",
-    default="auto",
+    multiple=True,
+    default=("auto",),
     metavar="PATH|NAME|auto|none",
-    help="Draft model [default: auto, a known one or one that is found for MODEL]",
+    help="Draft model or head; several times for several [default: auto, a known one or one that is found for MODEL]",
 )
 _ctx = click.option(
     "--ctx", default=0, metavar="N", help="Context in tokens [default: the model's, at most 4096, or what fits]"
@@ -254,7 +258,7 @@ _gpu_layers = click.option(
     "--gpu-layers", type=int, metavar="N", help="Layers on the GPU; -1 is all [default: as many as fit]"
 )
 _draft_gpu_layers = click.option(
-    "--draft-gpu-layers", type=int, metavar="N", help="The draft model's [default: all if they fit, else none]"
+    "--draft-gpu-layers", type=int, metavar="N", help="Each draft model's [default: all if they fit, else none]"
 )
 _provider = click.option(
     "--provider",
@@ -266,7 +270,7 @@ _backend = click.option(
     "--backend", default="auto", metavar="NAME", help="Engine: llama, onnx or openvino [default: auto, by the file]"
 )
 _draft_backend = click.option(
-    "--draft-backend", metavar="NAME", help="The draft model's [default: --backend where it opens the file, else auto]"
+    "--draft-backend", metavar="NAME", help="Each draft model's [default: --backend where it opens the file, else auto]"
 )
 _yes = click.option("-y", "--yes", is_flag=True, help="Download models without asking")
 machine_options = grouped_options(
@@ -297,10 +301,16 @@ load_options = grouped_options(
         "--drafter",
         metavar="NAME,...",
         help="Drafters: lookup, recycling, model, cross-vocabulary, pard (a PARD draft model), mtp (the model's head), "
-        "eagle3 or medusa (a head given with --draft), exit (the model's first layers), or those of an installed "
-        "package [default: those that are possible; recycling and the model's own head only without a draft]",
+        "eagle3 or medusa (a head given with --draft), exit (the model's first layers), model2 (a second draft model), "
+        "or those of an installed package [default: those that are possible; recycling and the model's own head only "
+        "without a draft]",
     ),
-    click.option("--k", default="auto", metavar="auto|N", help="Tokens to draft per round; 0 is plain decoding"),
+    click.option(
+        "--k",
+        default="auto",
+        metavar="auto|N",
+        help="Tokens to draft per round; 0 is plain decoding. By each drafter that --drafter names, else by the first",
+    ),
     click.option("--verifier", default="match", show_default=True, metavar="NAME", help="match, rejection or block"),
     _ctx,
     click.option("--threads", default=0, metavar="N", help="CPU threads [default: one per physical core]"),

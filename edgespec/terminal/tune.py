@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,8 +34,8 @@ _MARK = "~"  # before interpolated times
 
 
 class Comparison(NamedTuple):
-    """The engine that runs the target, and what the engines that open the target or the draft were measured at; None
-    where only one opens it, or one was asked for."""
+    """The engine that runs the target, and what the engines that open the target or the first draft were measured at;
+    None where only one opens it, or one was asked for."""
 
     engine: str
     target: EngineChoice | None = None
@@ -53,32 +53,34 @@ def measured(machine: MachineOptions, budget: float, on_engines: Callable[[Compa
     threads = [machine.threads] if machine.threads else thread_counts(physical_cores())
     with progress("measuring this machine") as tell:
 
-        def run(draft: Path | None) -> Iterator[Measured]:
+        def run(drafts: Sequence[Path]) -> Iterator[Measured]:
             interrupt = Interrupt()
-            found = _engines(files.target, draft, device, interrupt, tell)
+            found = _engines(files.target, drafts, device, interrupt, tell)
             engine = engines(files.target)[0] if found.device.backend == "auto" else found.device.backend
-            on_engines(Comparison(engine, found.target, found.draft))
-            opened = opener(files.target, draft, found.device, interrupt)
+            on_engines(Comparison(engine, found.target, next(iter(found.drafts), None)))
+            places = dict(zip(drafts, found.draft_devices, strict=True))
+            opened = opener(files.target, places, found.device, interrupt)
             figures = tune(opened, threads, budget=budget, on_progress=lambda what, share: tell(what, share, 1.0))
             return background.stream(figures, interrupt.set)
 
         try:
-            yield from run(files.draft)
+            yield from run(files.drafts)
         except VocabularyMismatch as error:
-            if machine.draft != "auto":
+            if machine.draft != ("auto",):
                 raise
-            click.echo(f"{files.draft}, found beside the model, is left out: {error}", err=True)
-            yield from run(None)
+            found = ", ".join(map(str, files.drafts))
+            click.echo(f"{found}, found beside the model, is left out: {error}", err=True)
+            yield from run(())
 
 
-def _engines(target: Path, draft: Path | None, device: Device, interrupt: Interrupt, tell: Tell) -> PairEngines:
+def _engines(target: Path, drafts: Sequence[Path], device: Device, interrupt: Interrupt, tell: Tell) -> PairEngines:
     """The engines that are fastest for these models, measured again and reported."""
 
     def show(what: str, share: float) -> None:
         tell(f"measuring the {what}", share, 1.0)
 
-    found = with_engines(target, draft, device, interrupt, again=True, on_progress=show)
-    for role, choice in (("target", found.target), ("draft", found.draft)):
+    found = with_engines(target, drafts, device, interrupt, again=True, on_progress=show)
+    for role, choice in (("target", found.target), *(("draft", choice) for choice in found.drafts)):
         if choice is not None:
             click.echo(f"engine of the {role}: {choice}", err=True)
     return found
@@ -128,6 +130,7 @@ class TuneReport:
                     {
                         "threads": each.threads,
                         "step": each.step,
+                        "steps": list(each.steps),
                         "prices": {str(c): list(r) for c, r in each.rows.items()},
                         "interpolated": {str(c): sorted(widths) for c, widths in each.between.items()},
                     }
@@ -234,7 +237,9 @@ def meaning(found: Measured) -> str:
     n = 1 + (typical.k or most.k)
     lines = [f"This machine verifies {n} tokens for the price of {max(1.0, curve[n - 1] / curve[0]):.1f} plain steps."]
     if found.step:
-        lines.append(f"Drafting a token takes {found.step / curve[0]:.2f} of a plain step.")
+        steps = ", ".join(f"{step / curve[0]:.2f}" for step in found.steps)
+        others = " (each draft model; the figures here are for the first)" * (len(found.steps) > 1)
+        lines.append(f"Drafting a token takes {steps} of a plain step{others}.")
     if typical.k:
         lines.append(f"An acceptance rate of 70% gives {typical.speedup:.2f}x, at K = {typical.k}.")
     lines.append(f"Drafts pay above an acceptance rate of {least:.0%}.")

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from ..backends.toy import Rule
+from ..controller.candidates import Candidates
 from ..drafters import Drafter
-from ..types import Distribution, Draft, Guess, Round
+from ..types import Draft, Guess, Round
 from ..verify import RoundContext
 
 
@@ -142,14 +143,14 @@ class ChainController:
     def choose(self, round_context: RoundContext, limit: int) -> Draft:
         for drafter in self.drafters:
             drafter.begin(round_context)
-            tree, node, path = _Tree(), -1, list[int]()
+            found, path = Candidates(), list[int]()
             while len(path) < min(self._k, limit) and not (path and round_context.is_eog(path[-1])):
                 if not (guesses := drafter.guess(path, 1)):
                     break
-                (node,) = tree.add(node, drafter.name, guesses)
-                path.append(tree.tokens[node])
+                found.add(len(path) - 1, drafter.name, guesses[0])
+                path.append(guesses[0].token)
             if path:
-                return tree.draft(len(path))
+                return found.draft()
         return Draft()
 
     def observe(self, round: Round) -> None:  # noqa: A002 - the protocol's word
@@ -167,19 +168,20 @@ class TreeController:
         self._n = n
 
     def choose(self, round_context: RoundContext, limit: int) -> Draft:
-        tree, most = _Tree(), min(self._n, limit)  # the limit is small near the end of the context
-        for drafter in self.drafters:
-            drafter.begin(round_context)
+        found, most = Candidates(), min(self._n, limit)  # the limit is small near the end of the context
+        for stream, drafter in enumerate(self.drafters):
+            drafter.begin(round_context._replace(stream=stream))
         waiting, turn = [-1], 0
-        while waiting and len(tree.tokens) < most:
+        while waiting and len(found) < most:
             node, turn = waiting.pop(-1 if turn % 2 else 0), turn + 1
-            path = tree.path(node)
+            path = found.path(node)
             if len(path) >= limit or (path and round_context.is_eog(path[-1])):
                 continue
             for drafter in self.drafters:
-                nodes = tree.add(node, drafter.name, drafter.guess(path, 2))
-                waiting += [new for new in nodes if new not in waiting]
-        return tree.draft(most)
+                for guess in drafter.guess(path, 2)[: most - len(found)]:
+                    if (new := found.add(node, drafter.name, guess)) not in waiting:
+                        waiting.append(new)
+        return found.draft()
 
     def observe(self, round: Round) -> None:  # noqa: A002 - the protocol's word
         """It learns nothing."""
@@ -208,41 +210,3 @@ class RandomController:
 
     def observe(self, round: Round) -> None:  # noqa: A002 - the protocol's word
         """It learns nothing."""
-
-
-class _Tree:
-    """A draft tree while it is expanded; equal guesses of several drafters share a node."""
-
-    def __init__(self) -> None:
-        self.tokens: list[int] = []
-        self._parents: list[int] = []
-        self._drafters: list[str] = []
-        self._q: list[Distribution | None] = []
-        self._known: dict[tuple[int, int], int] = {}
-
-    def add(self, parent: int, drafter: str, guesses: Sequence[Guess]) -> list[int]:
-        """The nodes of `guesses` below `parent`, -1 for the context."""
-        nodes = []
-        for guess in guesses:
-            node = self._known.setdefault((parent, guess.token), len(self.tokens))
-            if node == len(self.tokens):
-                self.tokens.append(guess.token)
-                self._parents.append(parent)
-                self._drafters.append(drafter)
-                self._q.append(guess.q)
-            else:
-                self._drafters[node] += f"+{drafter}"
-                self._q[node] = guess.q or self._q[node]
-            nodes.append(node)
-        return nodes
-
-    def path(self, node: int) -> list[int]:
-        """The tokens from the root to `node`."""
-        above = self.path(self._parents[node]) if node >= 0 else []
-        return [*above, self.tokens[node]] if node >= 0 else above
-
-    def draft(self, n: int) -> Draft:
-        """The first `n` nodes."""
-        q = tuple(q or Distribution.point(token) for q, token in zip(self._q[:n], self.tokens[:n], strict=True))
-        drawn = any(q is not None for q in self._q[:n])
-        return Draft(tuple(self.tokens[:n]), tuple(self._parents[:n]), tuple(self._drafters[:n]), q if drawn else None)

@@ -5,12 +5,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from ..backends import Device, Interrupt, Session, context_length, open_model, require_same_tokens
+from ..backends import (
+    Device,
+    Interrupt,
+    Session,
+    context_length,
+    open_model,
+    require_same_tokens,
+    state_head_kind,
+)
 from ..backends.head_header import is_head_file
 from ..backends.machine import OtherPrograms
 from ..errors import OptionError
@@ -28,7 +36,7 @@ _CHEAPEST, _DEAREST = 0.7, 2.0
 
 #: Called with the name of what is being measured, and the share of all work done, from 0 to 1.
 OnProgress = Callable[[str, float], None]
-#: Opens the sessions of a target and of its draft model, if any, with a number of threads.
+#: Opens the sessions of a target and of its draft models with a number of threads.
 Opener = Callable[[int], AbstractContextManager["OpenedPair"]]
 
 
@@ -60,13 +68,13 @@ class Measured:
     Args:
         threads: the number of threads.
         rows: seconds of a pass over 1, 2, ... tokens, by the number of tokens in the cache.
-        step: seconds per token of the draft model; None without one.
+        steps: seconds per token of each draft model.
         between: the widths of each row that were interpolated, not measured (see `Curve`).
     """
 
     threads: int
     rows: Mapping[int, Sequence[float]]
-    step: float | None = None
+    steps: tuple[float, ...] = ()
     between: Mapping[int, Collection[int]] = field(default_factory=dict)
 
     def with_row(self, context: int, row: Curve) -> Measured:
@@ -80,8 +88,13 @@ class Measured:
         return self.rows[min(self.rows)]
 
     @property
+    def step(self) -> float | None:
+        """Seconds per token of the first draft model; None without one."""
+        return next(iter(self.steps), None)
+
+    @property
     def drafting(self) -> float:
-        """Seconds per drafted token; 0 if there are only look-ups."""
+        """Seconds per drafted token of the first draft model; 0 if there are only look-ups."""
         return self.step or 0.0
 
     @property
@@ -91,10 +104,10 @@ class Measured:
 
 
 class OpenedPair(NamedTuple):
-    """Sessions of a target and of its draft model, if any, and tokens of ordinary text to measure them with."""
+    """Sessions of a target and of its draft models, and tokens of ordinary text to measure them with."""
 
     session: Session
-    drafting: Session | None = None
+    drafting: Sequence[Session] = ()
     text: Sequence[int] = ()
 
 
@@ -104,22 +117,24 @@ def fastest(measured: Sequence[Measured]) -> Measured:
     return min((each for each in measured if each.speed >= 0.98 * top), key=lambda each: each.threads)
 
 
-def opener(target: Path, draft: Path | None, device: Device, interrupt: Interrupt) -> Opener:
-    """An `Opener` for these files on `device`."""
+def opener(target: Path, drafts: Mapping[Path, Device], device: Device, interrupt: Interrupt) -> Opener:
+    """An `Opener` for these files on `device`, each draft on its own."""
 
     @contextmanager
     def opened(threads: int) -> Iterator[OpenedPair]:
         requested = replace(device, threads=threads, exact=0)
-        with closing(open_model(target, requested, interrupt)) as model:
+        with ExitStack() as stack:
+            model = stack.enter_context(closing(open_model(target, requested, interrupt)))
             context, text = context_length(requested, model), sample_text(model.vocabulary)
-            with closing(model.session(context)) as session:
-                if draft is None or is_head_file(draft):  # a head is measured when it is loaded
-                    yield OpenedPair(session, None, text)
-                    return
-                with closing(open_model(draft, requested.of_draft(draft), interrupt)) as second:
-                    require_same_tokens(model.vocabulary, second.vocabulary)
-                    with closing(second.session(context)) as drafting:
-                        yield OpenedPair(session, drafting, text)
+            session = stack.enter_context(closing(model.session(context)))
+            drafting = []
+            for path, where in drafts.items():
+                if state_head_kind(path) or is_head_file(path):  # a head is measured when it is loaded
+                    continue
+                draft = stack.enter_context(closing(open_model(path, replace(where, threads=threads), interrupt)))
+                require_same_tokens(model.vocabulary, draft.vocabulary)
+                drafting.append(stack.enter_context(closing(draft.session(context))))
+            yield OpenedPair(session, drafting, text)
 
     return opened
 
@@ -182,22 +197,22 @@ def _tune(opened: Opener, threads: Sequence[int], job: _Job) -> Iterator[Measure
 
 
 def _measure_short(pair: OpenedPair, threads: int, job: _Job) -> Measured:
-    """The price curve at the cache length of loading, and the step of the draft model."""
+    """The price curve at the cache length of loading, and the steps of the draft models."""
     session, drafting, text = pair
     what = f"measuring with {threads} thread{'s' * (threads > 1)}"
-    first = job.part(0, 0.9 if drafting is not None else 1)
+    first = job.part(0, 0.9 if drafting else 1)
     with OtherPrograms() as others:
         curve = measure(session, first.reporter(what), text=text, widest=WIDEST, budget=first.budget, clock=job.clock)
     _keep(session, Prices(curve.timed), others)
-    step = None
-    if drafting is not None:
-        rest = job.part(0.9, 1)
+    steps = []
+    for number, draft in enumerate(drafting):
+        rest = job.part(0.9 + 0.1 * number / len(drafting), 0.9 + 0.1 * (number + 1) / len(drafting))
         with OtherPrograms() as others:
-            steps = measure(drafting, rest.reporter(what), text=text, budget=rest.budget, clock=job.clock)
-            stepping = Prices(steps.timed)
-        _keep(drafting, stepping, others)
-        step = stepping.plain()
-    return Measured(threads, {}, step).with_row(BASE, curve)
+            found = measure(draft, rest.reporter(what), text=text, budget=rest.budget, clock=job.clock)
+            stepping = Prices(found.timed)
+        _keep(draft, stepping, others)
+        steps.append(stepping.plain())
+    return Measured(threads, {}, tuple(steps)).with_row(BASE, curve)
 
 
 def _measure_long(pair: OpenedPair, known: Measured, job: _Job) -> Iterator[Measured]:

@@ -20,7 +20,14 @@ class Match:
     name = "match"
     trims = True
 
-    def draw(self, row: Floats, sampling: Sampling, context: Sequence[int], drafted: Sequence[int]) -> Guess:
+    def draw(
+        self,
+        row: Floats,
+        sampling: Sampling,
+        context: Sequence[int],
+        drafted: Sequence[int],
+        stream: int = 0,  # noqa: ARG002 - all drafters share the target's noise
+    ) -> Guess:
         recent = sampling.recent(context, drafted)
         position = len(context) + len(drafted)
         if sampling.greedy:

@@ -1,14 +1,16 @@
 """Rejection sampling: x drawn from q is accepted with probability min(1, p(x) / q(x)), else p becomes max(p - q, 0).
 
 Leviathan et al. 2023, Chen et al. 2023. The siblings of a tree are tested in order against the residual distribution,
-as in Miao et al. 2024.
+the multi-round rejection of SpecInfer (Miao et al. 2024, arXiv 2305.09781): lossless for the guesses of any drafters,
+if each token was drawn from its q given those before it in that order. A second draw of the same drafter without
+replacement has the q without the first token, normalised.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..sampling import DRAFTING, RESIDUAL, Sampling, distribution, draw, happens, round_seed
+from ..sampling import RESIDUAL, Sampling, distribution, drafting, draw, happens, round_seed
 from ..types import Acceptance, Distribution, Draft, Floats, Guess
 from .match import Match
 from .rest import chance, drawn_from, rest
@@ -20,12 +22,14 @@ class Rejection:
     name = "rejection"
     trims = False
 
-    def draw(self, row: Floats, sampling: Sampling, context: Sequence[int], drafted: Sequence[int]) -> Guess:
+    def draw(
+        self, row: Floats, sampling: Sampling, context: Sequence[int], drafted: Sequence[int], stream: int = 0
+    ) -> Guess:
         if sampling.greedy:
             return Match().draw(row, sampling, context, drafted)
         q = distribution(row, sampling, sampling.recent(context, drafted))
         seed = round_seed(sampling.seed, len(context))
-        return Guess(draw(q, seed, len(context) + len(drafted), DRAFTING), float(q.probs.max()), q)
+        return Guess(draw(q, seed, len(context) + len(drafted), drafting(stream)), float(q.probs.max()), q)
 
     def accept(self, draft: Draft, rows: Floats, sampling: Sampling, context: Sequence[int]) -> Acceptance:
         seed = round_seed(sampling.seed, len(context))

@@ -17,12 +17,15 @@ class Verifier(Protocol):
     #: because of its value, or of the tokens after it, would bias the output, so how far to draft is decided before.
     trims: bool
 
-    def draw(self, row: Floats, sampling: Sampling, context: Sequence[int], drafted: Sequence[int]) -> Guess:
+    def draw(
+        self, row: Floats, sampling: Sampling, context: Sequence[int], drafted: Sequence[int], stream: int = 0
+    ) -> Guess:
         """A drafter's guess of the token after the committed `context` and `drafted`.
 
         Args:
             row: the drafter's logits at that position, float32 [vocabulary].
             drafted: the draft's tokens from the root to that position.
+            stream: the number of the drafter in this round. Tokens of several drafters at one position are independent.
         """
         ...
 
@@ -46,6 +49,8 @@ class RoundContext(NamedTuple):
     is_eog: Callable[[int], bool]
     #: Committed tokens that the target's next pass computes again, before the draft (`Session.owed`).
     owed: int = 0
+    #: The number of the drafter, where several draw tokens that are verified in one round; see `Verifier.draw`.
+    stream: int = 0
 
     def draw(self, row: Floats, drafted: Sequence[int], most: int = 1) -> Sequence[Guess]:
         """At most `most` guesses of the token after the context and `drafted`, from a drafter's logits.
@@ -61,4 +66,4 @@ class RoundContext(NamedTuple):
             recent = self.sampling.recent(self.tokens, drafted)
             best = picks(row, self.sampling, len(self.tokens) + len(drafted), recent, most)
             return [Guess(token, probability) for token, probability in best]
-        return (self.verifier.draw(row, self.sampling, self.tokens, drafted),)
+        return (self.verifier.draw(row, self.sampling, self.tokens, drafted, self.stream),)

@@ -81,10 +81,11 @@ def _options(name: str, setup: Setup) -> list[str]:
         if setup.draft is None:
             raise Absent(f"{name} wants a draft model, and there is none; give one")
         files["-md"] = setup.draft
-    head = next((kind for kind in ("mtp", "eagle3") if f":{kind}" in name), None)
-    if head is not None and setup.draft is not None and head_in(setup.draft) == head:
-        files["-md"] = setup.draft  # else it is in the target's file
-    elif head == "eagle3":
+    kind = next((kind for kind in ("mtp", "eagle3") if f":{kind}" in name), None)
+    head = next((path for path in setup.heads if head_in(path) == kind), None)
+    if kind is not None and head is not None:
+        files["-md"] = head  # else it is in the target's file
+    elif kind == "eagle3":
         raise Absent(f"{name} wants an EAGLE-3 head, and there is none; give one")
     for path in files.values():
         if not path.is_file():

@@ -18,6 +18,7 @@ class Setup:
 
     Args:
         target, draft: as edgespec takes them: GGUF files, or folders of ONNX models.
+        heads: files of heads of the target.
         source, draft_source: the Hugging Face checkpoints that these were made of, for peers that run those.
         genai, genai_draft: the same models as folders of ONNX Runtime GenAI, with their genai_config.json.
         openvino_genai, openvino_genai_draft: the same models as folders of OpenVINO IR, with their tokenizers; None
@@ -45,3 +46,4 @@ class Setup:
     server: Path | None = None
     python: Path | None = None
     patience: float = 600.0
+    heads: tuple[Path, ...] = ()
