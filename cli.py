@@ -178,7 +178,7 @@ def convert(
 ) -> None:
     """Convert SOURCE, the folder of a Hugging Face checkpoint or org/name on the hub, to a quantized model.
 
-    With --for, convert the head in SOURCE, a folder or a file, for `edgespec chat TARGET --draft FILE`.
+    With --for, convert the head in SOURCE, a folder, a file or org/name, for `edgespec chat TARGET --draft FILE`.
 
     With --head-rows, write the head of a GGUF file for `edgespec chat TARGET --draft HEAD`: a smaller output matrix.
 
@@ -204,16 +204,15 @@ def convert(
         _cut(source, output, draft_options, force=force)
         return
     from edgespec import converters  # noqa: PLC0415
-    from edgespec.library import checkpoint, run, size  # noqa: PLC0415
+    from edgespec.library import checkpoint, run, size, target_of_head  # noqa: PLC0415
     from edgespec.terminal.terminal_job import terminal_job  # noqa: PLC0415
 
     if draft_options.target is not None:
-        target = draft_options.target
         with terminal_job(yes=pair_options.yes) as job:
-            head = source if source.is_file() else checkpoint(source, job)
+            target = target_of_head(draft_options.target, job)
             steps = converters.convert_head(
-                head,
-                target if target.is_file() else checkpoint(target, job),
+                checkpoint(source, job, head=True),
+                target,
                 output,
                 quantization=quant or "",
                 rows=draft_options.rows,

@@ -1,6 +1,7 @@
 """The models that can be loaded: the bundled demo pair, pairs by name, files of a Hugging Face hub, local drafts.
 
 registry.py       models and pairs by name: registry.toml, and the user's own file
+public_drafts.py  heads and PARD drafts that others published
 runtime_support.py  what of a model this version runs
 draft_head.py     heads that draft for their target, by the header
 model_source.py   a name, a repository or a path to files; drafts on this machine

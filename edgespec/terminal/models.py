@@ -12,6 +12,7 @@ from edgespec.models.hub import Hub
 from edgespec.models.memory import machine_memory
 from edgespec.models.model_source import MIN_SIZE_RATIO
 from edgespec.models.model_summary import ModelSummary
+from edgespec.models.public_drafts import in_repository
 from edgespec.models.sizes import amount, size_of
 from edgespec.storage import pair_file as pairfile
 
@@ -19,7 +20,7 @@ from ..backends import Device, engines, recall_choice, require_same_tokens
 from ..backends.gguf_header import header
 from ..errors import HubError, OptionError, VocabularyMismatch
 from ..library import converted
-from . import instead, model_facts
+from . import instead, model_facts, public_drafts
 from .expected_speedup import expected_speedup
 from .terminal_job import terminal_job
 
@@ -59,6 +60,9 @@ def shown(name: str, context: int) -> Iterator[str]:
         HubError: a file on the hub cannot be inspected.
     """
     Device(context)  # checks the context
+    if (public := in_repository(name)) is not None:
+        yield from public_drafts.of_repository(public)
+        return
     name, known = _meant(name)
     if known is not None and (entry := known.entry):
         yield f"{entry.title}; licence {entry.licence}; needs {entry.needs}"
@@ -76,6 +80,8 @@ def shown(name: str, context: int) -> Iterator[str]:
     if draft is not None and draft.head_alone:
         yield _drafting(draft)
     yield from model_facts.lines(target, entry)
+    if entry is not None:
+        yield from public_drafts.lines(entry)
     yield from model_facts.blocks(target, draft)
     if known is None:
         yield from _measured(Path(name))

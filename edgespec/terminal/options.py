@@ -325,7 +325,7 @@ load_options = grouped_options(
 draft_options = grouped_options(
     DraftOptions,
     "draft_options",
-    click.option("--for", "target", type=PATH, metavar="TARGET", help="SOURCE is a head (Medusa) for this model"),
+    click.option("--for", "target", type=PATH, metavar="TARGET", help="SOURCE is a head for this model"),
     click.option("--head-rows", "rows", type=int, metavar="N", help="Write a head with N tokens; also of a GGUF"),
     click.option("--exit-layer", type=int, metavar="L", help="Cut SOURCE, a GGUF: its first L layers are its draft"),
     click.option("--keep-layers", metavar="RANGES", help="Write only these layers of SOURCE, a GGUF, as 0-5,26-31"),
