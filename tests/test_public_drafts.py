@@ -67,7 +67,8 @@ def test_its_own_repository_is_shown_without_a_request(name: str, monkeypatch: p
 
 
 def test_files_of_the_right_format_are_not_converted(monkeypatch: pytest.MonkeyPatch) -> None:
-    ready = PublicDraft("o/n-GGUF", "eagle3", "o/n", ("a",), "nothing", file="h.gguf")
+    ready = PublicDraft("o/n-GGUF", "eagle3", "o/n", ("a",), "nothing", file="h.gguf", reads=1600)
+    assert ready.share(3400) == 0.5, "8 bits each, and a scale of 16 for each 32"
     assert lines._command(ready, "a") == "edgespec chat a --draft hf.co/o/n-GGUF/blob/main/h.gguf"
     monkeypatch.setattr(lines, "DRAFTERS", ("pard",))
     assert "no drafter eagle3" in lines._command(ready, "a")

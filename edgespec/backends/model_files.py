@@ -54,7 +54,7 @@ def _engines_of(file: Path) -> Sequence[str]:
 
 
 def _models_at(path: Path) -> list[Path]:
-    """The model files at `path`, a file or a folder."""
+    """The model files at `path`, a file or a folder; of a folder, heads without their model only if all are."""
     try:
         if not path.exists():
             raise ModelFileError(f"no model at {path}; give the path of a {' or '.join(ENGINES)} file")
@@ -62,6 +62,18 @@ def _models_at(path: Path) -> list[Path]:
             raise ModelFileError(f"{path} is a pipe or a device, not a file; give the path of a model file")
         files = sorted(path.iterdir()) if path.is_dir() else [path]
         models = [file for file in files if file.suffix.lower() in ENGINES and file.is_file()]
-        return [file for file in models if path.is_file() or file.suffix.lower() != ".xml" or file.name == _IR]
+        models = [file for file in models if path.is_file() or file.suffix.lower() != ".xml" or file.name == _IR]
+        return models if len(models) < 2 else [file for file in models if not _is_head(file)] or models
     except OSError as error:  # a name too long, a folder that may not be searched
         raise ModelFileError(f"{path} cannot be opened: {error.strerror}; give a file that can be read") from error
+
+
+def _is_head(file: Path) -> bool:
+    """Whether a file holds a head without its model; False if it cannot be read."""
+    from . import state_head_kind  # noqa: PLC0415 - this package imports this module
+    from .head_header import is_head_file  # noqa: PLC0415
+
+    try:
+        return bool(state_head_kind(file)) or is_head_file(file)
+    except ModelFileError:
+        return False

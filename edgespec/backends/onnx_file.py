@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ _FORMAT, _RECURRENT = "1", "2"
 _LARGEST = 64_000_000  # bytes of a graph without weights; converted ones have some 10 kB
 _AGAIN = "convert it again, or copy it again"
 _FLOAT16 = 10  # enum TensorProto.DataType of onnx.proto
+_ROWS = ("hidden.", "output_norm")  # how the names of outputs with hidden rows begin
 _TABLES = ("rope.cos", "rope.local.cos", "position_embd.weight")
 
 
@@ -60,6 +61,7 @@ class Described:
         recurrence: None for a model whose layers all have attention.
         experts: how many experts a layer has; 0 for a model without experts.
         parallel: how it guesses several tokens in one pass, if it does.
+        rows: the names of the outputs with hidden rows.
     """
 
     path: Path
@@ -78,6 +80,7 @@ class Described:
     recurrence: Recurrence | None = None
     experts: int = 0
     parallel: Parallel | None = None
+    rows: frozenset[str] = frozenset()
 
     @property
     def data(self) -> Path:
@@ -140,7 +143,8 @@ def read(path: Path) -> Described:
     if wrong := next(_wrong(described, model.graph), None):
         raise ModelFileError(f"{path} contradicts its metadata: {wrong}; {_AGAIN}")
     _check_weights(described)
-    return described
+    names = (_text(output.name) for output in model.graph.output)
+    return replace(described, rows=frozenset(name for name in names if name.startswith(_ROWS)))
 
 
 def _described(path: Path, props: dict[str, str]) -> Described:

@@ -102,7 +102,7 @@ def open_files(
         second, mismatch = None, ""
         if files.draft is not None:
             second = open_model(files.draft, engines.device.of_draft(files.draft), interrupt)
-            mismatch = _mismatch(target, second) if files.found else ""
+            mismatch = _mismatch(target, second) if files.found and not isinstance(second, StateHead) else ""
             if mismatch:
                 second.close()
                 second = None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from edgespec.models import draft_head, runtime_support
 from edgespec.models.model_summary import ModelSummary
 from edgespec.models.registry import DraftHead, Entry
-from edgespec.models.sizes import amount
+from edgespec.models.sizes import amount, parts
 
 
 def lines(target: ModelSummary, entry: Entry | None) -> Iterator[str]:
@@ -32,6 +32,24 @@ def blocks(target: ModelSummary, draft: ModelSummary | None) -> Iterator[str]:
         yield f"PARD: the draft model guesses up to {draft.guesses} tokens in one pass"
     elif target.guesses > 1:
         yield f"PARD: as a draft model it guesses up to {target.guesses} tokens in one pass"
+
+
+def part(target: ModelSummary, draft: ModelSummary | None) -> Iterator[str]:
+    """Whether the draft model, or this one, is made of layers of its target."""
+    if draft is not None and draft.layers_kept:
+        shared = _shared(target, draft)
+        same = f", with {amount(shared)} of weights on the disk once for both" if shared else ""
+        yield f"exit: the draft is the target's layers {draft.layers_kept}{same} (drafter exit)"
+    elif target.layers_kept:
+        yield f"exit: layers {target.layers_kept} of another model, for which it drafts (drafter exit)"
+
+
+def _shared(target: ModelSummary, draft: ModelSummary) -> int:
+    """Bytes of files that are parts of both, by links."""
+    if target.path is None or draft.path is None:
+        return 0
+    ours = parts(target.path)
+    return sum(path.stat().st_size for path in parts(draft.path) if any(path.samefile(each) for each in ours))
 
 
 def _head(target: ModelSummary, listed: DraftHead | None) -> Iterator[str]:

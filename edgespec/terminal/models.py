@@ -7,7 +7,7 @@ from pathlib import Path
 
 from edgespec import models
 from edgespec.models import fit, model_source, model_summary, registry
-from edgespec.models.draft_head import fits
+from edgespec.models.head_files import HeadTarget, shape
 from edgespec.models.hub import Hub
 from edgespec.models.memory import machine_memory
 from edgespec.models.model_source import MIN_SIZE_RATIO
@@ -17,7 +17,6 @@ from edgespec.models.sizes import amount, size_of
 from edgespec.storage import pair_file as pairfile
 
 from ..backends import Device, engines, recall_choice, require_same_tokens
-from ..backends.gguf_header import header
 from ..errors import HubError, OptionError, VocabularyMismatch
 from ..library import converted
 from . import instead, model_facts, public_drafts
@@ -67,7 +66,7 @@ def shown(name: str, context: int) -> Iterator[str]:
     if known is not None and (entry := known.entry):
         yield f"{entry.title}; licence {entry.licence}; needs {entry.needs}"
     target = _target(name, known)
-    draft = _own_draft(name, target, known)
+    draft = None if target.head_alone else _own_draft(name, target, known)
     for what, each in (("target", target), ("draft", draft)):
         if each is not None:
             what = "head" if each.head_alone else what  # noqa: PLW2901
@@ -75,14 +74,15 @@ def shown(name: str, context: int) -> Iterator[str]:
             yield f"{what:6}  {each.name}  {_size(each.size)}{here}"
     entry = known.entry if known is not None else None
     if target.head_alone:
-        yield _drafting(target)
+        yield from _head_lines(target)
         return
     if draft is not None and draft.head_alone:
-        yield _drafting(draft)
+        yield from _head_lines(draft)
     yield from model_facts.lines(target, entry)
     if entry is not None:
         yield from public_drafts.lines(entry)
     yield from model_facts.blocks(target, draft)
+    yield from model_facts.part(target, draft)
     if known is None:
         yield from _measured(Path(name))
     yield from planned(target, draft, fit.Requested(context))
@@ -208,20 +208,21 @@ def paired(name: str, draft_name: str | None) -> Iterator[str]:
         yield "speedup: known after both are fetched, and a chat or `edgespec tune` has measured them"
 
 
-def _drafting(head: ModelSummary) -> str:
-    """What uses a head in a file of its own."""
+def _head_lines(head: ModelSummary) -> Iterator[str]:
+    """What a head in a file of its own is, and what uses it."""
+    if head.path is not None:
+        yield from shape(head.path)
     if not head.drafter:
-        return "head: not used by this version"
-    return f"head: it drafts for its target, with --draft (drafter {head.drafter})"
+        yield "head: not used by this version"
+    else:
+        yield f"head: it drafts for its target, with --draft (drafter {head.drafter})"
 
 
 def _with_head(target: ModelSummary, head: ModelSummary) -> Iterator[str]:
     """What `paired` says of a head in a file of its own."""
-    yield _drafting(head)
-    paths = target.path, head.path
-    if all(path is not None and path.suffix.lower() == ".gguf" for path in paths):
-        ours, theirs = (header(path) for path in paths if path is not None)
-        yield f"rows and vocabulary: {'those of this target' if fits(ours, theirs) else 'those of another model'}"
+    yield from _head_lines(head)
+    if target.path is not None and head.path is not None and (model := HeadTarget.of(target.path)) is not None:
+        yield f"rows and vocabulary: those of {'this target' if model.is_fitted_by(head.path) else 'another model'}"
     yield from planned(target, head, fit.Requested())
 
 
