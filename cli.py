@@ -337,15 +337,23 @@ def pull(name: str, quant: str, revision: str) -> None:
 @models.command()
 @click.argument("target")
 @click.argument("draft", required=False)
-def pair(target: str, draft: str | None) -> None:
+@click.option("--exit-layers", is_flag=True, help="Measure TARGET's own first layers as its draft")
+def pair(target: str, draft: str | None, exit_layers: bool) -> None:
     """Show whether TARGET and DRAFT make a pair, and the expected speedup: files, names, or org/repo on the hub.
 
     Without DRAFT, search for a draft on this machine and, by the target's family, on the hub. Nothing is downloaded.
+
+    With --exit-layers, measure the acceptance and the price of TARGET's own first layers, and offer them if they pay.
     """
     from edgespec.library import quietly  # noqa: PLC0415
-    from edgespec.terminal.models import paired  # noqa: PLC0415
+    from edgespec.terminal.models import paired, with_own_layers  # noqa: PLC0415
 
+    if exit_layers and draft is not None:
+        raise click.UsageError("--exit-layers measures TARGET's own layers; leave DRAFT out")
     with quietly():
+        if exit_layers:
+            _print_lines(with_own_layers(target))
+            return
         _print_lines(paired(target, draft))
 
 

@@ -19,7 +19,7 @@ from edgespec.storage import pair_file as pairfile
 from ..backends import Device, engines, recall_choice, require_same_tokens
 from ..errors import HubError, OptionError, VocabularyMismatch
 from ..library import converted
-from . import instead, model_facts, public_drafts
+from . import exit_layers, instead, model_facts, public_drafts
 from .expected_speedup import expected_speedup
 from .terminal_job import terminal_job
 
@@ -187,7 +187,8 @@ def paired(name: str, draft_name: str | None) -> Iterator[str]:
             draft, why = _hub_draft(target, known)
     if draft is None:
         raise OptionError(
-            f"no draft model for {name} is known, found here or on the hub; name one: edgespec models pair TARGET DRAFT"
+            f"no draft model for {name} is known, found here or on the hub; name one: edgespec models pair TARGET "
+            "DRAFT, or try its own first layers with --exit-layers"
         )
     for what, each in (("target", target), ("draft", draft)):
         tokens = f"vocabulary of {each.tokens.size} tokens" if each.tokens is not None else "its head could not be read"
@@ -206,6 +207,22 @@ def paired(name: str, draft_name: str | None) -> Iterator[str]:
         yield from expected_speedup(target.path, draft.path)
     elif same:
         yield "speedup: known after both are fetched, and a chat or `edgespec tune` has measured them"
+
+
+def with_own_layers(name: str) -> Iterator[str]:
+    """What the first layers of a local model are worth as its draft.
+
+    Raises:
+        OptionError: an unknown name, or a model that is not here.
+        ConversionError: the model cannot be cut.
+        and as `exit_layers.lines`.
+    """
+    name, known = _meant(name)
+    target = _target(name, known)
+    if target.path is None:
+        raise OptionError(f"{name} is not here, so nothing can be measured; fetch it: edgespec models pull {name}")
+    yield f"target  {target.name}  {amount(target.size)}"
+    yield from exit_layers.lines(target.path)
 
 
 def _head_lines(head: ModelSummary) -> Iterator[str]:
