@@ -182,7 +182,8 @@ def convert(
 
     With --head-rows, write the head of a GGUF file for `edgespec chat TARGET --draft HEAD`: a smaller output matrix.
 
-    With --exit-layer, cut a GGUF file into a folder for `edgespec chat FOLDER`, where the first layers are the draft.
+    With --exit-layer, make the first layers the draft, for `edgespec chat FOLDER`: of a GGUF file, which is cut, of a
+    checkpoint with --to onnx, or of the folder of a converted ONNX model.
 
     With --pair, convert a target and its draft into the folder --out, for `edgespec chat FOLDER`, and measure the
     acceptance rate, the expected speedup on this machine, and that the output does not change.
@@ -200,7 +201,7 @@ def convert(
 
         click.echo(f"{output}: {rows.write(source, output, draft_options.rows, force=force) / 1e6:.1f} MB", err=True)
         return
-    if draft_options.exit_layer is not None or draft_options.keep_layers is not None:
+    if draft_options.cuts_file(source, fmt):
         _cut(source, output, draft_options, force=force)
         return
     from edgespec import converters  # noqa: PLC0415
@@ -225,16 +226,20 @@ def convert(
     converters.check_output(output, fmt, force=force)  # before anything is fetched
     with terminal_job(yes=pair_options.yes) as job:
         source = checkpoint(source, job)
-        run(converters.convert(source, output, fmt=fmt, quantization=quant, force=force), job)
+        layer = draft_options.exit_layer
+        run(converters.convert(source, output, fmt=fmt, quantization=quant, force=force, exit_layer=layer), job)
     click.echo(f"{output}: {size(output) / 1e6:.1f} MB, {quant}", err=True)
 
 
 def _cut(source: Path, output: Path, options: DraftOptions, *, force: bool) -> None:
+    from edgespec import converters  # noqa: PLC0415
     from edgespec.converters import exit_layer  # noqa: PLC0415
     from edgespec.library import run, size  # noqa: PLC0415
     from edgespec.terminal.terminal_job import terminal_job  # noqa: PLC0415
 
-    if options.keep_layers is None:
+    if options.keep_layers is None and (source / "model.onnx").is_file():
+        steps = converters.mark_exit(source, output, options.exit_layer or 0, force=force)
+    elif options.keep_layers is None:
         steps = exit_layer.split(source, output, options.exit_layer or 0, force=force)
     elif options.exit_layer is None:
         steps = exit_layer.keep(source, output, options.keep_layers, force=force)

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgespec.backends import Labels, require_same_tokens
+from edgespec.backends import Labels, exit_layer, require_same_tokens
 from edgespec.backends.gguf_header import header
 from edgespec.errors import EdgespecError, OptionError
 
@@ -132,13 +132,13 @@ def _suggestion(text: str) -> str:
 def local_draft(target: Path) -> Path | None:
     """What drafts for a target on this machine: a head for it in a file in its folder (or beside the folder of an ONNX
     model), else the largest local model with its vocabulary and at most a tenth of its bytes. None for a target whose
-    own file holds a head.
+    own file holds a head, or whose first layers draft.
 
     The search for models covers the target's folder, and the GGUF files in the cache of the Hugging Face tools.
     """
     try:
         if is_used():
-            if not is_graph(target) and used_in(header(target)):
+            if exit_layer(target) if is_graph(target) else used_in(header(target)):
                 return None
             if (head := head_files.beside(target)) is not None:
                 return head

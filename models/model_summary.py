@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgespec.backends import Labels, parallel, state_head_kind
+from edgespec.backends import Labels, exit_layer, parallel, state_head_kind
 from edgespec.backends.gguf_header import Header, header
 from edgespec.errors import HubError
 
@@ -35,6 +35,7 @@ class ModelSummary:
         drafter: the name of the drafter that uses such a head; empty for others.
         guesses: tokens that a pass guesses, of a draft model that guesses several (PARD).
         layers_kept: of a draft model that is made of layers of its target, these layers, as ranges; else empty.
+        exit_layer: how many of its own first layers draft for it; 0 if none do.
     """
 
     name: str
@@ -51,6 +52,7 @@ class ModelSummary:
     drafter: str = ""
     guesses: int = 1
     layers_kept: str = ""
+    exit_layer: int = 0
 
 
 def of_path(path: Path) -> ModelSummary:
@@ -65,8 +67,9 @@ def of_path(path: Path) -> ModelSummary:
     if is_graph(path):
         tokens = vocabulary(path)
         template = getattr(tokens, "template", None)
+        found = ModelSummary(str(path), size_of(path), sizes(path), tokens, template, path)
         guesses = _guesses(getattr(described(path), "parallel", None))
-        return ModelSummary(str(path), size_of(path), sizes(path), tokens, template, path, guesses=guesses)
+        return replace(found, guesses=guesses, exit_layer=exit_layer(path))
     size = size_of(path)
     pictures = any(is_projector(each.name) for each in path.parent.iterdir())
     return replace(_of_header(header(path), str(path), size), path=path, pictures=pictures)

@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from ..errors import EngineError, VocabularyMismatch
+from ..errors import EngineError, ModelFileError, VocabularyMismatch
 from ..types import Floats, Ints
 from .device import Device
 from .engine_choice import TITLES, EngineChoice, installed, keep_choice, recall_choice
@@ -362,6 +362,20 @@ def state_head_kind(path: Path) -> str:
     from .onnx_head import kind  # noqa: PLC0415 - needs protobuf
 
     return kind(path)
+
+
+def exit_layer(path: Path) -> int:
+    """How many first layers of the model at `path`, a file or a folder, draft for it in its own session; 0 if none do,
+    as for models that are not ONNX, and for those that cannot be read."""
+    try:
+        file = find_model(path, "auto")[1]
+        if file.suffix.lower() != ".onnx" or find_spec("google.protobuf") is None:
+            return 0
+        from .onnx_file import read  # noqa: PLC0415 - needs protobuf
+
+        return read(file).exit_layer
+    except ModelFileError:
+        return 0
 
 
 def context_length(device: Device, model: Model) -> int:

@@ -14,18 +14,23 @@ from typing import Any
 
 from ..errors import ClosedError, EngineError, Interrupted, MissingPackage, ModelFileError, OptionError
 from ..storage.checksum import sampled
-from . import Device, Interrupt
+from ..storage.files import contents
+from . import Device, Interrupt, Session
 from .exactness import Exactness
 from .machine import physical_cores
 from .onnx_checked import check_weights
 from .onnx_file import Described, read
+from .onnx_parts import split
 from .onnx_vocabulary import OnnxVocabulary, TokenizerFiles
+from .ort_exit import LoadedParts, OrtExitHead, OrtExitSession
 from .ort_package import CPU, CUDA, bindings, chosen, load_cuda, providers
 from .ort_passes import LoadedGraph
 from .ort_recurrent_session import OrtRecurrentSession
 from .ort_session import OrtSession
 
 _QUIET = 4
+#: The option with the folder of the weights of a graph that is given by its content.
+_WEIGHTS_IN = "session.model_external_initializers_file_folder_path"
 _NEWEST = ("LinearAttention", "QMoE", "MoE")  # operators that older versions of ONNX Runtime lack, or know less of
 _UNKNOWN = ("not a registered function", "not find an implementation", "Unrecognized attribute")
 # Bytes of weights of a model whose passes one thread computes. For a draft model of 3 MB two threads are no faster
@@ -81,19 +86,39 @@ class OrtModel:
                 f"exact is {device.exact}, but in a mixture of experts the last bits of a token depend on the tokens "
                 f"beside it, in ONNX Runtime: leave exact out for {described.summary}"
             )
-        session = _load(described, requested, self._threads, interrupt)
         self._notices: dict[str, None] = dict.fromkeys(files.ignored)  # each once, in order
+        self._graph: LoadedGraph | None = None
+        self._parts: LoadedParts | None = None
+        if device.head and described.exit_layer and requested == CPU and not device.exact:
+            self._parts = _load_parts(described, self._threads, interrupt)
+            return
+        session = _load(described, str(described.path), requested, self._threads, interrupt)
         if requested != CPU and providers()[requested] not in session.get_providers():
             self._fell_back(requested, device)
             requested = CPU
-        self._graph: LoadedGraph | None = LoadedGraph(session, described, requested)
+        self._graph = LoadedGraph(session, described, requested)
 
     @property
     def notices(self) -> Sequence[str]:
         """Messages for the user: what is not as requested."""
         return (*self._notices, *self._exactness.notices)
 
-    def session(self, context: int, interrupt: Interrupt | None = None, hidden: Sequence[int] = ()) -> OrtSession:
+    @property
+    def holds_head(self) -> bool:
+        """Whether its first layers draft for it; see `HeadWeights`."""
+        return self._parts is not None
+
+    head_drafter = "exit"
+
+    def head(self, target: Session, interrupt: Interrupt | None = None) -> OrtExitHead:  # noqa: ARG002 - the target's
+        """The first layers as a draft over a session of this model; see `HeadWeights`."""
+        if not isinstance(target, OrtExitSession):
+            raise EngineError(f"{self.description} was loaded without a draft of its own; use another drafter")
+        return OrtExitHead(target)
+
+    def session(
+        self, context: int, interrupt: Interrupt | None = None, hidden: Sequence[int] = ()
+    ) -> OrtSession | OrtExitSession:
         """A new sequence. Its context is at most the model's number of positions.
 
         Args:
@@ -105,6 +130,11 @@ class OrtModel:
             EngineError, Interrupted: a pass that tests exactness failed, or was interrupted.
             ClosedError: the model is closed.
         """
+        if self._parts is not None:
+            identity = f"{self._identity(self._parts.model, CPU)}|exit={self._parts.model.exit_layer}"
+            parted = OrtExitSession(self._parts, interrupt or self._interrupt, context, identity=identity)
+            self._note_shorter(parted.context, context)
+            return parted
         if self._graph is None:
             raise ClosedError(f"{self.description} is closed; load it again")
         model = self._graph.model
@@ -115,7 +145,7 @@ class OrtModel:
             self._graph,
             interrupt or self._interrupt,
             context,
-            identity=self._identity(self._graph),
+            identity=self._identity(model, self._graph.provider),
             exactness=self._exactness,
             hidden=hidden,
         )
@@ -126,20 +156,22 @@ class OrtModel:
                 f"exact is {self._exactness.width}, but on this machine logits depend on the width of passes, and "
                 f"those of {self.description} cannot all have the same: leave exact out"
             )
-        if session.context < context:
-            self._note(f"{self.description} holds {session.context} tokens and not {context}: it has no more positions")
+        self._note_shorter(session.context, context)
         return session
 
     def close(self) -> None:
-        self._graph = None
+        self._graph = self._parts = None
         self.vocabulary.close()
 
-    def _identity(self, graph: LoadedGraph) -> str:
+    def _identity(self, model: Described, provider: str) -> str:
         """A key for the price of a pass: shapes, quantization, provider, machine, engine version, threads."""
-        model = graph.model
-        parts = [model.weights, model.quantization, graph.provider, platform.node(), platform.machine()]
+        parts = [model.weights, model.quantization, provider, platform.node(), platform.machine()]
         parts += [f"onnxruntime {bindings().__version__}", f"threads={self._threads}"]
         return "|".join(parts) + self._exactness.key
+
+    def _note_shorter(self, context: int, wanted: int) -> None:
+        if context < wanted:
+            self._note(f"{self.description} holds {context} tokens and not {wanted}: it has no more positions")
 
     def _note(self, notice: str) -> None:
         self._notices[notice] = None
@@ -174,8 +206,17 @@ class _Options:
         self.native.set_load_cancellation_flag(True)
 
 
-def _load(described: Described, provider: str, threads: int, interrupt: Interrupt) -> Any:
+def _load_parts(described: Described, threads: int, interrupt: Interrupt) -> LoadedParts:
+    parts = split(contents(described.path) or b"", described.exit_layer, described.layers)
+    front, back, head = (_load(described, part, CPU, threads, interrupt) for part in parts[:3])
+    return LoadedParts(front, back, head, parts.early, parts.final, described)
+
+
+def _load(described: Described, graph: str | bytes, provider: str, threads: int, interrupt: Interrupt) -> Any:
+    """The onnxruntime session of a graph, the path of a file or its content, with the weights of a model."""
     options = _Options(threads)
+    if isinstance(graph, bytes):
+        options.native.add_session_config_entry(_WEIGHTS_IN, str(described.path.parent.resolve()))
     interrupt.register(options)
     if interrupt.is_set:
         raise Interrupted
@@ -184,7 +225,7 @@ def _load(described: Described, provider: str, threads: int, interrupt: Interrup
     wanted = list(dict.fromkeys([providers()[provider], providers()[CPU]]))
     try:
         # Without its own fallback: that prints to stdout.
-        session = bindings().InferenceSession(str(described.path), options.native, wanted, enable_fallback=0)
+        session = bindings().InferenceSession(graph, options.native, wanted, enable_fallback=0)
     except Exception as error:
         if interrupt.is_set:
             raise Interrupted from None

@@ -32,6 +32,7 @@ from ..backends.parallel import parallel_of
 from ..drafters import Drafter, Factory, Target
 from ..drafters.cross_vocabulary import CrossVocabularyDrafter
 from ..drafters.eagle3 import Eagle3Drafter
+from ..drafters.exit import ExitDrafter
 from ..drafters.failsafe import Failsafe
 from ..drafters.head import HeadDrafter
 from ..drafters.lookup import Lookup
@@ -52,10 +53,10 @@ from .runtime import Runtime
 from .speculation import Speculation
 from .weights import Weights
 
-_EXIT = "exit"  # the name of a draft model of layers of its target
 _OBSERVED = 0.1  # seconds over which the load by other programs is measured
 
-_HEADS: dict[str, type[HeadDrafter]] = {each.name: each for each in (MtpDrafter, Eagle3Drafter)}
+_READING = (MtpDrafter.name, Eagle3Drafter.name, MedusaDrafter.name)  # drafters that read rows of their target
+_HEADS: dict[str, type[HeadDrafter]] = {each.name: each for each in (MtpDrafter, Eagle3Drafter, ExitDrafter)}
 
 #: Called with the model whose passes are being measured, "target", "draft" or "target in OpenVINO", and the share done,
 #: from 0 to 1.
@@ -96,7 +97,8 @@ def open_files(
     require_known(speculation.drafters or (), drafters)
     files, in_target = with_head(files, device, speculation)
     with ExitStack() as opened:
-        engines = with_engines(files.target, files.draft, device, interrupt, on_progress=on_progress)
+        wanted = replace(device, head=in_target)
+        engines = with_engines(files.target, files.draft, wanted, interrupt, on_progress=on_progress)
         target = open_model(files.target, replace(engines.device, head=in_target), interrupt)
         opened.callback(target.close)
         second, mismatch = None, ""
@@ -132,7 +134,7 @@ def with_head(files: Files, device: Device, speculation: Speculation) -> tuple[F
     its own takes its place unless it is named.
     """
     named = speculation.drafters
-    if device.exact and (heads := [name for name in named or () if name in (*_HEADS, MedusaDrafter.name)]):
+    if device.exact and (heads := [name for name in named or () if name in _READING]):
         raise OptionError(
             f"exact is {device.exact}, but the drafter {heads[0]} needs passes of other widths; leave one of them out"
         )
@@ -140,7 +142,7 @@ def with_head(files: Files, device: Device, speculation: Speculation) -> tuple[F
     if drafter is not None:
         wanted = not device.exact and speculation.uses(drafter)
         return (files if wanted else replace(files, draft=None)), False
-    wanted = not device.exact and speculation.uses(MtpDrafter.name)
+    wanted = not device.exact and any(speculation.uses(name) for name in (MtpDrafter.name, ExitDrafter.name))
     return files, wanted and (named is not None or files.draft is None)
 
 
@@ -349,7 +351,7 @@ def _drafter(session: Session, target: Model, draft: Model, prices: Prices, spec
     if _mismatch(target, draft):
         return CrossVocabularyDrafter(session, target.vocabulary, draft.vocabulary, prices.plain())
     if isinstance(draft, PartOfTarget) and draft.is_part:
-        return ModelDrafter(session, target.vocabulary.size, prices.plain(), _EXIT)
+        return ModelDrafter(session, target.vocabulary.size, prices.plain(), ExitDrafter.name)
     parallel, named = parallel_of(draft), speculation.drafters or ()
     if parallel is None or (ModelDrafter.name in named and PardDrafter.name not in named):
         return ModelDrafter(session, target.vocabulary.size, prices.plain())

@@ -40,6 +40,8 @@ def part(target: ModelSummary, draft: ModelSummary | None) -> Iterator[str]:
         shared = _shared(target, draft)
         same = f", with {amount(shared)} of weights on the disk once for both" if shared else ""
         yield f"exit: the draft is the target's layers {draft.layers_kept}{same} (drafter exit)"
+    elif target.exit_layer:
+        yield f"exit: its first {target.exit_layer} layers draft for it in ONNX Runtime, on the CPU (drafter exit)"
     elif target.layers_kept:
         yield f"exit: layers {target.layers_kept} of another model, for which it drafts (drafter exit)"
 
