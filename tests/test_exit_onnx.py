@@ -23,7 +23,7 @@ from edgespec.converters import convert, mark_exit
 from edgespec.engine import Text
 from edgespec.errors import ClosedError, ConversionError, Interrupted, ModelFileError, OptionError
 from edgespec.library import size
-from edgespec.models.model_source import local_draft
+from edgespec.prices.engine_comparison import with_engine
 from edgespec.terminal import models as terminal
 from edgespec.types import Floats
 
@@ -156,6 +156,14 @@ def test_what_was_drafted_is_not_computed_again(marked: Path, monkeypatch: pytes
     assert widths == [1, 1], "what follows the first token that differs"
 
 
+def test_drafts_that_come_back_are_computed_again(marked: Path) -> None:
+    session = parted(marked)
+    session.prefill(TEXT[:4])
+    for drafted in ([30, 31, 32], [40, 41, 42], [30, 31, 32]):
+        assert np.abs(session.early(drafted) - parted(marked).early([*TEXT[:4], *drafted])).max() < 1e-3
+    assert np.abs(session.decode([40, 41, 42]) - rows(marked, [*TEXT[:4], 40, 41, 42])[4:]).max() < 1e-3
+
+
 def test_a_pass_that_ends_early_changes_nothing(marked: Path) -> None:
     interrupt = Interrupt()
     session = parted(marked, interrupt)
@@ -199,15 +207,12 @@ def test_it_drafts_as_exit(sampling: Sampling, marked: Path) -> None:
 
 
 def test_without_the_drafter_it_is_loaded_as_any_other(marked: Path) -> None:
-    device = Device(context=128, threads=1, backend="onnx")
     for speculation, options in ((Speculation(("lookup",)), {}), (None, {"exact": 4})):
         with edgespec.load(marked, device=Device(context=128, threads=1, backend="onnx", **options),
                            speculation=speculation) as runtime:  # fmt: skip
             assert "exit" not in runtime.drafters
     with pytest.raises(OptionError, match="no drafter 'exit'"):
         edgespec.load(marked, device=Device(context=128, backend="openvino"), speculation=Speculation(("exit",)))
-    assert local_draft(marked) is None
-    assert edgespec.load(marked, device=device).close() is None
 
 
 # --- conversion
@@ -267,6 +272,21 @@ def test_metadata_that_contradict_the_graph(layer: str, marked: Path, tmp_path: 
     list(mark_exit(marked, tmp_path / "bad", 1))
     onnxfolders.rewritten(tmp_path / "bad", exit_layer=layer)
     onnxfolders.refused(tmp_path / "bad")
+
+
+def test_norms_apart_keep_their_epsilon(tmp_path: Path) -> None:
+    source = checkpoints.llama(tmp_path / "source", layers=2)
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 0.25}))
+    list(convert(source, tmp_path / "onnx", fmt="onnx", quantization="fp32", exit_layer=1))
+    assert np.abs(parted(tmp_path / "onnx").decode(TEXT) - rows(tmp_path / "onnx")).max() < 1e-3
+
+
+def test_the_engine_is_the_one_that_drafts(marked: Path) -> None:
+    chosen, choice = with_engine(marked, Device(head=True), Interrupt())
+    assert (chosen.backend, choice) == ("onnx", None)
+    kept, _ = with_engine(marked, Device(head=True, backend="openvino"), Interrupt())
+    assert kept.backend == "openvino"
 
 
 def test_graphs_that_cannot_be_cut(marked: Path) -> None:

@@ -15,7 +15,7 @@ import edgespec
 from edgespec import Device, Sampling, Speculation
 from edgespec.backends.gguf_header import header
 from edgespec.backends.model_files import find_model
-from edgespec.converters import convert, convert_head, exit_layer
+from edgespec.converters import convert, convert_head, exit_layer, mark_exit
 from edgespec.engine import Text
 from edgespec.library import size
 from edgespec.models import head_files
@@ -109,6 +109,12 @@ def test_heads_are_found_by_what_they_hold(files: Files, tmp_path: Path) -> None
     assert local_draft(gguf) == min(
         (gguf.parent / "head.gguf", gguf.parent / "head.onnx"), key=lambda path: path.stat().st_size
     )
+
+
+def test_first_layers_that_draft_need_no_head(files: Files, tmp_path: Path) -> None:
+    list(mark_exit(files.onnx, tmp_path / "marked", 2))
+    shutil.copy(files.medusa, tmp_path / "marked" / "head.onnx")
+    assert local_draft(tmp_path / "marked") is None
 
 
 def test_heads_of_other_models_are_not(files: Files, tmp_path: Path) -> None:
