@@ -107,7 +107,8 @@ def test_none_is_offered_where_none_pays(
     measuring(monkeypatch, dict(zip((2, 4, 6), values, strict=True)))
     said = list(terminal.with_own_layers(str(whole)))
     assert len(said) == 5
-    assert said[-1] == "none of them is offered: plain decoding, with look-ups, is expected to be faster"
+    known = "" if all(value.known for value in values) else ", where that is known"
+    assert said[-1] == f"none of them is offered: plain decoding, with look-ups, is expected to be faster{known}"
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt(), OptionError("x")], ids=["ctrl-c", "an error"])
@@ -150,7 +151,16 @@ def test_what_cannot_be_measured_is_said_on_one_line(tmp_path: Path, whole: Path
             list(terminal.with_own_layers(str(name)))
         assert "\n" not in str(caught.value)
     list(convert(checkpoints.llama(tmp_path / "one", layers=1), tmp_path / "one.gguf", quantization="f16"))
-    with pytest.raises(ConversionError, match="with several layers"):
+    with pytest.raises(ConversionError, match="of several layers"):
         list(terminal.with_own_layers(str(tmp_path / "one.gguf")))
     both = CliRunner().invoke(app, ["models", "pair", str(whole), str(models.demo().draft), "--exit-layers"])
     assert both.exit_code == 2
+
+
+def test_an_onnx_model_is_measured_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    list(convert(checkpoints.llama(tmp_path / "source", layers=4), tmp_path / "onnx", fmt="onnx", quantization="fp32"))
+    for name, value in (("_SHARES", (0.5,)), ("_PROMPTS", 1), ("_TOKENS", 12)):
+        monkeypatch.setattr(exit_layers, name, value)
+    said = list(terminal.with_own_layers(str(tmp_path / "onnx")))
+    assert said[1].startswith("the first 2 of 4 layers: accepted by depth")
+    assert not left()

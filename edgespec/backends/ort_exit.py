@@ -135,7 +135,7 @@ class ExitPasses:
         self._lengths[0][0], self._lengths[1][0] = total - 1, total
         if len(self._none) < n * total:
             self._none = np.zeros(2 * n * total, self._dtype)
-        places = {
+        places: dict[str, npt.NDArray[Any]] = {
             "position_ids": self._positions[None, :n],
             "seqlens_k": self._lengths[0],
             "total_sequence_length": self._lengths[1],

@@ -14,7 +14,8 @@ from pathlib import Path
 from shutil import rmtree
 
 from edgespec.backends.gguf_header import header
-from edgespec.converters import exit_layer
+from edgespec.converters import exit_layer, mark_exit
+from edgespec.models.graph_file import described, graph_in, is_graph
 
 from ..errors import ConversionError
 from ..library import run
@@ -62,7 +63,10 @@ class ExitLayer:
 
 
 def lines(target: Path) -> Iterator[str]:
-    """Measure the first layers of the GGUF file `target` as its draft, and offer the best if it pays.
+    """Measure the first layers of the model at `target` as its draft, and offer the best if it pays.
+
+    Args:
+        target: a GGUF file, or the folder or file of a converted ONNX model.
 
     Raises:
         ConversionError: the model cannot be cut.
@@ -73,23 +77,34 @@ def lines(target: Path) -> Iterator[str]:
     yield from (each.line() for each in found)
     best = max(found, key=lambda each: each.speedup)
     if best.speedup > 1:
-        yield f"to have it: edgespec convert {target} --exit-layer {best.layer} --out FOLDER"
+        source = graph_in(target).parent if is_graph(target) else target
+        yield f"to have it: edgespec convert {source} --exit-layer {best.layer} --out FOLDER"
     else:
-        yield "none of them is offered: plain decoding, with look-ups, is expected to be faster"
+        known = "" if all(each.value.known for each in found) else ", where that is known"
+        yield f"none of them is offered: plain decoding, with look-ups, is expected to be faster{known}"
 
 
 def _candidates(target: Path) -> list[tuple[int, int]]:
     """Numbers of first layers, and how many the model has."""
-    layers = header(target).layers if target.suffix.lower() == ".gguf" else 0
+    # The metadata of OpenVINO IR models have no number of layers.
+    layers = getattr(described(target), "layers", 0) if is_graph(target) else header(target).layers
     if layers < 2:
-        raise ConversionError(f"{target} is no GGUF file with several layers; give one, or convert the checkpoint")
+        raise ConversionError(
+            f"{target} cannot be cut: expected a GGUF file or a converted ONNX model, of several layers; convert the "
+            "checkpoint"
+        )
     return [(layer, layers) for layer in sorted({max(1, round(layers * share)) for share in _SHARES} - {layers})]
 
 
 def _measured(target: Path, layer: int, layers: int) -> ExitLayer:
     with _folder() as folder, terminal_job() as job:
-        run(exit_layer.keep(target, folder / "draft.gguf", f"0-{layer - 1}"), job)
-        with opened(Files(target, folder / "draft.gguf"), Speculation((_DRAFTER,), _DEPTH)) as runtime:
+        if is_graph(target):
+            files = Files(folder / "marked", None)
+            run(mark_exit(graph_in(target).parent, files.target, layer), job)
+        else:
+            files = Files(target, folder / "draft.gguf")
+            run(exit_layer.keep(target, folder / "draft.gguf", f"0-{layer - 1}"), job)
+        with opened(files, Speculation((_DRAFTER,), _DEPTH)) as runtime:
             prompts = read_prompts(None, runtime)
             some = prompts[:: max(1, len(prompts) // _PROMPTS)][:_PROMPTS]
             sampling = SamplingOptions(*[None] * len(fields(SamplingOptions))).sampling(runtime.sampling, seed=0)
