@@ -92,7 +92,7 @@ class OrtModel:
         if device.head and described.exit_layer and requested == CPU and not device.exact:
             self._parts = _load_parts(described, self._threads, interrupt)
             return
-        session = _load(described, str(described.path), requested, self._threads, interrupt)
+        session = _load(described, requested, self._threads, interrupt)
         if requested != CPU and providers()[requested] not in session.get_providers():
             self._fell_back(requested, device)
             requested = CPU
@@ -208,14 +208,14 @@ class _Options:
 
 def _load_parts(described: Described, threads: int, interrupt: Interrupt) -> LoadedParts:
     parts = split(contents(described.path) or b"", described.exit_layer, described.layers)
-    front, back, head = (_load(described, part, CPU, threads, interrupt) for part in parts[:3])
+    front, back, head = (_load(described, CPU, threads, interrupt, part) for part in parts[:3])
     return LoadedParts(front, back, head, parts.early, parts.final, described)
 
 
-def _load(described: Described, graph: str | bytes, provider: str, threads: int, interrupt: Interrupt) -> Any:
-    """The onnxruntime session of a graph, the path of a file or its content, with the weights of a model."""
+def _load(described: Described, provider: str, threads: int, interrupt: Interrupt, part: bytes = b"") -> Any:
+    """The onnxruntime session of a model, or of a `part` of it, given by its content."""
     options = _Options(threads)
-    if isinstance(graph, bytes):
+    if part:
         options.native.add_session_config_entry(_WEIGHTS_IN, str(described.path.parent.resolve()))
     interrupt.register(options)
     if interrupt.is_set:
@@ -225,7 +225,7 @@ def _load(described: Described, graph: str | bytes, provider: str, threads: int,
     wanted = list(dict.fromkeys([providers()[provider], providers()[CPU]]))
     try:
         # Without its own fallback: that prints to stdout.
-        session = bindings().InferenceSession(graph, options.native, wanted, enable_fallback=0)
+        session = bindings().InferenceSession(part or str(described.path), options.native, wanted, enable_fallback=0)
     except Exception as error:
         if interrupt.is_set:
             raise Interrupted from None
