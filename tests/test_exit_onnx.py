@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,6 +18,7 @@ from edgespec import Device, Interrupt, Sampling, Speculation
 from edgespec.backends import exit_layer
 from edgespec.backends.onnx_file import read
 from edgespec.backends.onnx_parts import split
+from edgespec.backends.ort import OrtExitModel, open_model
 from edgespec.backends.ort_exit import OrtExitHead, OrtExitSession
 from edgespec.cli import app
 from edgespec.converters import convert, mark_exit
@@ -45,9 +47,9 @@ def marked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def parted(folder: Path, interrupt: Interrupt | None = None) -> OrtExitSession:
-    session = onnxfolders.opened(folder, interrupt, head=True).session(64)
-    assert isinstance(session, OrtExitSession)
-    return session
+    model = open_model(folder / "model.onnx", Device(threads=1, head=True), interrupt or Interrupt())
+    assert isinstance(model, OrtExitModel)
+    return model.session(64)
 
 
 def rows(folder: Path, text: Sequence[int] = TEXT) -> Floats:
@@ -83,8 +85,7 @@ def test_in_parts_it_is_the_same_model(quantization: str, tmp_path: Path) -> Non
     source = checkpoints.llama(tmp_path / "source", layers=4)
     list(convert(source, tmp_path / "onnx", fmt="onnx", quantization=quantization, exit_layer=1))
     found = []
-    for head in (False, True):
-        session = onnxfolders.opened(tmp_path / "onnx", head=head).session(64)
+    for session in (onnxfolders.opened(tmp_path / "onnx").session(64), parted(tmp_path / "onnx")):
         session.prefill(TEXT[:7])
         found.append(np.concatenate([session.decode(TEXT[7:8]).copy(), session.decode(TEXT[8:]).copy()]))
     differences = np.abs(found[0] - found[1]).max(axis=1)
@@ -146,9 +147,12 @@ def test_what_was_drafted_is_not_computed_again(marked: Path, monkeypatch: pytes
     widths: list[int] = []
     front = session._passes._front
     run = front.run
-    monkeypatch.setattr(
-        front, "run", lambda inputs, *rest: (widths.append(inputs["input_ids"].shape[1]), run(inputs, *rest))
-    )
+
+    def counted(inputs: Any, *rest: Any) -> None:
+        widths.append(inputs["input_ids"].shape[1])
+        run(inputs, *rest)
+
+    monkeypatch.setattr(front, "run", counted)
     session.decode(TEXT[4:9])
     assert widths == [1], "the last guess alone"
     session.rollback(6)
@@ -170,9 +174,10 @@ def test_a_pass_that_ends_early_changes_nothing(marked: Path) -> None:
     session.prefill(TEXT[:6])
     expected = session.early(TEXT[6:9]).copy()
     interrupt.set()
-    for call in (lambda: session.decode([9, 9]), lambda: session.early([9, 9])):
-        with pytest.raises(Interrupted):
-            call()
+    with pytest.raises(Interrupted):
+        session.decode([9, 9])
+    with pytest.raises(Interrupted):
+        session.early([9, 9])
     interrupt.clear()
     assert list(session.tokens) == TEXT[:6]
     assert np.abs(session.early(TEXT[6:9]) - expected).max() < 1e-4
@@ -207,9 +212,9 @@ def test_it_drafts_as_exit(sampling: Sampling, marked: Path) -> None:
 
 
 def test_without_the_drafter_it_is_loaded_as_any_other(marked: Path) -> None:
-    for speculation, options in ((Speculation(("lookup",)), {}), (None, {"exact": 4})):
-        with edgespec.load(marked, device=Device(context=128, threads=1, backend="onnx", **options),
-                           speculation=speculation) as runtime:  # fmt: skip
+    for speculation, exact in ((Speculation(("lookup",)), 0), (None, 4)):
+        device = Device(context=128, threads=1, backend="onnx", exact=exact)
+        with edgespec.load(marked, device=device, speculation=speculation) as runtime:
             assert "exit" not in runtime.drafters
     with pytest.raises(OptionError, match="no drafter 'exit'"):
         edgespec.load(marked, device=Device(context=128, backend="openvino"), speculation=Speculation(("exit",)))

@@ -21,7 +21,7 @@ from .device import Device
 from .engine_choice import TITLES, EngineChoice, installed, keep_choice, recall_choice
 from .interrupt import Interrupt
 from .machine import OtherPrograms
-from .model_files import engines, find_model
+from .model_files import engines, find_model, state_head_kind
 from .tap import FINAL, Listener
 
 __all__ = [
@@ -353,15 +353,6 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> Model:
     backend, file = ("head", path) if state_head_kind(path) else find_model(path, device.backend)
     model: Model = importlib.import_module(f".{_MODULES[backend]}", __name__).open_model(file, device, interrupt)
     return model
-
-
-def state_head_kind(path: Path) -> str:
-    """The kind of the head that the file at `path` holds as ONNX, such as "medusa"; empty for other files."""
-    if path.suffix.lower() != ".onnx" or find_spec("google.protobuf") is None:
-        return ""
-    from .onnx_head import kind  # noqa: PLC0415 - needs protobuf
-
-    return kind(path)
 
 
 def exit_layer(path: Path) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from ..errors import ModelFileError
+from .head_header import is_head_file
 
 #: The engines that open files of a suffix; the first where none is requested.
 ENGINES = {".gguf": ("llama",), ".onnx": ("onnx", "openvino"), ".xml": ("openvino",)}
@@ -49,6 +51,15 @@ def engines(path: Path) -> Sequence[str]:
     return _engines_of(find_model(path, "auto")[1])
 
 
+def state_head_kind(path: Path) -> str:
+    """The kind of the head that the file at `path` holds as ONNX, such as "medusa"; empty for other files."""
+    if path.suffix.lower() != ".onnx" or find_spec("google.protobuf") is None:
+        return ""
+    from .onnx_head import kind  # noqa: PLC0415 - needs protobuf
+
+    return kind(path)
+
+
 def _engines_of(file: Path) -> Sequence[str]:
     return ENGINES[file.suffix.lower()]
 
@@ -70,9 +81,6 @@ def _models_at(path: Path) -> list[Path]:
 
 def _is_head(file: Path) -> bool:
     """Whether a file holds a head without its model; False if it cannot be read."""
-    from . import state_head_kind  # noqa: PLC0415 - this package imports this module
-    from .head_header import is_head_file  # noqa: PLC0415
-
     try:
         return bool(state_head_kind(file)) or is_head_file(file)
     except ModelFileError:

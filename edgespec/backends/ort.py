@@ -39,7 +39,7 @@ _UNKNOWN = ("not a registered function", "not find an implementation", "Unrecogn
 _SMALL = 4 << 20
 
 
-def open_model(path: Path, device: Device, interrupt: Interrupt) -> OrtModel:
+def open_model(path: Path, device: Device, interrupt: Interrupt) -> OrtModel | OrtExitModel:
     """Load a converted model: an .onnx file with its weights and its tokenizer in the same folder.
 
     Raises:
@@ -52,73 +52,63 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> OrtModel:
     bindings()
     described = read(path)
     check_weights(described, interrupt)
-    files = TokenizerFiles(described.path.parent)
-    return OrtModel(described, files, device, interrupt)
+    files, provider = TokenizerFiles(described.path.parent), _provider(described, device)
+    if device.head and described.exit_layer and provider == CPU and not device.exact:
+        return OrtExitModel(described, files, device, interrupt)
+    return OrtModel(described, files, device, interrupt, provider)
 
 
-class OrtModel:
-    """The weights of a converted model."""
+class _Weights:
+    """What models have in common, in whatever graphs they are loaded."""
 
     def __init__(self, described: Described, files: TokenizerFiles, device: Device, interrupt: Interrupt) -> None:
         self._interrupt = interrupt
         self._threads = 1 if described.data_bytes <= _SMALL else device.threads or physical_cores()
         self._exactness = Exactness(device.exact)
+        self._notices: dict[str, None] = dict.fromkeys(files.ignored)  # each once, in order
         self.trained_context = described.context - self._exactness.most_padding
         self.description = described.summary
         self.sampling = files.sampling
         self.parallel = described.parallel
         self.weights = f"{described.digest or sampled(described.data)}|{described.weights}|{described.quantization}"
         self.vocabulary = OnnxVocabulary(files, described.vocabulary)
-        cpu_only = _cpu_only(described)
-        on_cpu = device.provider == "auto" and bool(device.exact or not device.gpu_layers or cpu_only)
-        requested = chosen(CPU if on_cpu else device.provider, half=described.half)
-        if device.exact and requested != CPU:
-            raise OptionError(
-                f"exact is {device.exact}, but passes of equal width may differ in their last bits unless on the CPU; "
-                "give provider cpu"
-            )
-        if cpu_only and requested != CPU:
-            raise OptionError(
-                f"{described.summary} has {cpu_only}, which run on the CPU only in ONNX Runtime; give provider cpu"
-            )
-        if device.exact and described.experts:
-            raise OptionError(
-                f"exact is {device.exact}, but in a mixture of experts the last bits of a token depend on the tokens "
-                f"beside it, in ONNX Runtime: leave exact out for {described.summary}"
-            )
-        self._notices: dict[str, None] = dict.fromkeys(files.ignored)  # each once, in order
-        self._graph: LoadedGraph | None = None
-        self._parts: LoadedParts | None = None
-        if device.head and described.exit_layer and requested == CPU and not device.exact:
-            self._parts = _load_parts(described, self._threads, interrupt)
-            return
-        session = _load(described, requested, self._threads, interrupt)
-        if requested != CPU and providers()[requested] not in session.get_providers():
-            self._fell_back(requested, device)
-            requested = CPU
-        self._graph = LoadedGraph(session, described, requested)
 
     @property
     def notices(self) -> Sequence[str]:
         """Messages for the user: what is not as requested."""
         return (*self._notices, *self._exactness.notices)
 
-    @property
-    def holds_head(self) -> bool:
-        """Whether its first layers draft for it; see `HeadWeights`."""
-        return self._parts is not None
+    def close(self) -> None:
+        self.vocabulary.close()
 
-    head_drafter = "exit"
+    def _identity(self, model: Described, provider: str) -> str:
+        """A key for the price of a pass: shapes, quantization, provider, machine, engine version, threads."""
+        parts = [model.weights, model.quantization, provider, platform.node(), platform.machine()]
+        parts += [f"onnxruntime {bindings().__version__}", f"threads={self._threads}"]
+        return "|".join(parts) + self._exactness.key
 
-    def head(self, target: Session, interrupt: Interrupt | None = None) -> OrtExitHead:  # noqa: ARG002 - the target's
-        """The first layers as a draft over a session of this model; see `HeadWeights`."""
-        if not isinstance(target, OrtExitSession):
-            raise EngineError(f"{self.description} was loaded without a draft of its own; use another drafter")
-        return OrtExitHead(target)
+    def _note_shorter(self, context: int, wanted: int) -> None:
+        if context < wanted:
+            self._note(f"{self.description} holds {context} tokens and not {wanted}: it has no more positions")
 
-    def session(
-        self, context: int, interrupt: Interrupt | None = None, hidden: Sequence[int] = ()
-    ) -> OrtSession | OrtExitSession:
+    def _note(self, notice: str) -> None:
+        self._notices[notice] = None
+
+
+class OrtModel(_Weights):
+    """The weights of a converted model, as one graph."""
+
+    def __init__(
+        self, described: Described, files: TokenizerFiles, device: Device, interrupt: Interrupt, provider: str
+    ) -> None:
+        super().__init__(described, files, device, interrupt)
+        session = _load(described, provider, self._threads, interrupt)
+        if provider != CPU and providers()[provider] not in session.get_providers():
+            self._fell_back(provider, device)
+            provider = CPU
+        self._graph: LoadedGraph | None = LoadedGraph(session, described, provider)
+
+    def session(self, context: int, interrupt: Interrupt | None = None, hidden: Sequence[int] = ()) -> OrtSession:
         """A new sequence. Its context is at most the model's number of positions.
 
         Args:
@@ -130,11 +120,6 @@ class OrtModel:
             EngineError, Interrupted: a pass that tests exactness failed, or was interrupted.
             ClosedError: the model is closed.
         """
-        if self._parts is not None:
-            identity = f"{self._identity(self._parts.model, CPU)}|exit={self._parts.model.exit_layer}"
-            parted = OrtExitSession(self._parts, interrupt or self._interrupt, context, identity=identity)
-            self._note_shorter(parted.context, context)
-            return parted
         if self._graph is None:
             raise ClosedError(f"{self.description} is closed; load it again")
         model = self._graph.model
@@ -160,27 +145,71 @@ class OrtModel:
         return session
 
     def close(self) -> None:
-        self._graph = self._parts = None
-        self.vocabulary.close()
-
-    def _identity(self, model: Described, provider: str) -> str:
-        """A key for the price of a pass: shapes, quantization, provider, machine, engine version, threads."""
-        parts = [model.weights, model.quantization, provider, platform.node(), platform.machine()]
-        parts += [f"onnxruntime {bindings().__version__}", f"threads={self._threads}"]
-        return "|".join(parts) + self._exactness.key
-
-    def _note_shorter(self, context: int, wanted: int) -> None:
-        if context < wanted:
-            self._note(f"{self.description} holds {context} tokens and not {wanted}: it has no more positions")
-
-    def _note(self, notice: str) -> None:
-        self._notices[notice] = None
+        self._graph = None
+        super().close()
 
     def _fell_back(self, requested: str, device: Device) -> None:
         hint = "; its libraries come with `pip install onnxruntime-gpu[cuda,cudnn]`" if requested == CUDA else ""
         if device.provider != "auto":
             raise EngineError(f"{requested} could not be loaded by ONNX Runtime{hint}; provider cpu always works")
         self._note(f"{self.description} runs on the CPU: {requested} could not be loaded{hint}")
+
+
+class OrtExitModel(_Weights):
+    """The weights of a converted model in parts, the first of which drafts for it; also a `HeadWeights`."""
+
+    holds_head = True
+    head_drafter = "exit"
+
+    def __init__(self, described: Described, files: TokenizerFiles, device: Device, interrupt: Interrupt) -> None:
+        super().__init__(described, files, device, interrupt)
+        self._parts: LoadedParts | None = _load_parts(described, self._threads, interrupt)
+
+    def session(self, context: int, interrupt: Interrupt | None = None) -> OrtExitSession:
+        """A new sequence, as of `OrtModel`.
+
+        Raises:
+            ClosedError: the model is closed.
+        """
+        if self._parts is None:
+            raise ClosedError(f"{self.description} is closed; load it again")
+        model = self._parts.model
+        identity = f"{self._identity(model, CPU)}|exit={model.exit_layer}"
+        session = OrtExitSession(self._parts, interrupt or self._interrupt, context, identity=identity)
+        self._note_shorter(session.context, context)
+        return session
+
+    def head(self, target: Session, interrupt: Interrupt | None = None) -> OrtExitHead:  # noqa: ARG002 - the target's
+        """The first layers as a draft over a session of this model; see `HeadWeights`."""
+        if not isinstance(target, OrtExitSession):
+            raise EngineError(f"{self.description} drafts for sessions of its own only; use another drafter")
+        return OrtExitHead(target)
+
+    def close(self) -> None:
+        self._parts = None
+        super().close()
+
+
+def _provider(described: Described, device: Device) -> str:
+    """The execution provider for a model. OptionError where it cannot be as requested."""
+    cpu_only = _cpu_only(described)
+    on_cpu = device.provider == "auto" and bool(device.exact or not device.gpu_layers or cpu_only)
+    requested = chosen(CPU if on_cpu else device.provider, half=described.half)
+    if device.exact and requested != CPU:
+        raise OptionError(
+            f"exact is {device.exact}, but passes of equal width may differ in their last bits unless on the CPU; "
+            "give provider cpu"
+        )
+    if cpu_only and requested != CPU:
+        raise OptionError(
+            f"{described.summary} has {cpu_only}, which run on the CPU only in ONNX Runtime; give provider cpu"
+        )
+    if device.exact and described.experts:
+        raise OptionError(
+            f"exact is {device.exact}, but in a mixture of experts the last bits of a token depend on the tokens "
+            f"beside it, in ONNX Runtime: leave exact out for {described.summary}"
+        )
+    return requested
 
 
 def _cpu_only(described: Described) -> str:

@@ -22,7 +22,7 @@ from .exactness import Exactness
 from .onnx_file import Described
 from .ort_cache import OrtCache
 from .ort_package import CPU, bindings
-from .ort_passes import MOST_BIAS, WIDEST
+from .ort_passes import WIDEST, widest_pass
 from .padded_session import PaddedSession
 from .tree_layout import Branches
 
@@ -73,10 +73,6 @@ class ExitPasses:
     def stop(self) -> None:
         """End the pass under way, between two nodes of its graph."""
         self._options.terminate = True
-
-    def widest(self, held: int) -> int:
-        """The most tokens of a pass after `held` others that keep the attention bias small."""
-        return max(32, min(WIDEST, MOST_BIAS // (held + WIDEST)))
 
     def chain(self, tokens: Sequence[int], held: int, *, width: int = 0, silent: int = 0, logits: bool) -> None:  # noqa: ARG002
         """A pass over `tokens` from position `held` on; see `PaddedPasses`. It is never padded."""
@@ -209,7 +205,7 @@ class OrtExitSession(PaddedSession):
         return self._passes.early(tokens, len(self._held))
 
     def _room(self) -> int:
-        return self._passes.widest(len(self._held))
+        return widest_pass(len(self._held))
 
     def _request(self, names: tuple[str, ...]) -> None:  # noqa: ARG002
         raise OptionError(_NO_ROWS)
