@@ -274,7 +274,7 @@ class HeadWeights(Protocol):
 
     @property
     def head_drafter(self) -> str:
-        """The name of the drafter that uses the head: "mtp" or "eagle3"."""
+        """The name of the drafter that uses the head: "mtp", "eagle3" or "exit"."""
         ...
 
     def head(self, target: Session, interrupt: Interrupt | None = None) -> Head:

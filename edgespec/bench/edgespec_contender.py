@@ -85,8 +85,9 @@ class ContenderFactory:
         self.files, self.device, self._interrupt = files, device, interrupt
         self._on_progress = on_progress
         with ExitStack() as opened:
-            chosen = with_engines(files.target, files.draft, device, interrupt, on_progress=on_progress).device
             files, in_target = with_head(files, device, Speculation())
+            wanted = replace(device, head=in_target)
+            chosen = with_engines(files.target, files.draft, wanted, interrupt, on_progress=on_progress).device
             target = open_model(files.target, replace(chosen, head=in_target), interrupt)
             opened.callback(target.close)
             self.target = SharedModel(target)
