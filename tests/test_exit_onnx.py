@@ -309,5 +309,6 @@ def test_graphs_that_cannot_be_cut(marked: Path) -> None:
         with pytest.raises(ModelFileError, match="cannot be cut after layer 2") as caught:
             split(changed.SerializeToString(), 2, 4)
         assert "\n" not in str(caught.value)
-    with pytest.raises(ModelFileError, match="cannot be cut"):
-        split(data[:2000], 2, 4)
+    for damaged in (data[:2000], data.replace(b"past.3.key", b"past.\xff.key")):
+        with pytest.raises(ModelFileError, match="cannot be cut"):
+            split(damaged, 2, 4)

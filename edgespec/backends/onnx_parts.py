@@ -54,6 +54,8 @@ def split(data: bytes, layer: int, layers: int) -> Parts:
 
 
 def _split(model: Any, early: str, final: str) -> Parts:
+    if any(isinstance(name, bytes) for name in _names(model.graph)):  # what protobuf makes of text that is not UTF-8
+        raise ValueError("a name is not UTF-8")
     nodes = list(_apart(model.graph.node, {early, final}))
     made = {name: place for place, node in enumerate(nodes) for name in node.output if name}
     front, back, head = (
@@ -71,6 +73,14 @@ def _split(model: Any, early: str, final: str) -> Parts:
         early,
         final,
     )
+
+
+def _names(graph: Any) -> Iterator[str | bytes]:
+    """The names by which the graph is cut."""
+    for node in graph.node:
+        yield from (node.op_type, *node.input, *node.output, *(each.name for each in node.attribute))
+    for values in (graph.input, graph.output, graph.initializer):
+        yield from (each.name for each in values)
 
 
 def _apart(nodes: Iterable[Any], streams: set[str]) -> Iterator[Any]:

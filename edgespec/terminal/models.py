@@ -59,7 +59,7 @@ def shown(name: str, context: int) -> Iterator[str]:
         HubError: a file on the hub cannot be inspected.
     """
     Device(context)  # checks the context
-    if (public := in_repository(name)) is not None:
+    if (public := in_repository(name)) is not None and not Path(name).exists():
         yield from public_drafts.of_repository(public)
         return
     name, known = _meant(name)
