@@ -178,11 +178,12 @@ def convert(
 ) -> None:
     """Convert SOURCE, the folder of a Hugging Face checkpoint or org/name on the hub, to a quantized model.
 
-    With --for, convert the head in SOURCE, a folder or a file, for `edgespec chat TARGET --draft FILE`.
+    With --for, convert the head in SOURCE, a folder, a file or org/name, for `edgespec chat TARGET --draft FILE`.
 
     With --head-rows, write the head of a GGUF file for `edgespec chat TARGET --draft HEAD`: a smaller output matrix.
 
-    With --exit-layer, cut a GGUF file into a folder for `edgespec chat FOLDER`, where the first layers are the draft.
+    With --exit-layer, make the first layers the draft, for `edgespec chat FOLDER`: of a GGUF file, which is cut, of a
+    checkpoint with --to onnx, or of the folder of a converted ONNX model.
 
     With --pair, convert a target and its draft into the folder --out, for `edgespec chat FOLDER`, and measure the
     acceptance rate, the expected speedup on this machine, and that the output does not change.
@@ -200,20 +201,19 @@ def convert(
 
         click.echo(f"{output}: {rows.write(source, output, draft_options.rows, force=force) / 1e6:.1f} MB", err=True)
         return
-    if draft_options.exit_layer is not None or draft_options.keep_layers is not None:
+    if draft_options.cuts_file(source, fmt):
         _cut(source, output, draft_options, force=force)
         return
     from edgespec import converters  # noqa: PLC0415
-    from edgespec.library import checkpoint, run, size  # noqa: PLC0415
+    from edgespec.library import checkpoint, run, size, target_of_head  # noqa: PLC0415
     from edgespec.terminal.terminal_job import terminal_job  # noqa: PLC0415
 
     if draft_options.target is not None:
-        target = draft_options.target
         with terminal_job(yes=pair_options.yes) as job:
-            head = source if source.is_file() else checkpoint(source, job)
+            target = target_of_head(draft_options.target, job)
             steps = converters.convert_head(
-                head,
-                target if target.is_file() else checkpoint(target, job),
+                checkpoint(source, job, head=True),
+                target,
                 output,
                 quantization=quant or "",
                 rows=draft_options.rows,
@@ -226,16 +226,20 @@ def convert(
     converters.check_output(output, fmt, force=force)  # before anything is fetched
     with terminal_job(yes=pair_options.yes) as job:
         source = checkpoint(source, job)
-        run(converters.convert(source, output, fmt=fmt, quantization=quant, force=force), job)
+        layer = draft_options.exit_layer
+        run(converters.convert(source, output, fmt=fmt, quantization=quant, force=force, exit_layer=layer), job)
     click.echo(f"{output}: {size(output) / 1e6:.1f} MB, {quant}", err=True)
 
 
 def _cut(source: Path, output: Path, options: DraftOptions, *, force: bool) -> None:
+    from edgespec import converters  # noqa: PLC0415
     from edgespec.converters import exit_layer  # noqa: PLC0415
     from edgespec.library import run, size  # noqa: PLC0415
     from edgespec.terminal.terminal_job import terminal_job  # noqa: PLC0415
 
-    if options.keep_layers is None:
+    if options.keep_layers is None and (source / "model.onnx").is_file():
+        steps = converters.mark_exit(source, output, options.exit_layer or 0, force=force)
+    elif options.keep_layers is None:
         steps = exit_layer.split(source, output, options.exit_layer or 0, force=force)
     elif options.exit_layer is None:
         steps = exit_layer.keep(source, output, options.keep_layers, force=force)
@@ -338,15 +342,23 @@ def pull(name: str, quant: str, revision: str) -> None:
 @models.command()
 @click.argument("target")
 @click.argument("draft", required=False)
-def pair(target: str, draft: str | None) -> None:
+@click.option("--exit-layers", is_flag=True, help="Measure TARGET's own first layers as its draft")
+def pair(target: str, draft: str | None, exit_layers: bool) -> None:
     """Show whether TARGET and DRAFT make a pair, and the expected speedup: files, names, or org/repo on the hub.
 
     Without DRAFT, search for a draft on this machine and, by the target's family, on the hub. Nothing is downloaded.
+
+    With --exit-layers, measure the acceptance and the price of TARGET's own first layers, and offer them if they pay.
     """
     from edgespec.library import quietly  # noqa: PLC0415
-    from edgespec.terminal.models import paired  # noqa: PLC0415
+    from edgespec.terminal.models import paired, with_own_layers  # noqa: PLC0415
 
+    if exit_layers and draft is not None:
+        raise click.UsageError("--exit-layers measures TARGET's own layers; leave DRAFT out")
     with quietly():
+        if exit_layers:
+            _print_lines(with_own_layers(target))
+            return
         _print_lines(paired(target, draft))
 
 

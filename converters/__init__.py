@@ -107,20 +107,43 @@ def check_output(output: Path, fmt: str, *, force: bool) -> None:
 
 
 def convert(
-    source: Path, output: Path, *, fmt: str = "gguf", quantization: str = "", force: bool = False
+    source: Path,
+    output: Path,
+    *,
+    fmt: str = "gguf",
+    quantization: str = "",
+    force: bool = False,
+    exit_layer: int | None = None,
 ) -> Iterator[ConversionProgress | Note]:
     """Convert the checkpoint folder `source` into `output`: one file for gguf, a folder for onnx.
 
     The call itself checks options and paths and reads the checkpoint's headers: OptionError, MissingPackage or
     ConversionError at once. The work is done by iterating. The output appears under its name when the
     iterator ends, and never otherwise: after an error, an interruption or `close()` nothing is left behind.
+
+    Args:
+        exit_layer: of an onnx model, how many of its first layers draft for it; None for none.
     """
     source, output = Path(source), Path(output)
     writer = _writer(fmt)
     quantization = chosen_quantization(fmt, quantization)
     check_output(output, fmt, force=force)
     checkpoint = import_module("edgespec.converters.checkpoint").Checkpoint.open(source)
-    steps: Iterator[ConversionProgress | Note] = writer.write(checkpoint, output, quantization, force)
+    more = {} if exit_layer is None else {"exit_layer": exit_layer}
+    steps: Iterator[ConversionProgress | Note] = writer.write(checkpoint, output, quantization, force, **more)
+    return steps
+
+
+def mark_exit(source: Path, output: Path, layer: int, *, force: bool = False) -> Iterator[ConversionProgress]:
+    """Write the ONNX model in the folder `source` into the folder `output`, with its first `layer` layers as its draft.
+
+    Raises:
+        OptionError, MissingPackage, ConversionError, ModelFileError: as `convert`; there is no such layer.
+    """
+    require("onnx", "marking an exit layer")
+    steps: Iterator[ConversionProgress] = import_module("edgespec.converters.exit_onnx").mark(
+        source, output, layer, force=force
+    )
     return steps
 
 

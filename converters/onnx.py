@@ -14,10 +14,13 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from edgespec.backends.machine import physical_cores
+from edgespec.backends.onnx_file import EXIT
+from edgespec.backends.onnx_parts import split
 from edgespec.backends.parallel import GUESSES, ONNX_MASK
 from edgespec.converters import ConversionProgress, Note, auxiliary_files, card, decoder, parallel
 from edgespec.converters.atomic_folder import atomic_folder, check_folder
 from edgespec.converters.checkpoint import Checkpoint
+from edgespec.converters.exit_onnx import check_exit
 from edgespec.converters.experts import IN_ONNX, QUANTIZED_IN_ONNX
 from edgespec.converters.onnx_graph import GraphBuilder
 from edgespec.converters.onnx_nodes import DATA, Scheme
@@ -70,15 +73,19 @@ def check(quantization: str) -> None:
 
 def check_output(output: Path, force: bool) -> None:
     """ConversionError unless the folder `output` can be made, or replaced with `force`."""
-    check_folder(output, _foreign, force)
+    check_folder(output, foreign, force)
 
 
-def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) -> Iterator[ConversionProgress | Note]:
+def write(
+    checkpoint: Checkpoint, output: Path, quantization: str, force: bool, *, exit_layer: int | None = None
+) -> Iterator[ConversionProgress | Note]:
     """Convert `checkpoint` into the folder `output`. See `edgespec.converters.convert`."""
     pard = parallel.read(checkpoint)
     graph = _without_head(decoder.read(checkpoint))
     total = graph.parameters()
     _check_graph(checkpoint, graph, quantization)
+    if exit_layer is not None:
+        check_exit(exit_layer, graph.layers, checkpoint.folder, recurrent=graph.recurrence is not None)
     yield ConversionProgress("the tokenizer", 0, total)
     files = auxiliary_files.read(checkpoint, graph.vocabulary)
     notes = [*graph.notes, *([_SATURATES] if quantization == "r8" else []), *([parallel.note(pard)] if pard else [])]
@@ -90,6 +97,7 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
     about = {
         **_metadata(checkpoint, graph, made, quantization),
         **({ONNX_MASK: str(pard.mask), GUESSES: str(pard.guesses)} if pard else {}),
+        **({EXIT: str(exit_layer)} if exit_layer else {}),
         "edgespec.digest": 64 * "0",  # not known yet
     }
     size = made.layout.size + len(made.model(about).SerializeToString()) + sum(len(data) for data in files.values())
@@ -103,7 +111,10 @@ def write(checkpoint: Checkpoint, output: Path, quantization: str, force: bool) 
             yield from _write_matrices(file, made, total)
         yield ConversionProgress("the checksum", total, total)
         about = {**about, "edgespec.digest": digest(folder / DATA, physical_cores())}
-        (folder / MODEL).write_bytes(made.model(about).SerializeToString())
+        data = made.model(about).SerializeToString()
+        if exit_layer:
+            split(data, exit_layer, graph.layers)  # whether it is possible
+        (folder / MODEL).write_bytes(data)
         yield ConversionProgress("done", total, total)
         check_output(output, force)
 
@@ -114,7 +125,7 @@ def _without_head(graph: decoder.Decoder) -> decoder.Decoder:
     return replace(graph, head=False, notes=(*graph.notes, "the head for drafting (mtp) is left out"))
 
 
-def _foreign(folder: Path) -> str:
+def foreign(folder: Path) -> str:
     """A file in `folder` that no conversion wrote; empty if there is none."""
     known = {MODEL, DATA, *auxiliary_files.NAMES}
     others = sorted(path.name for path in folder.iterdir() if path.name not in known)

@@ -1,8 +1,10 @@
 """The models that can be loaded: the bundled demo pair, pairs by name, files of a Hugging Face hub, local drafts.
 
 registry.py       models and pairs by name: registry.toml, and the user's own file
+public_drafts.py  heads and PARD drafts that others published
 runtime_support.py  what of a model this version runs
 draft_head.py     heads that draft for their target, by the header
+head_files.py     heads in files of their own: what they are, and whether they fit a target
 model_source.py   a name, a repository or a path to files; drafts on this machine
 hub.py            downloads of hub files, checked by checksum
 hub_errors.py     errors of the hub's package and of the disk as HubError

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from edgespec.backends.gguf_header import Header
-from edgespec.backends.head_header import drafter_of, drafts, fits, has_head, head_layers, is_alone, shares_cache
+from edgespec.backends.head_header import (
+    LAYERS_KEPT,
+    drafter_of,
+    drafts,
+    fits,
+    has_head,
+    head_layers,
+    is_alone,
+    shares_cache,
+)
 
 from . import runtime_support
 
@@ -17,6 +26,7 @@ __all__ = [
     "head_layers",
     "is_alone",
     "is_used",
+    "layers_kept",
     "shares_cache",
     "used_in",
 ]
@@ -33,3 +43,9 @@ def is_used(kind: str = HEAD) -> bool:
 def used_in(head: Header) -> bool:
     """Whether this version drafts with the head that the file of a model holds; False where it holds none."""
     return is_used() and has_head(head) and drafts(head)
+
+
+def layers_kept(head: Header) -> str:
+    """The layers of the target of which a draft model is made, as ranges; empty for other models."""
+    kept = head.fields.get(LAYERS_KEPT)
+    return kept if isinstance(kept, str) and kept.isprintable() else ""

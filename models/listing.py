@@ -40,6 +40,8 @@ _BESIDE = (
     *("README.md", "LICENSE"),
 )
 _CHECKPOINT_FILES = ("*.json", "*.jinja", "*.model", "merges.txt", "vocab.txt", "README.md", "LICENSE*")
+#: Weights of heads, in place of a checkpoint's.
+_HEAD_WEIGHTS = ("medusa_lm_head.safetensors", "medusa_lm_head.pt", "medusa_lm_head.bin")
 #: A checkpoint's weights, in one file or in several; the first of these that there are.
 _CHECKPOINT_WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors", "pytorch_model.bin", "pytorch_model-*-of-*.bin")
 
@@ -166,8 +168,7 @@ def total(files: Sequence[RemoteFile]) -> int:
 def checkpoint(listing: Listing) -> tuple[RemoteFile, ...]:
     """Choose the files that `edgespec convert` reads: config, tokenizer, model card, and weights."""
     own = [file for file in listing.files if "/" not in file.name]
-    found = ([file for file in own if fnmatch.fnmatchcase(file.name, pattern)] for pattern in _CHECKPOINT_WEIGHTS)
-    weights = next(filter(None, found), [])
+    weights = _weights(own, _CHECKPOINT_WEIGHTS)
     if not weights or not any(file.name == "config.json" for file in own):
         raise HubError(
             f"{listing.repo} is no checkpoint with config.json and model.safetensors or pytorch_model.bin; for a GGUF "
@@ -176,6 +177,25 @@ def checkpoint(listing: Listing) -> tuple[RemoteFile, ...]:
     templates = [file for file in listing.files if fnmatch.fnmatchcase(file.name, "additional_chat_templates/*.jinja")]
     beside = [file for file in own if any(fnmatch.fnmatchcase(file.name, pattern) for pattern in _CHECKPOINT_FILES)]
     return (*sorted(beside, key=lambda file: file.name != "config.json"), *templates, *weights)
+
+
+def head(listing: Listing) -> tuple[RemoteFile, ...]:
+    """Choose the files that `edgespec convert --for` reads of a head: its config, if it has one, and its weights."""
+    own = [file for file in listing.files if "/" not in file.name]
+    weights = _weights(own, (*_HEAD_WEIGHTS, *_CHECKPOINT_WEIGHTS))
+    if not weights:
+        raise HubError(
+            f"{listing.repo} holds no head: expected {', '.join(_HEAD_WEIGHTS)}, model.safetensors or "
+            "pytorch_model.bin; a GGUF head needs no conversion, only --draft"
+        )
+    described = (file for file in own if file.name == "config.json" or file.name.endswith(".index.json"))
+    return (*described, *weights)
+
+
+def _weights(files: Sequence[RemoteFile], patterns: Sequence[str]) -> list[RemoteFile]:
+    """The files with the first of these names that there are."""
+    found = ([file for file in files if fnmatch.fnmatchcase(file.name, pattern)] for pattern in patterns)
+    return next(filter(None, found), [])
 
 
 def is_model(name: str) -> bool:

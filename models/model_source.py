@@ -10,11 +10,12 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgespec.backends import Labels, require_same_tokens
-from edgespec.backends.gguf_header import Header, header
+from edgespec.backends import Labels, exit_layer, require_same_tokens
+from edgespec.backends.gguf_header import header
 from edgespec.errors import EdgespecError, OptionError
 
-from .draft_head import fits, is_alone, is_used, used_in
+from . import head_files
+from .draft_head import is_alone, is_used, used_in
 from .graph_file import described, graph_in, is_graph
 from .listing import is_model, split_name, split_page
 from .registry import Entry, HubFile, entries
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 MIN_SIZE_RATIO = 10  #: bytes of a target over bytes of its draft model, at least
 _MAIN = "main"  # the branch of a repository
-_MAX_OPENED = 8  # files that are opened in a search for a draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,32 +130,22 @@ def _suggestion(text: str) -> str:
 
 
 def local_draft(target: Path) -> Path | None:
-    """What drafts for a target on this machine: a head for it in a file in its folder, else the largest local model
-    with its vocabulary and at most a tenth of its bytes. None for a target whose own file holds a head.
+    """What drafts for a target on this machine: a head for it in a file in its folder (or beside the folder of an ONNX
+    model), else the largest local model with its vocabulary and at most a tenth of its bytes. None for a target whose
+    own file holds a head, or whose first layers draft.
 
     The search for models covers the target's folder, and the GGUF files in the cache of the Hugging Face tools.
     """
     try:
-        if not is_graph(target) and is_used():
-            own = header(target)
-            if used_in(own):
+        if is_used():
+            if exit_layer(target) if is_graph(target) else used_in(header(target)):
                 return None
-            if (head := _head_beside(target, own)) is not None:
+            if (head := head_files.beside(target)) is not None:
                 return head
         small = _small(_beside(target), size_of(target) // MIN_SIZE_RATIO)
         return _first_compatible(vocabulary(target), small) if small else None
     except (OSError, EdgespecError):  # opening the target reports the error
         return None
-
-
-def _head_beside(target: Path, own: Header) -> Path | None:
-    """A file in the folder of a target that holds a head for it, by its header."""
-    others = [path for path in target.parent.glob("*.gguf") if path.is_file() and path != target]
-    for path in sorted(others, key=size_of)[:_MAX_OPENED]:
-        with suppress(EdgespecError, OSError):
-            if fits(own, header(path)):
-                return path
-    return None
 
 
 def cached_draft(tokens: Labels, limit: int) -> Path | None:
@@ -169,7 +159,7 @@ def _small(beside: Iterable[Path], limit: int) -> list[Path]:
 
     found = {path.resolve(): path for path in chain(beside, (path for _, path in Hub().models()))}
     sized = sorted(((size_of(path), path) for path in found.values()), key=lambda each: -each[0])
-    return [path for size, path in sized if 0 < size <= limit][:_MAX_OPENED]
+    return [path for size, path in sized if 0 < size <= limit][: head_files.MOST_OPENED]
 
 
 def _first_compatible(tokens: Labels, paths: Iterable[Path]) -> Path | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgespec.backends import Labels, parallel
+from edgespec.backends import Labels, exit_layer, parallel, state_head_kind
 from edgespec.backends.gguf_header import Header, header
 from edgespec.errors import HubError
 
-from .draft_head import drafter_of, drafts, has_head, is_alone, used_in
+from .draft_head import drafter_of, drafts, has_head, is_alone, layers_kept, used_in
 from .graph_file import described, is_graph
 from .listing import is_projector
 from .model_source import Source, vocabulary
@@ -34,6 +34,8 @@ class ModelSummary:
         head_alone: whether it holds a head without its model.
         drafter: the name of the drafter that uses such a head; empty for others.
         guesses: tokens that a pass guesses, of a draft model that guesses several (PARD).
+        layers_kept: of a draft model that is made of layers of its target, these layers, as ranges; else empty.
+        exit_layer: how many of its own first layers draft for it; 0 if none do.
     """
 
     name: str
@@ -49,19 +51,25 @@ class ModelSummary:
     head_drafts: bool = False
     drafter: str = ""
     guesses: int = 1
+    layers_kept: str = ""
+    exit_layer: int = 0
 
 
 def of_path(path: Path) -> ModelSummary:
-    """The summary of a GGUF file, an ONNX model or an OpenVINO IR model.
+    """The summary of a GGUF file, an ONNX model or head, or an OpenVINO IR model.
 
     Raises:
         ModelError: it cannot be read.
     """
+    if kind := state_head_kind(path):
+        found = ModelSummary(str(path), size_of(path), sizes(path), path=path)
+        return replace(found, head_alone=True, head_drafts=True, drafter=kind)
     if is_graph(path):
         tokens = vocabulary(path)
         template = getattr(tokens, "template", None)
+        found = ModelSummary(str(path), size_of(path), sizes(path), tokens, template, path)
         guesses = _guesses(getattr(described(path), "parallel", None))
-        return ModelSummary(str(path), size_of(path), sizes(path), tokens, template, path, guesses=guesses)
+        return replace(found, guesses=guesses, exit_layer=exit_layer(path))
     size = size_of(path)
     pictures = any(is_projector(each.name) for each in path.parent.iterdir())
     return replace(_of_header(header(path), str(path), size), path=path, pictures=pictures)
@@ -107,6 +115,7 @@ def _of_header(head: Header, name: str, size: int) -> ModelSummary:
         head_drafts=used_in(head),
         drafter=drafter_of(head) if is_alone(head) and drafts(head) else "",
         guesses=_guesses(_parallel(head)),
+        layers_kept=layers_kept(head),
     )
 
 

@@ -152,11 +152,14 @@ def size_of(path: Path) -> int:
     """Bytes of a model: of a GGUF file all its parts, of a folder all its files."""
     if path.is_dir():
         return sum(each.stat().st_size for each in path.iterdir() if each.is_file())
-    stem, part, rest = path.name.partition("-00001-of-")
-    if part:
-        return sum(each.stat().st_size for each in path.parent.glob(f"{stem}-*-of-{rest}"))
     data = weights_of(path)
-    return path.stat().st_size + (data.stat().st_size if data is not None else 0)
+    return sum(each.stat().st_size for each in parts(path)) + (data.stat().st_size if data is not None else 0)
+
+
+def parts(path: Path) -> list[Path]:
+    """All files of a GGUF model by its first part; the file itself if it has no others."""
+    stem, part, rest = path.name.partition("-00001-of-")
+    return list(path.parent.glob(f"{stem}-*-of-{rest}")) if part else [path]
 
 
 def sizes(path: Path) -> Sizes:

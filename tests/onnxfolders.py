@@ -37,7 +37,9 @@ def converting(root: Path, usual: str) -> Converted:
 
 
 def opened(folder: Path, interrupt: Interrupt | None = None, **options: Any) -> OrtModel:
-    return open_model(folder / "model.onnx", Device(threads=1, **options), interrupt or Interrupt())
+    model = open_model(folder / "model.onnx", Device(**{"threads": 1, **options}), interrupt or Interrupt())
+    assert isinstance(model, OrtModel)
+    return model
 
 
 def refused(path: Path, *words: str) -> None:

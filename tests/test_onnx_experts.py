@@ -11,9 +11,8 @@ import numpy as np
 import onnx
 import pytest
 
-from edgespec import Device, Interrupt, Runtime, Sampling, Speculation, load
+from edgespec import Device, Runtime, Sampling, Speculation, load
 from edgespec.backends.exactness import is_steady
-from edgespec.backends.ort import OrtModel, open_model
 from edgespec.converters import convert
 from edgespec.converters.packing import FLOAT, Blockwise
 from edgespec.converters.stored_tensor import StoredTensor
@@ -23,7 +22,7 @@ from edgespec.testing import check_model
 from edgespec.tools.check import check
 
 from . import checkpoints, family_checkpoints
-from .onnxfolders import Converted, converting, rewritten
+from .onnxfolders import Converted, converting, opened, rewritten
 from .onnxrun import Onnx, metadata
 from .recent_reference import judge
 from .reference import read_tensors
@@ -41,10 +40,6 @@ ROUNDING = 1e-3
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory: pytest.TempPathFactory) -> Converted:
     return converting(tmp_path_factory.mktemp("experts"), "int4")
-
-
-def opened(folder: Path, **device: Any) -> OrtModel:
-    return open_model(folder / "model.onnx", Device(threads=1, **device), Interrupt())
 
 
 def rounded(source: Path, folder: Path, quantization: str) -> Path:

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgespec import Device, Interrupt
-from edgespec.backends.ort import OrtModel, open_model
+from edgespec.backends.ort import OrtModel
 from edgespec.errors import ContextOverflow, EngineError
 
+from . import onnxfolders
 from .test_llama_exact import plainly, speculatively
 
 Folders = Callable[[str], Path]
 
 
 def opened(folder: Path, exact: int, threads: int = 1) -> OrtModel:
-    return open_model(folder / "model.onnx", Device(exact=exact, threads=threads), Interrupt())
+    return onnxfolders.opened(folder, exact=exact, threads=threads)
 
 
 @pytest.fixture(scope="module", params=["fp32", "int8", "int4", "int4-b32", "r8"])

@@ -15,7 +15,7 @@ import pytest
 from edgespec import Device, Finished, Interrupt, Runtime, Sampling, Speculation, Started, Text, load
 from edgespec.backends import installed, ort, ort_recurrent
 from edgespec.backends.onnx_file import read
-from edgespec.backends.ort import OrtModel, open_model
+from edgespec.backends.ort import OrtModel
 from edgespec.backends.ort_recurrent import RecurrentRows
 from edgespec.backends.ort_recurrent_session import OrtRecurrentSession
 from edgespec.converters import convert
@@ -28,7 +28,7 @@ from edgespec.types import Floats
 
 from . import family_checkpoints
 from .hybrid_steps import random_steps
-from .onnxfolders import Converted, converting, refused, rewritten
+from .onnxfolders import Converted, converting, opened, refused, rewritten
 from .test_convert import engine
 from .test_families import difference
 from .test_llama_exact import plainly, speculatively
@@ -49,10 +49,6 @@ def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     """As for a large model: tiny ones keep what was computed of whole texts."""
     monkeypatch.setattr(ort_recurrent, "_KEPT", 3)
     monkeypatch.setattr(ort_recurrent, "_BYTES", 1)
-
-
-def opened(folder: Path, interrupt: Interrupt | None = None, **device: Any) -> OrtModel:
-    return open_model(folder / "model.onnx", Device(threads=1, **device), interrupt or Interrupt())
 
 
 def fresh(model: OrtModel, text: Sequence[int], words: Sequence[int]) -> Floats:

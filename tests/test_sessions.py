@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from edgespec import Device, Interrupt
 from edgespec.backends import Model, open_model
+from edgespec.converters import mark_exit
 from edgespec.errors import ContextOverflow, EngineError
 from edgespec.testing import SESSION_LAWS, EngineCase, ToyModel
 
@@ -24,12 +25,24 @@ def sharp(demo: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> It
     model.close()
 
 
-@pytest.fixture(scope="module", params=["toy", "llama", "onnx", "openvino"])
+@pytest.fixture(scope="module")
+def in_parts(onnx_folders: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    """An ONNX model of which the first layers draft."""
+    folder = tmp_path_factory.mktemp("parts") / "onnx"
+    list(mark_exit(onnx_folders("fp32"), folder, 1))
+    model = open_model(folder, Device(threads=1, backend="onnx", head=True), Interrupt())
+    yield model
+    model.close()
+
+
+@pytest.fixture(scope="module", params=["toy", "llama", "onnx", "onnx in parts", "openvino"])
 def engine(request: pytest.FixtureRequest) -> EngineCase:
     if request.param == "toy":
         return EngineCase(ToyModel())
     if request.param == "onnx":
         return EngineCase(request.getfixturevalue("onnx_target"), 1e-4)
+    if request.param == "onnx in parts":
+        return EngineCase(request.getfixturevalue("in_parts"), 1e-4)
     if request.param == "openvino":
         return EngineCase(request.getfixturevalue("openvino_target"), 0.02)  # its cache has float16
     return EngineCase(request.getfixturevalue("sharp"), 0.06)  # llama.cpp's attention sums in half precision

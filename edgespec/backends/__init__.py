@@ -15,13 +15,13 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from ..errors import EngineError, VocabularyMismatch
+from ..errors import EngineError, ModelFileError, VocabularyMismatch
 from ..types import Floats, Ints
 from .device import Device
 from .engine_choice import TITLES, EngineChoice, installed, keep_choice, recall_choice
 from .interrupt import Interrupt
 from .machine import OtherPrograms
-from .model_files import engines, find_model
+from .model_files import engines, find_model, state_head_kind
 from .tap import FINAL, Listener
 
 __all__ = [
@@ -274,7 +274,7 @@ class HeadWeights(Protocol):
 
     @property
     def head_drafter(self) -> str:
-        """The name of the drafter that uses the head: "mtp" or "eagle3"."""
+        """The name of the drafter that uses the head: "mtp", "eagle3" or "exit"."""
         ...
 
     def head(self, target: Session, interrupt: Interrupt | None = None) -> Head:
@@ -355,13 +355,18 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> Model:
     return model
 
 
-def state_head_kind(path: Path) -> str:
-    """The kind of the head that the file at `path` holds as ONNX, such as "medusa"; empty for other files."""
-    if path.suffix.lower() != ".onnx" or find_spec("google.protobuf") is None:
-        return ""
-    from .onnx_head import kind  # noqa: PLC0415 - needs protobuf
+def exit_layer(path: Path) -> int:
+    """How many first layers of the model at `path`, a file or a folder, draft for it in its own session; 0 if none do,
+    as for models that are not ONNX, and for those that cannot be read."""
+    try:
+        file = find_model(path, "auto")[1]
+        if file.suffix.lower() != ".onnx" or find_spec("google.protobuf") is None:
+            return 0
+        from .onnx_file import read  # noqa: PLC0415 - needs protobuf
 
-    return kind(path)
+        return read(file).exit_layer
+    except ModelFileError:
+        return 0
 
 
 def context_length(device: Device, model: Model) -> int:

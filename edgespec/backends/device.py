@@ -34,7 +34,8 @@ class Device:
             "auto".
         drafts: whether the model drafts, token by token, for another; `of_draft` sets it. A model with a recurrent
             state then keeps it for other rollbacks.
-        head: whether to load the head for multi-token prediction in the model's file, if it has one; loading sets it.
+        head: whether to load what drafts in the model's file, if there is such: a head for multi-token prediction, or
+            an exit after its first layers; loading sets it.
 
     Raises:
         OptionError: a value of a wrong type or out of range.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from ..errors import ModelFileError
+from .head_header import is_head_file
 
 #: The engines that open files of a suffix; the first where none is requested.
 ENGINES = {".gguf": ("llama",), ".onnx": ("onnx", "openvino"), ".xml": ("openvino",)}
@@ -49,12 +51,21 @@ def engines(path: Path) -> Sequence[str]:
     return _engines_of(find_model(path, "auto")[1])
 
 
+def state_head_kind(path: Path) -> str:
+    """The kind of the head that the file at `path` holds as ONNX, such as "medusa"; empty for other files."""
+    if path.suffix.lower() != ".onnx" or find_spec("google.protobuf") is None:
+        return ""
+    from .onnx_head import kind  # noqa: PLC0415 - needs protobuf
+
+    return kind(path)
+
+
 def _engines_of(file: Path) -> Sequence[str]:
     return ENGINES[file.suffix.lower()]
 
 
 def _models_at(path: Path) -> list[Path]:
-    """The model files at `path`, a file or a folder."""
+    """The model files at `path`, a file or a folder; of a folder, heads without their model only if all are."""
     try:
         if not path.exists():
             raise ModelFileError(f"no model at {path}; give the path of a {' or '.join(ENGINES)} file")
@@ -62,6 +73,15 @@ def _models_at(path: Path) -> list[Path]:
             raise ModelFileError(f"{path} is a pipe or a device, not a file; give the path of a model file")
         files = sorted(path.iterdir()) if path.is_dir() else [path]
         models = [file for file in files if file.suffix.lower() in ENGINES and file.is_file()]
-        return [file for file in models if path.is_file() or file.suffix.lower() != ".xml" or file.name == _IR]
+        models = [file for file in models if path.is_file() or file.suffix.lower() != ".xml" or file.name == _IR]
+        return models if len(models) < 2 else [file for file in models if not _is_head(file)] or models
     except OSError as error:  # a name too long, a folder that may not be searched
         raise ModelFileError(f"{path} cannot be opened: {error.strerror}; give a file that can be read") from error
+
+
+def _is_head(file: Path) -> bool:
+    """Whether a file holds a head without its model; False if it cannot be read."""
+    try:
+        return bool(state_head_kind(file)) or is_head_file(file)
+    except ModelFileError:
+        return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,11 @@ from .parallel import Parallel
 
 #: Of plain models, and of those with layers that have a state.
 _FORMAT, _RECURRENT = "1", "2"
+EXIT = "edgespec.exit_layer"  #: the key of the number of first layers that draft for the others
 _LARGEST = 64_000_000  # bytes of a graph without weights; converted ones have some 10 kB
 _AGAIN = "convert it again, or copy it again"
 _FLOAT16 = 10  # enum TensorProto.DataType of onnx.proto
+_ROWS = ("hidden.", "output_norm")  # how the names of outputs with hidden rows begin
 _TABLES = ("rope.cos", "rope.local.cos", "position_embd.weight")
 
 
@@ -60,6 +62,8 @@ class Described:
         recurrence: None for a model whose layers all have attention.
         experts: how many experts a layer has; 0 for a model without experts.
         parallel: how it guesses several tokens in one pass, if it does.
+        exit_layer: how many of its first layers draft for it; 0 if they do not.
+        rows: the names of the outputs with hidden rows.
     """
 
     path: Path
@@ -78,6 +82,8 @@ class Described:
     recurrence: Recurrence | None = None
     experts: int = 0
     parallel: Parallel | None = None
+    exit_layer: int = 0
+    rows: frozenset[str] = frozenset()
 
     @property
     def data(self) -> Path:
@@ -97,8 +103,9 @@ class Described:
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of one token in the caches of all layers."""
-        return 2 * len(self.attention) * self.kv_heads * self.head_dim * self.number_bytes
+        """Bytes of one token in the caches of all layers, and of its stream after an exit layer."""
+        numbers = 2 * len(self.attention) * self.kv_heads * self.head_dim + self.hidden * bool(self.exit_layer)
+        return numbers * self.number_bytes
 
     @property
     def number_bytes(self) -> int:
@@ -140,7 +147,8 @@ def read(path: Path) -> Described:
     if wrong := next(_wrong(described, model.graph), None):
         raise ModelFileError(f"{path} contradicts its metadata: {wrong}; {_AGAIN}")
     _check_weights(described)
-    return described
+    names = (_text(output.name) for output in model.graph.output)
+    return replace(described, rows=frozenset(name for name in names if name.startswith(_ROWS)))
 
 
 def _described(path: Path, props: dict[str, str]) -> Described:
@@ -180,6 +188,7 @@ def _described(path: Path, props: dict[str, str]) -> Described:
             None if form == _FORMAT else _recurrence(props, number),
             number("experts") if "edgespec.experts" in props else 0,
             parallel.read(props, parallel.ONNX_MASK, number("vocabulary")),
+            number("exit_layer") if EXIT in props else 0,
         )
     except (KeyError, ValueError) as error:
         raise ModelFileError(f"{path} has incomplete metadata ({error}); convert the checkpoint again") from error
@@ -242,6 +251,8 @@ def _text(field: str | bytes) -> str:
 def _wrong(described: Described, graph: Any) -> Iterator[str]:
     """Contradictions between the graph and the metadata, which determine the size of buffers."""
     inputs, outputs = _shapes(graph.input), _shapes(graph.output)
+    if described.exit_layer >= described.layers or (described.exit_layer and described.recurrence is not None):
+        yield f"an exit after layer {described.exit_layer} of {described.layers}"
     caches = {name: shape for name, (_, shape) in inputs.items() if name.startswith("past.")}
     if (found := len({name.split(".")[1] for name in caches})) != described.layers:
         yield f"{found} layers and not {described.layers}"

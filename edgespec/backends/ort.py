@@ -14,18 +14,23 @@ from typing import Any
 
 from ..errors import ClosedError, EngineError, Interrupted, MissingPackage, ModelFileError, OptionError
 from ..storage.checksum import sampled
-from . import Device, Interrupt
+from ..storage.files import contents
+from . import Device, Interrupt, Session
 from .exactness import Exactness
 from .machine import physical_cores
 from .onnx_checked import check_weights
 from .onnx_file import Described, read
+from .onnx_parts import split
 from .onnx_vocabulary import OnnxVocabulary, TokenizerFiles
+from .ort_exit import LoadedParts, OrtExitHead, OrtExitSession
 from .ort_package import CPU, CUDA, bindings, chosen, load_cuda, providers
 from .ort_passes import LoadedGraph
 from .ort_recurrent_session import OrtRecurrentSession
 from .ort_session import OrtSession
 
 _QUIET = 4
+#: The option with the folder of the weights of a graph that is given by its content.
+_WEIGHTS_IN = "session.model_external_initializers_file_folder_path"
 _NEWEST = ("LinearAttention", "QMoE", "MoE")  # operators that older versions of ONNX Runtime lack, or know less of
 _UNKNOWN = ("not a registered function", "not find an implementation", "Unrecognized attribute")
 # Bytes of weights of a model whose passes one thread computes. For a draft model of 3 MB two threads are no faster
@@ -34,7 +39,7 @@ _UNKNOWN = ("not a registered function", "not find an implementation", "Unrecogn
 _SMALL = 4 << 20
 
 
-def open_model(path: Path, device: Device, interrupt: Interrupt) -> OrtModel:
+def open_model(path: Path, device: Device, interrupt: Interrupt) -> OrtModel | OrtExitModel:
     """Load a converted model: an .onnx file with its weights and its tokenizer in the same folder.
 
     Raises:
@@ -47,51 +52,61 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> OrtModel:
     bindings()
     described = read(path)
     check_weights(described, interrupt)
-    files = TokenizerFiles(described.path.parent)
-    return OrtModel(described, files, device, interrupt)
+    files, provider = TokenizerFiles(described.path.parent), _provider(described, device)
+    if device.head and described.exit_layer and provider == CPU and not device.exact:
+        return OrtExitModel(described, files, device, interrupt)
+    return OrtModel(described, files, device, interrupt, provider)
 
 
-class OrtModel:
-    """The weights of a converted model."""
+class _Weights:
+    """What models have in common, in whatever graphs they are loaded."""
 
     def __init__(self, described: Described, files: TokenizerFiles, device: Device, interrupt: Interrupt) -> None:
         self._interrupt = interrupt
         self._threads = 1 if described.data_bytes <= _SMALL else device.threads or physical_cores()
         self._exactness = Exactness(device.exact)
+        self._notices: dict[str, None] = dict.fromkeys(files.ignored)  # each once, in order
         self.trained_context = described.context - self._exactness.most_padding
         self.description = described.summary
         self.sampling = files.sampling
         self.parallel = described.parallel
         self.weights = f"{described.digest or sampled(described.data)}|{described.weights}|{described.quantization}"
         self.vocabulary = OnnxVocabulary(files, described.vocabulary)
-        cpu_only = _cpu_only(described)
-        on_cpu = device.provider == "auto" and bool(device.exact or not device.gpu_layers or cpu_only)
-        requested = chosen(CPU if on_cpu else device.provider, half=described.half)
-        if device.exact and requested != CPU:
-            raise OptionError(
-                f"exact is {device.exact}, but passes of equal width may differ in their last bits unless on the CPU; "
-                "give provider cpu"
-            )
-        if cpu_only and requested != CPU:
-            raise OptionError(
-                f"{described.summary} has {cpu_only}, which run on the CPU only in ONNX Runtime; give provider cpu"
-            )
-        if device.exact and described.experts:
-            raise OptionError(
-                f"exact is {device.exact}, but in a mixture of experts the last bits of a token depend on the tokens "
-                f"beside it, in ONNX Runtime: leave exact out for {described.summary}"
-            )
-        session = _load(described, requested, self._threads, interrupt)
-        self._notices: dict[str, None] = dict.fromkeys(files.ignored)  # each once, in order
-        if requested != CPU and providers()[requested] not in session.get_providers():
-            self._fell_back(requested, device)
-            requested = CPU
-        self._graph: LoadedGraph | None = LoadedGraph(session, described, requested)
 
     @property
     def notices(self) -> Sequence[str]:
         """Messages for the user: what is not as requested."""
         return (*self._notices, *self._exactness.notices)
+
+    def close(self) -> None:
+        self.vocabulary.close()
+
+    def _identity(self, model: Described, provider: str) -> str:
+        """A key for the price of a pass: shapes, quantization, provider, machine, engine version, threads."""
+        parts = [model.weights, model.quantization, provider, platform.node(), platform.machine()]
+        parts += [f"onnxruntime {bindings().__version__}", f"threads={self._threads}"]
+        return "|".join(parts) + self._exactness.key
+
+    def _note_shorter(self, context: int, wanted: int) -> None:
+        if context < wanted:
+            self._note(f"{self.description} holds {context} tokens and not {wanted}: it has no more positions")
+
+    def _note(self, notice: str) -> None:
+        self._notices[notice] = None
+
+
+class OrtModel(_Weights):
+    """The weights of a converted model, as one graph."""
+
+    def __init__(
+        self, described: Described, files: TokenizerFiles, device: Device, interrupt: Interrupt, provider: str
+    ) -> None:
+        super().__init__(described, files, device, interrupt)
+        session = _load(described, provider, self._threads, interrupt)
+        if provider != CPU and providers()[provider] not in session.get_providers():
+            self._fell_back(provider, device)
+            provider = CPU
+        self._graph: LoadedGraph | None = LoadedGraph(session, described, provider)
 
     def session(self, context: int, interrupt: Interrupt | None = None, hidden: Sequence[int] = ()) -> OrtSession:
         """A new sequence. Its context is at most the model's number of positions.
@@ -115,7 +130,7 @@ class OrtModel:
             self._graph,
             interrupt or self._interrupt,
             context,
-            identity=self._identity(self._graph),
+            identity=self._identity(model, self._graph.provider),
             exactness=self._exactness,
             hidden=hidden,
         )
@@ -126,29 +141,75 @@ class OrtModel:
                 f"exact is {self._exactness.width}, but on this machine logits depend on the width of passes, and "
                 f"those of {self.description} cannot all have the same: leave exact out"
             )
-        if session.context < context:
-            self._note(f"{self.description} holds {session.context} tokens and not {context}: it has no more positions")
+        self._note_shorter(session.context, context)
         return session
 
     def close(self) -> None:
         self._graph = None
-        self.vocabulary.close()
-
-    def _identity(self, graph: LoadedGraph) -> str:
-        """A key for the price of a pass: shapes, quantization, provider, machine, engine version, threads."""
-        model = graph.model
-        parts = [model.weights, model.quantization, graph.provider, platform.node(), platform.machine()]
-        parts += [f"onnxruntime {bindings().__version__}", f"threads={self._threads}"]
-        return "|".join(parts) + self._exactness.key
-
-    def _note(self, notice: str) -> None:
-        self._notices[notice] = None
+        super().close()
 
     def _fell_back(self, requested: str, device: Device) -> None:
         hint = "; its libraries come with `pip install onnxruntime-gpu[cuda,cudnn]`" if requested == CUDA else ""
         if device.provider != "auto":
             raise EngineError(f"{requested} could not be loaded by ONNX Runtime{hint}; provider cpu always works")
         self._note(f"{self.description} runs on the CPU: {requested} could not be loaded{hint}")
+
+
+class OrtExitModel(_Weights):
+    """The weights of a converted model in parts, the first of which drafts for it; also a `HeadWeights`."""
+
+    holds_head = True
+    head_drafter = "exit"
+
+    def __init__(self, described: Described, files: TokenizerFiles, device: Device, interrupt: Interrupt) -> None:
+        super().__init__(described, files, device, interrupt)
+        self._parts: LoadedParts | None = _load_parts(described, self._threads, interrupt)
+
+    def session(self, context: int, interrupt: Interrupt | None = None) -> OrtExitSession:
+        """A new sequence, as of `OrtModel`.
+
+        Raises:
+            ClosedError: the model is closed.
+        """
+        if self._parts is None:
+            raise ClosedError(f"{self.description} is closed; load it again")
+        model = self._parts.model
+        identity = f"{self._identity(model, CPU)}|exit={model.exit_layer}"
+        session = OrtExitSession(self._parts, interrupt or self._interrupt, context, identity=identity)
+        self._note_shorter(session.context, context)
+        return session
+
+    def head(self, target: Session, interrupt: Interrupt | None = None) -> OrtExitHead:  # noqa: ARG002 - the target's
+        """The first layers as a draft over a session of this model; see `HeadWeights`."""
+        if not isinstance(target, OrtExitSession):
+            raise EngineError(f"{self.description} drafts for sessions of its own only; use another drafter")
+        return OrtExitHead(target)
+
+    def close(self) -> None:
+        self._parts = None
+        super().close()
+
+
+def _provider(described: Described, device: Device) -> str:
+    """The execution provider for a model. OptionError where it cannot be as requested."""
+    cpu_only = _cpu_only(described)
+    on_cpu = device.provider == "auto" and bool(device.exact or not device.gpu_layers or cpu_only)
+    requested = chosen(CPU if on_cpu else device.provider, half=described.half)
+    if device.exact and requested != CPU:
+        raise OptionError(
+            f"exact is {device.exact}, but passes of equal width may differ in their last bits unless on the CPU; "
+            "give provider cpu"
+        )
+    if cpu_only and requested != CPU:
+        raise OptionError(
+            f"{described.summary} has {cpu_only}, which run on the CPU only in ONNX Runtime; give provider cpu"
+        )
+    if device.exact and described.experts:
+        raise OptionError(
+            f"exact is {device.exact}, but in a mixture of experts the last bits of a token depend on the tokens "
+            f"beside it, in ONNX Runtime: leave exact out for {described.summary}"
+        )
+    return requested
 
 
 def _cpu_only(described: Described) -> str:
@@ -174,8 +235,17 @@ class _Options:
         self.native.set_load_cancellation_flag(True)
 
 
-def _load(described: Described, provider: str, threads: int, interrupt: Interrupt) -> Any:
+def _load_parts(described: Described, threads: int, interrupt: Interrupt) -> LoadedParts:
+    parts = split(contents(described.path) or b"", described.exit_layer, described.layers)
+    front, back, head = (_load(described, CPU, threads, interrupt, part) for part in parts[:3])
+    return LoadedParts(front, back, head, parts.early, parts.final, described)
+
+
+def _load(described: Described, provider: str, threads: int, interrupt: Interrupt, part: bytes = b"") -> Any:
+    """The onnxruntime session of a model, or of a `part` of it, given by its content."""
     options = _Options(threads)
+    if part:
+        options.native.add_session_config_entry(_WEIGHTS_IN, str(described.path.parent.resolve()))
     interrupt.register(options)
     if interrupt.is_set:
         raise Interrupted
@@ -184,7 +254,7 @@ def _load(described: Described, provider: str, threads: int, interrupt: Interrup
     wanted = list(dict.fromkeys([providers()[provider], providers()[CPU]]))
     try:
         # Without its own fallback: that prints to stdout.
-        session = bindings().InferenceSession(str(described.path), options.native, wanted, enable_fallback=0)
+        session = bindings().InferenceSession(part or str(described.path), options.native, wanted, enable_fallback=0)
     except Exception as error:
         if interrupt.is_set:
             raise Interrupted from None

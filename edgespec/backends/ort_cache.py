@@ -25,11 +25,14 @@ class OrtCache:
         model: gives layers of attention, heads and their width: each array is [1, kv_heads, capacity, head_dim].
         dtype: float16 or float32, as the graph's activations.
         device: the short name of an execution provider, such as "cpu".
+        layers: those that are held; None for all with attention.
     """
 
-    def __init__(self, model: Described, capacity: int, dtype: npt.DTypeLike, device: str) -> None:
+    def __init__(
+        self, model: Described, capacity: int, dtype: npt.DTypeLike, device: str, layers: Sequence[int] | None = None
+    ) -> None:
         shape = (1, model.kv_heads, capacity, model.head_dim)
-        names = [f"{layer}.{kind}" for layer in model.attention for kind in ("key", "value")]
+        names = [f"{layer}.{kind}" for layer in layers or model.attention for kind in ("key", "value")]
         values = bindings().OrtValue
         #: Whether `move` is possible.
         self.movable = device == CPU

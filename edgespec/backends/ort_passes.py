@@ -22,6 +22,11 @@ _QUIET = 4  # log level "fatal": failures raise exceptions
 _MOST_BIAS = 1 << 23  # elements of the attention bias of one pass: the longer the cache, the narrower the pass
 
 
+def widest_pass(held: int) -> int:
+    """The most tokens of a pass after `held` others that keep the attention bias small."""
+    return max(32, min(WIDEST, _MOST_BIAS // (held + WIDEST)))
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedGraph:
     """A loaded model: the onnxruntime session, the metadata of the file, and the short name of the provider."""
@@ -79,8 +84,8 @@ class Passes:
         self._options.terminate = True
 
     def widest(self, held: int) -> int:
-        """The most tokens of a pass after `held` others that keep the attention bias small."""
-        return max(32, min(WIDEST, _MOST_BIAS // (held + WIDEST)))
+        """See `widest_pass`."""
+        return widest_pass(held)
 
     def chain(self, tokens: Sequence[int], held: int, *, width: int = 0, silent: int = 0, logits: bool) -> None:
         """A pass over a chain of `tokens` from position `held`, padded with zeros to `width`. The first `silent` of

@@ -86,7 +86,8 @@ class ContenderFactory:
         self._on_progress = on_progress
         with ExitStack() as opened:
             self.files, in_target = with_head(files, device, Speculation())
-            chosen = with_engines(self.files.target, self.files.drafts, device, interrupt, on_progress=on_progress)
+            wanted = replace(device, head=in_target)
+            chosen = with_engines(self.files.target, self.files.drafts, wanted, interrupt, on_progress=on_progress)
             target = open_model(self.files.target, replace(chosen.device, head=in_target), interrupt)
             opened.callback(target.close)
             self.target = SharedModel(target)

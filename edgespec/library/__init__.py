@@ -11,7 +11,7 @@ The hub's client and the converters are imported when they are needed, not with 
 """
 
 from .converting import converted, run, size
-from .fetching import checkpoint, pull, quietly
+from .fetching import checkpoint, pull, quietly, target_of_head
 from .fitting import fitted
 from .job import Fetch, Job, Notice, OnProgress, Progress, Wanted
 from .loading import load, open_model_files
@@ -34,4 +34,5 @@ __all__ = [
     "resolve",
     "run",
     "size",
+    "target_of_head",
 ]

@@ -76,6 +76,6 @@ def _of_checkpoint(folder: Path, job: Job) -> Path:
 
 
 def size(model: Path) -> int:
-    """Bytes of a file, or of all files of a folder."""
-    files = [path for path in model.rglob("*") if path.is_file()] or [model]
-    return sum(path.stat().st_size for path in files)
+    """Bytes of a file, or of all files of a folder; a file with several names there counts once."""
+    states = [path.stat() for path in [path for path in model.rglob("*") if path.is_file()] or [model]]
+    return sum({(state.st_dev, state.st_ino): state.st_size for state in states}.values())

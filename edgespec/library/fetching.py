@@ -99,11 +99,16 @@ def pull(name: str, job: Job, quantization: str = "", revision: str = "") -> lis
     return found if known.draft is None else [*found, pulled(known.draft, job)]
 
 
-def checkpoint(source: Path, job: Job) -> Path:
+def checkpoint(source: Path, job: Job, *, head: bool = False) -> Path:
     """The folder of a checkpoint: `source` itself if it exists; downloaded if it has the form org/name, or is the URL
-    of a page on the hub. Raises as `fetched`."""
+    of a page on the hub. Raises as `fetched`.
+
+    Args:
+        head: whether it is the checkpoint of a head.
+    """
     from edgespec.models import listing  # noqa: PLC0415
 
+    choose = listing.head if head else listing.checkpoint
     if _exists(source):
         return source
     page = listing.split_page(source.as_posix())
@@ -114,14 +119,27 @@ def checkpoint(source: Path, job: Job) -> Path:
     repo = page.repo if page else listing.require_repo(source.as_posix())[0]
     client = hub.Hub()
     with quietly():
-        if client.find(repo, listing.checkpoint) is None:
+        if client.find(repo, choose) is None:
             _require_fetching(repo, job)
             found = client.listing(repo)
-            _require_consent(f"the checkpoint {repo}", client.missing(found, listing.checkpoint(found)), 0, job)
+            _require_consent(f"the checkpoint {repo}", client.missing(found, choose(found)), 0, job)
         job.check()
         return client.pull(
-            repo, listing.checkpoint, on_progress=lambda what, done, total: job.progress("fetch", what, done, total)
+            repo, choose, on_progress=lambda what, done, total: job.progress("fetch", what, done, total)
         ).folder
+
+
+def target_of_head(target: Path, job: Job) -> Path:
+    """The model that a head is converted for: `target` itself if it exists, the GGUF file of a name of the registry,
+    else a checkpoint; both downloaded. Raises as `fetched`."""
+    if _exists(target):
+        return target
+    from edgespec.models import model_source  # noqa: PLC0415
+
+    known = model_source.resolve_name(target.as_posix())
+    if known is not None and (known.entry is not None or known.target.file):
+        return fetched(known.target, None, job)[0]
+    return checkpoint(target, job)
 
 
 def _chosen(

@@ -39,7 +39,8 @@ def load(  # noqa: PLR0913 - all but the models are options by name
             models.demo().target`.
         draft: a draft model, named likewise. None (or "auto") takes the first of these: that of the pair or the name;
             one in the folder of the target, `NAME.draft.gguf` or `draft.gguf` (for a folder `NAME.draft` or `draft`); a
-            head for the target in a file in its folder, unless its own file holds one; a local model, in the folder of
+            head for the target in a file in its folder (or beside the folder of an ONNX model), unless its own file
+            holds one; a local model, in the folder of
             the target or the hub's cache, with the same tokens and at most a tenth of the bytes; for a target that is
             downloaded, one of its family on the hub. It may be the file of a head (docs/mtp.md). "none" takes none, but
             the head in the target's file drafts unless `speculation` names other drafters only. A list gives several:

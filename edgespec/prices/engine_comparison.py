@@ -13,6 +13,7 @@ from ..backends import (
     EngineChoice,
     Interrupt,
     engines,
+    exit_layer,
     installed,
     keep_choice,
     open_model,
@@ -53,6 +54,8 @@ def with_engine(
     """
     if device.backend != "auto":
         return device, None
+    if device.head and exit_layer(path):
+        return replace(device, backend="onnx"), None  # the only engine in which first layers draft
     candidates = [engine for engine in engines(path) if installed(engine)]
     if len(candidates) < 2:
         return device, None

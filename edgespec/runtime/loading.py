@@ -33,6 +33,7 @@ from ..backends.parallel import parallel_of
 from ..drafters import Drafter, Factory, Target
 from ..drafters.cross_vocabulary import CrossVocabularyDrafter
 from ..drafters.eagle3 import Eagle3Drafter
+from ..drafters.exit import ExitDrafter
 from ..drafters.failsafe import Failsafe
 from ..drafters.head import HeadDrafter
 from ..drafters.lookup import Lookup
@@ -53,12 +54,12 @@ from .runtime import Runtime
 from .speculation import Speculation, numbered
 from .weights import Weights
 
-_EXIT = "exit"  # the name of a draft model of layers of its target
 _OBSERVED = 0.1  # seconds over which the load by other programs is measured
 
+_READING = (MtpDrafter.name, Eagle3Drafter.name, MedusaDrafter.name)  # drafters that read rows of their target
 #: Heads by the name of their drafter, in the order in which they are opened: that for multi-token prediction uses a
 #: context of the target which is opened anew for the rows that others read.
-_HEADS: dict[str, type[HeadDrafter]] = {each.name: each for each in (Eagle3Drafter, MtpDrafter)}
+_HEADS: dict[str, type[HeadDrafter]] = {each.name: each for each in (Eagle3Drafter, MtpDrafter, ExitDrafter)}
 
 #: Called with the model whose passes are being measured, "target", "draft", "draft 2" or "target in OpenVINO", and the
 #: share done, from 0 to 1.
@@ -99,13 +100,15 @@ def open_files(
     require_known(speculation.drafters or (), drafters)
     files, in_target = with_head(files, device, speculation)
     with ExitStack() as opened:
-        engines = with_engines(files.target, files.drafts, device, interrupt, on_progress=on_progress)
+        wanted = replace(device, head=in_target)
+        engines = with_engines(files.target, files.drafts, wanted, interrupt, on_progress=on_progress)
         target = open_model(files.target, replace(engines.device, head=in_target), interrupt)
         opened.callback(target.close)
         drafts, left_out = list[Model](), list[str]()
         for path, place in zip(files.drafts, engines.draft_devices, strict=True):
             draft = open_model(path, place, interrupt)
-            if files.found and (mismatch := _mismatch(target, draft)):
+            mismatch = _mismatch(target, draft) if files.found and not isinstance(draft, StateHead) else ""
+            if mismatch:
                 draft.close()
                 left_out.append(f"{path}, found beside the model, is left out: {mismatch}")
             else:
@@ -135,7 +138,7 @@ def with_head(files: Files, device: Device, speculation: Speculation) -> tuple[F
     their own take the place of that in the target's file unless it is named; one of its kind does in any case.
     """
     named = speculation.drafters
-    if device.exact and (heads := [name for name in named or () if name in (*_HEADS, MedusaDrafter.name)]):
+    if device.exact and (heads := [name for name in named or () if name in _READING]):
         raise OptionError(
             f"exact is {device.exact}, but the drafter {heads[0]} needs passes of other widths; leave one of them out"
         )
@@ -145,7 +148,8 @@ def with_head(files: Files, device: Device, speculation: Speculation) -> tuple[F
         return not device.exact and speculation.uses(kind)
 
     kept = tuple(path for path, kind in kinds.items() if kind is None or wanted(kind))
-    own = wanted(MtpDrafter.name) and MtpDrafter.name not in kinds.values()
+    in_file = [kind for kind in (MtpDrafter.name, ExitDrafter.name) if kind not in kinds.values()]
+    own = any(map(wanted, in_file))
     return replace(files, drafts=kept), own and (named is not None or not files.drafts)
 
 
@@ -381,7 +385,7 @@ def _drafter(
     if _mismatch(target, draft):
         return CrossVocabularyDrafter(session, target.vocabulary, draft.vocabulary, prices.plain())
     if isinstance(draft, PartOfTarget) and draft.is_part:
-        return ModelDrafter(session, target.vocabulary.size, prices.plain(), _EXIT)
+        return ModelDrafter(session, target.vocabulary.size, prices.plain(), ExitDrafter.name)
     parallel, named = parallel_of(draft), speculation.drafters or ()
     if parallel is None or (alone and ModelDrafter.name in named and PardDrafter.name not in named):
         return ModelDrafter(session, target.vocabulary.size, prices.plain())

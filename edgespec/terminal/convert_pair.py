@@ -18,17 +18,17 @@ from edgespec.models import fit
 from edgespec.models.model_summary import of_path
 from edgespec.storage import pair_file as pairfile
 
-from ..backends import Device
 from ..errors import OptionError
-from ..library import checkpoint, fitted, open_model_files, run
+from ..library import checkpoint, run
 from ..runtime.loading import Files
 from ..runtime.runtime import Runtime
 from ..runtime.speculation import Speculation
 from ..sampling import Sampling
 from ..tools.check import check
-from ..tools.draft_value import DEPTH, DraftValue, measure_draft
+from ..tools.draft_value import DEPTH
 from . import background
 from .check_report import CheckReport, parsed, read_prompts
+from .measured_draft import measured, opened
 from .options import PairOptions, SamplingOptions
 from .pair_report import ConvertedModel, PairReport
 from .progress import progress
@@ -100,7 +100,7 @@ def _measured(settings: _Settings, report: PairReport) -> PairReport:
     with _opened(report) as runtime:
         prompts = read_prompts(settings.prompts, runtime)
         sampling = SamplingOptions(*[None] * len(fields(SamplingOptions))).sampling(runtime.sampling, seed=0)
-        value = _value(runtime, prompts, sampling, settings.max_tokens)
+        value = measured(runtime, prompts, sampling, settings.max_tokens, "measuring acceptance")
         checked = _check(runtime, prompts[:_CHECKED], sampling, settings.max_tokens)
         return replace(
             report,
@@ -117,19 +117,7 @@ def _opened(report: PairReport) -> Runtime:
     target, draft = (each.output for each in report.made)
     same = "pard" if of_path(draft).guesses > 1 else "model"
     speculation = Speculation(("cross-vocabulary" if report.compatibility.mismatch else same,), DEPTH)
-    files = Files(target, (draft,))
-    with terminal_job() as job:
-        device = fitted(files, Device(), job)
-        return background.call(lambda: open_model_files(files, device, speculation, job), job.interrupt.set)
-
-
-def _value(runtime: Runtime, prompts: Sequence[Sequence[int]], sampling: Sampling, max_tokens: int) -> DraftValue:
-    known: list[DraftValue] = []
-    with progress("measuring acceptance") as tell:
-        for value in background.stream(measure_draft(runtime, prompts, sampling, max_tokens), runtime.cancel):
-            known.append(value)
-            tell("measuring acceptance", len(known), len(prompts))
-    return known[-1]
+    return opened(Files(target, (draft,)), speculation)
 
 
 def _check(runtime: Runtime, prompts: Sequence[Sequence[int]], sampling: Sampling, max_tokens: int) -> CheckReport:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from edgespec.models import draft_head, runtime_support
 from edgespec.models.model_summary import ModelSummary
 from edgespec.models.registry import DraftHead, Entry
-from edgespec.models.sizes import amount
+from edgespec.models.sizes import amount, parts
 
 
 def lines(target: ModelSummary, entry: Entry | None) -> Iterator[str]:
@@ -33,6 +33,29 @@ def blocks(target: ModelSummary, drafts: Sequence[ModelSummary]) -> Iterator[str
         yield f"PARD: the draft model guesses up to {each} tokens in one pass"
     if not guesses and target.guesses > 1:
         yield f"PARD: as a draft model it guesses up to {target.guesses} tokens in one pass"
+
+
+def part(target: ModelSummary, drafts: Sequence[ModelSummary]) -> Iterator[str]:
+    """Whether a draft model, or this one, is made of layers of its target."""
+    kept = [draft for draft in drafts if draft.layers_kept]
+    for draft in kept:
+        shared = _shared(target, draft)
+        same = f", with {amount(shared)} of weights on the disk once for both" if shared else ""
+        yield f"exit: the draft is the target's layers {draft.layers_kept}{same} (drafter exit)"
+    if kept:
+        return
+    if target.exit_layer:
+        yield f"exit: its first {target.exit_layer} layers draft for it in ONNX Runtime, on the CPU (drafter exit)"
+    elif target.layers_kept:
+        yield f"exit: layers {target.layers_kept} of another model, for which it drafts (drafter exit)"
+
+
+def _shared(target: ModelSummary, draft: ModelSummary) -> int:
+    """Bytes of files that are parts of both, by links."""
+    if target.path is None or draft.path is None:
+        return 0
+    ours = parts(target.path)
+    return sum(path.stat().st_size for path in parts(draft.path) if any(path.samefile(each) for each in ours))
 
 
 def _head(target: ModelSummary, listed: DraftHead | None) -> Iterator[str]:

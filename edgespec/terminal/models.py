@@ -7,19 +7,19 @@ from pathlib import Path
 
 from edgespec import models
 from edgespec.models import fit, model_source, model_summary, registry
-from edgespec.models.draft_head import fits
+from edgespec.models.head_files import HeadTarget, shape
 from edgespec.models.hub import Hub
 from edgespec.models.memory import machine_memory
 from edgespec.models.model_source import MIN_SIZE_RATIO
 from edgespec.models.model_summary import ModelSummary
+from edgespec.models.public_drafts import in_repository
 from edgespec.models.sizes import amount, size_of
 from edgespec.storage import pair_file as pairfile
 
 from ..backends import Device, engines, recall_choice, require_same_tokens
-from ..backends.gguf_header import header
 from ..errors import HubError, OptionError, VocabularyMismatch
 from ..library import converted
-from . import instead, model_facts
+from . import exit_layers, instead, model_facts, public_drafts
 from .expected_speedup import expected_speedup
 from .terminal_job import terminal_job
 
@@ -59,24 +59,30 @@ def shown(name: str, context: int) -> Iterator[str]:
         HubError: a file on the hub cannot be inspected.
     """
     Device(context)  # checks the context
+    if (public := in_repository(name)) is not None and not Path(name).exists():
+        yield from public_drafts.of_repository(public)
+        return
     name, known = _meant(name)
     if known is not None and (entry := known.entry):
         yield f"{entry.title}; licence {entry.licence}; needs {entry.needs}"
     target = _target(name, known)
-    drafts = _own_drafts(name, target, known)
+    drafts = [] if target.head_alone else _own_drafts(name, target, known)
     for what, each in (("target", target), *(("draft", draft) for draft in drafts)):
         what = "head" if each.head_alone else what  # noqa: PLW2901
         here = f"  {_where(each)}" if known is not None else ""
         yield f"{what:6}  {each.name}  {_size(each.size)}{here}"
     entry = known.entry if known is not None else None
     if target.head_alone:
-        yield _drafting(target)
+        yield from _head_lines(target)
         return
     for draft in drafts:
         if draft.head_alone:
-            yield _drafting(draft)
+            yield from _head_lines(draft)
     yield from model_facts.lines(target, entry)
+    if entry is not None:
+        yield from public_drafts.lines(entry)
     yield from model_facts.blocks(target, drafts)
+    yield from model_facts.part(target, drafts)
     if known is None:
         yield from _measured(Path(name))
     yield from planned(target, drafts, fit.Requested(context))
@@ -180,7 +186,8 @@ def paired(name: str, draft_name: str | None) -> Iterator[str]:
             draft, why = _hub_draft(target, known)
     if draft is None:
         raise OptionError(
-            f"no draft model for {name} is known, found here or on the hub; name one: edgespec models pair TARGET DRAFT"
+            f"no draft model for {name} is known, found here or on the hub; name one: edgespec models pair TARGET "
+            "DRAFT, or try its own first layers with --exit-layers"
         )
     for what, each in (("target", target), ("draft", draft)):
         tokens = f"vocabulary of {each.tokens.size} tokens" if each.tokens is not None else "its head could not be read"
@@ -201,20 +208,37 @@ def paired(name: str, draft_name: str | None) -> Iterator[str]:
         yield "speedup: known after both are fetched, and a chat or `edgespec tune` has measured them"
 
 
-def _drafting(head: ModelSummary) -> str:
-    """What uses a head in a file of its own."""
+def with_own_layers(name: str) -> Iterator[str]:
+    """What the first layers of a local model are worth as its draft.
+
+    Raises:
+        OptionError: an unknown name, or a model that is not here.
+        ConversionError: the model cannot be cut.
+        and as `exit_layers.lines`.
+    """
+    name, known = _meant(name)
+    target = _target(name, known)
+    if target.path is None:
+        raise OptionError(f"{name} is not here, so nothing can be measured; fetch it: edgespec models pull {name}")
+    yield f"target  {target.name}  {amount(target.size)}"
+    yield from exit_layers.lines(target.path)
+
+
+def _head_lines(head: ModelSummary) -> Iterator[str]:
+    """What a head in a file of its own is, and what uses it."""
+    if head.path is not None:
+        yield from shape(head.path)
     if not head.drafter:
-        return "head: not used by this version"
-    return f"head: it drafts for its target, with --draft (drafter {head.drafter})"
+        yield "head: not used by this version"
+    else:
+        yield f"head: it drafts for its target, with --draft (drafter {head.drafter})"
 
 
 def _with_head(target: ModelSummary, head: ModelSummary) -> Iterator[str]:
     """What `paired` says of a head in a file of its own."""
-    yield _drafting(head)
-    paths = target.path, head.path
-    if all(path is not None and path.suffix.lower() == ".gguf" for path in paths):
-        ours, theirs = (header(path) for path in paths if path is not None)
-        yield f"rows and vocabulary: {'those of this target' if fits(ours, theirs) else 'those of another model'}"
+    yield from _head_lines(head)
+    if target.path is not None and head.path is not None and (model := HeadTarget.of(target.path)) is not None:
+        yield f"rows and vocabulary: those of {'this target' if model.is_fitted_by(head.path) else 'another model'}"
     yield from planned(target, [head], fit.Requested())
 
 

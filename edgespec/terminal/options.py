@@ -105,6 +105,12 @@ class DraftOptions:
     exit_layer: int | None
     keep_layers: str | None
 
+    def cuts_file(self, source: Path, fmt: str) -> bool:
+        """Whether SOURCE is a converted model of which layers are used, and not a checkpoint to convert."""
+        if self.keep_layers is not None:
+            return True
+        return self.exit_layer is not None and (fmt != "onnx" or (source / "model.onnx").is_file())
+
 
 @dataclass(frozen=True, slots=True)
 class MachineOptions:
@@ -335,9 +341,9 @@ load_options = grouped_options(
 draft_options = grouped_options(
     DraftOptions,
     "draft_options",
-    click.option("--for", "target", type=PATH, metavar="TARGET", help="SOURCE is a head (Medusa) for this model"),
+    click.option("--for", "target", type=PATH, metavar="TARGET", help="SOURCE is a head for this model"),
     click.option("--head-rows", "rows", type=int, metavar="N", help="Write a head with N tokens; also of a GGUF"),
-    click.option("--exit-layer", type=int, metavar="L", help="Cut SOURCE, a GGUF: its first L layers are its draft"),
+    click.option("--exit-layer", type=int, metavar="L", help="The first L layers of SOURCE are its draft"),
     click.option("--keep-layers", metavar="RANGES", help="Write only these layers of SOURCE, a GGUF, as 0-5,26-31"),
 )
 pair_options = grouped_options(
