@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from ..drafters import Drafter, plan
+from ..drafters import Drafter, most_passengers_of, passengers_of, plan
 from ..errors import OptionError
 from ..types import Draft, Guess, Round
 from ..verify import RoundContext
 
 
 class Fixed:
-    """Always drafts `k` tokens, by the first drafter that has any: for comparison, and for those who know better.
+    """Always drafts `k` tokens, by the first drafter that has any: for comparison, and for those who know better. Each
+    pass carries the passengers of the first drafter that has any.
 
     Raises:
         OptionError: a negative `k`.
@@ -24,6 +26,9 @@ class Fixed:
         self.k = k
 
     def choose(self, round_context: RoundContext, limit: int) -> Draft:
+        return with_passengers(self._draft(round_context, limit), self.drafters, round_context, limit)
+
+    def _draft(self, round_context: RoundContext, limit: int) -> Draft:
         for drafter in self.drafters if limit > 0 else ():
             drafter.begin(round_context)
             if guesses := straight(drafter, round_context, min(self.k, limit)):
@@ -33,6 +38,15 @@ class Fixed:
 
     def observe(self, round: Round) -> None:  # noqa: A002
         """It never changes its mind."""
+
+
+def with_passengers(draft: Draft, drafters: Sequence[Drafter], round_context: RoundContext, limit: int) -> Draft:
+    """`draft`, and the passengers of the first drafter that may have any, at most `limit` tokens together."""
+    for drafter in drafters:
+        if most_passengers_of(drafter):
+            drafter.begin(round_context)
+            return replace(draft, passengers=passengers_of(drafter, max(0, limit - len(draft))))
+    return draft
 
 
 def straight(drafter: Drafter, round_context: RoundContext, n: int) -> list[Guess]:

@@ -10,7 +10,7 @@ from ..values import shown, texts, whole
 from ..verify import verifier
 
 #: The names of the built-in drafters.
-DRAFTERS = ("lookup", "model", "cross-vocabulary", "mtp", "pard", "eagle3", "medusa", "exit", "recycling")
+DRAFTERS = ("lookup", "model", "cross-vocabulary", "mtp", "pard", "eagle3", "medusa", "exit", "recycling", "lookahead")
 LONGEST = 256  #: the most tokens of a draft, within the widest pass of all engines
 
 
@@ -21,7 +21,7 @@ class Speculation:
     Args:
         drafters: names from `DRAFTERS`, of drafters given to `load`, or of installed packages; None takes all built-in
             drafters that are possible for the pair, and those given; "mtp" and "recycling" only without a draft model.
-            Drafters of packages, and these two beside a draft model, must be named when loading.
+            Drafters of packages, these two beside a draft model, and "lookahead" must be named when loading.
         k: tokens to draft in each round, 0 for plain decoding; None adapts the draft length to acceptance and prices.
         verifier: "match", "rejection" or "block".
         through_text: when loading, accept a draft model with another vocabulary, which drafts through text at a higher

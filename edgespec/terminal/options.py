@@ -297,8 +297,9 @@ load_options = grouped_options(
         "--drafter",
         metavar="NAME,...",
         help="Drafters: lookup, recycling, model, cross-vocabulary, pard (a PARD draft model), mtp (the model's head), "
-        "eagle3 or medusa (a head given with --draft), exit (the model's first layers), or those of an installed "
-        "package [default: those that are possible; recycling and the model's own head only without a draft]",
+        "eagle3 or medusa (a head given with --draft), exit (the model's first layers), lookahead, or those of an "
+        "installed package [default: those that are possible; recycling and the model's own head only without a draft, "
+        "never lookahead]",
     ),
     click.option("--k", default="auto", metavar="auto|N", help="Tokens to draft per round; 0 is plain decoding"),
     click.option("--verifier", default="match", show_default=True, metavar="NAME", help="match, rejection or block"),

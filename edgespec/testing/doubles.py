@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from ..backends.toy import Rule
+from ..controller.fixed import with_passengers
 from ..drafters import Drafter
 from ..types import Distribution, Draft, Guess, Round
 from ..verify import RoundContext
@@ -133,7 +134,8 @@ class WrongFirstDrafter(RuleDrafter):
 
 
 class ChainController:
-    """A controller that drafts a chain of `k` tokens in every round, by the first drafter that has a guess."""
+    """A controller that drafts a chain of `k` tokens in every round, by the first drafter that has a guess, and takes
+    passengers."""
 
     def __init__(self, drafters: Sequence[Drafter], k: int) -> None:
         self.drafters = tuple(drafters)
@@ -149,8 +151,8 @@ class ChainController:
                 (node,) = tree.add(node, drafter.name, guesses)
                 path.append(tree.tokens[node])
             if path:
-                return tree.draft(len(path))
-        return Draft()
+                return with_passengers(tree.draft(len(path)), self.drafters, round_context, limit)
+        return with_passengers(Draft(), self.drafters, round_context, limit)
 
     def observe(self, round: Round) -> None:  # noqa: A002 - the protocol's word
         """It learns nothing."""
@@ -159,7 +161,8 @@ class ChainController:
 class TreeController:
     """A controller that drafts the tree of all guesses of all drafters, two per node and drafter, at most `n` nodes.
 
-    It expands the newest and the oldest node in turn, so that the nodes of different branches are interleaved.
+    It expands the newest and the oldest node in turn, so that the nodes of different branches are interleaved, and
+    takes passengers.
     """
 
     def __init__(self, drafters: Sequence[Drafter], n: int) -> None:
@@ -179,7 +182,7 @@ class TreeController:
             for drafter in self.drafters:
                 nodes = tree.add(node, drafter.name, drafter.guess(path, 2))
                 waiting += [new for new in nodes if new not in waiting]
-        return tree.draft(most)
+        return with_passengers(tree.draft(most), self.drafters, round_context, limit)
 
     def observe(self, round: Round) -> None:  # noqa: A002 - the protocol's word
         """It learns nothing."""
