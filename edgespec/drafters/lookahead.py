@@ -6,14 +6,15 @@ committed token and a chain of guesses after it; what is in a column below it co
 all levels up by one, and the likeliest tokens after the last level become the new one. A column and the token after it
 are an n-gram of N tokens, which is guessed where its first tokens stand again.
 
-Where a round commits several tokens the columns that it passed are dropped, and tokens of the text, at random, fill the
-window, as they do in the first pass.
+The first passes make the levels; tokens of the text at random stand for what is not known yet. A round that commits
+several tokens moves the window like one that commits one, as the authors' implementation does: columns that are then a
+few places behind bring more than new ones (docs/drafters/lookahead.md).
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..errors import OptionError
 from ..types import Evaluated, Guess, Passengers, Round
@@ -52,6 +53,11 @@ class Lookahead:
     def most_passengers(self) -> int:
         return self._width * (self._length - 1) - 1
 
+    @property
+    def ngrams(self) -> Mapping[int, Sequence[tuple[int, ...]]]:
+        """The n-grams kept, by their first token, the oldest first."""
+        return {first: list(own) for first, own in self._ngrams.items()}
+
     def begin(self, round_context: RoundContext) -> None:
         self._round_context = round_context
 
@@ -78,7 +84,9 @@ class Lookahead:
         self._offered = Passengers()
         if context is None or self.most_passengers > most:
             return self._offered
-        self._move(len(context.tokens), context.tokens)
+        if not self._levels or len(context.tokens) < self._size:
+            self._levels = [self._any(self._width)]
+        self._levels[0][0], self._size = context.tokens[-1], len(context.tokens)
         above = list(range(-1, self._width - 1))  # the last token, and the chain of level 0
         tokens, parents = self._levels[0][1:], above[:-1]
         for level in self._levels[1:]:
@@ -97,13 +105,12 @@ class Lookahead:
         last = range(len(what.tokens) - self._width, len(what.tokens))
         nodes = [0, *last[1:]] if len(self._levels) == 1 else last
         made = [int(what.top.tokens[node, 0]) for node in nodes]
-        if len(self._levels) < self._length - 1:  # the first passes make the levels
-            self._levels = [*self._levels, made]
+        if len(self._levels) < self._length - 1:
+            self._levels = [[*level[1:], *self._any(1)] for level in (*self._levels, made)]
             return
         for ngram in zip(*self._levels, made, strict=True):
             self._keep(ngram)
         self._levels = [*self._levels[1:], made]
-        self._next += 1
 
     def observe(self, round: Round) -> None:  # noqa: A002
         """Nothing to do: `evaluated` gets all rows."""
@@ -114,20 +121,15 @@ class Lookahead:
     def _clear(self) -> None:
         #: N-grams by their first token, the newest last.
         self._ngrams: dict[int, dict[tuple[int, ...], None]] = {}
-        #: Tokens by level and column, for a text of `_next` tokens; level 0 begins with the last of these.
+        #: Tokens by level and column. Level 0 begins with the last token of the text, which had `_size` tokens.
         self._levels: list[list[int]] = []
-        self._next = 0
+        self._size = 0
         self._offered = Passengers()
         self._random = random.Random(0)  # noqa: S311 - no secret
 
-    def _move(self, size: int, text: Sequence[int]) -> None:
-        """Move the window to the end of `text`, which has `size` tokens."""
-        passed = size - self._next
-        if not 0 <= passed < self._width or not self._levels:
-            self._levels, passed = [[]], self._width
-        self._levels = [[*level[passed:], *self._random.choices(text, k=passed)] for level in self._levels]
-        self._levels[0][0] = text[-1]
-        self._next = size
+    def _any(self, n: int) -> list[int]:
+        """Some tokens of the text."""
+        return self._random.choices(self._round_context.tokens, k=n) if self._round_context else []
 
     def _keep(self, ngram: tuple[int, ...]) -> None:
         own = self._ngrams.pop(ngram[0], {})
