@@ -238,7 +238,7 @@ class Engine:
         return max(0, min(room, remaining, reach))
 
     def _fitting(self, draft: Draft) -> Draft:
-        """`draft` without its passengers where the session cannot take them: it decodes no trees, this one does not fit,
+        """`draft`, without its passengers where the session cannot take them: it takes no trees, this one does not fit,
         or tokens are owed, which take a pass of their own before a tree."""
         if not draft.passengers.tokens:
             return draft

@@ -1,4 +1,4 @@
-"""Lookahead: its window against the algorithm written out plainly, the n-grams it keeps, and what it guesses by them."""
+"""Lookahead: its window against the algorithm written out plainly, the n-grams it keeps, and its guesses."""
 
 from __future__ import annotations
 

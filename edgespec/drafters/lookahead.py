@@ -49,6 +49,15 @@ class Lookahead:
         self._round_context: RoundContext | None = None
         self._clear()
 
+    def _clear(self) -> None:
+        #: N-grams by their first token, the newest last.
+        self._ngrams: dict[int, dict[tuple[int, ...], None]] = {}
+        #: Tokens by level and column. Level 0 begins with the last token of the text, which had `_size` tokens.
+        self._levels: list[list[int]] = []
+        self._size = 0
+        self._offered = Passengers()
+        self._random = random.Random(0)  # noqa: S311 - no secret
+
     @property
     def most_passengers(self) -> int:
         return self._width * (self._length - 1) - 1
@@ -117,15 +126,6 @@ class Lookahead:
 
     def close(self) -> None:
         self._clear()
-
-    def _clear(self) -> None:
-        #: N-grams by their first token, the newest last.
-        self._ngrams: dict[int, dict[tuple[int, ...], None]] = {}
-        #: Tokens by level and column. Level 0 begins with the last token of the text, which had `_size` tokens.
-        self._levels: list[list[int]] = []
-        self._size = 0
-        self._offered = Passengers()
-        self._random = random.Random(0)  # noqa: S311 - no secret
 
     def _any(self, n: int) -> list[int]:
         """Some tokens of the text."""
