@@ -26,7 +26,7 @@ class PassengerValue:
         self._brought = 0.0
         self._carried = 0.0
         self._left = 0  # rounds of the trial
-        self._alone = 0  # rounds since the last one that carried
+        self._alone = 0  # tokens since the last round that carried
         self._patience = 1
 
     def chosen(self, draft: Draft, cost: Sequence[float], surcharge: float) -> Passengers:
@@ -52,7 +52,7 @@ class PassengerValue:
         brought = len(round.path) - reached - (cost[len(draft)] - cost[len(draft) - sum(own)])
         if not draft.passengers.tokens:
             self._brought += brought
-            self._alone += 1
+            self._alone += len(round.tokens)
             return
         self._brought = _LATELY * self._brought + brought
         self._carried = _LATELY * self._carried + 1
