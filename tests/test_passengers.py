@@ -155,7 +155,7 @@ def test_they_stay_behind_where_tokens_are_owed() -> None:
     """Those would take a pass of their own before a tree."""
 
     class Owing(ToySession):
-        owed = property(lambda _self: 1)  # type: ignore[assignment]
+        owed = property(lambda _self: 1)
 
     session = Owing(TARGET, VOCAB, 40)
     *_, finished = engine(session, Carries(WINDOW)).generate(Request(PROMPT))
