@@ -302,7 +302,7 @@ def about(place: Field, device: Device, most: int) -> dict[str, str]:
 @click.option("--limit", type=int, help="Questions of each category [default: all]")
 @click.option("--max-tokens", "most", default=128, show_default=True, help="Tokens of an answer")
 @click.option("--k", "lengths", multiple=True, default=("auto", "4"), show_default=True, help="Tokens of every draft")
-@click.option("--ctx", default=4096, show_default=True, help="Tokens of prompt and answer")
+@click.option("--ctx", default=0, help="Tokens of prompt and answer [default: what the model was trained for]")
 @click.option("--threads", default=2, show_default=True)
 @click.option("--backend", default="auto", help="The target's engine [default: the first that opens the file]")
 @click.option("--work", type=click.Path(path_type=Path), required=True, help="Folder of answers and figures")

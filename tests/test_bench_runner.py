@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgespec.backends import Model
+from edgespec.backends import HiddenRows, Model
 from edgespec.backends.toy import ToySession, ngram_rule
 from edgespec.bench import edgespec_contender, rounds
 from edgespec.bench.contender import AnswerRequest, Chunk, ContenderFailed, Done
@@ -294,6 +294,16 @@ def test_rows_off_the_replayed_text_stay_the_models_own() -> None:
     assert max(chain[1].max(), chain[2].max()) < 100
     wrong = session.decode([9 - 1, 4])
     assert wrong.max() < 100
+
+
+def test_a_replayed_session_gives_hidden_rows(demo_target: Model) -> None:
+    """Medusa heads were refused beside one, and so in every benchmark."""
+    inner = demo_target.session(64)
+    session = ReplaySession(inner)
+    assert isinstance(inner, HiddenRows)
+    assert isinstance(session, HiddenRows)
+    assert (session.layer_width, session.layers) == (inner.layer_width, inner.layers) == (512, 4)
+    session.close()
 
 
 def test_a_lent_model_stays_open(demo_target: Model) -> None:

@@ -26,6 +26,8 @@ class ReplaySession:
         self.leaves = session.leaves
         self.widest = session.widest
         self.identity = session.identity
+        followed = isinstance(session, HiddenRows)
+        self.layer_width, self.layers = (session.layer_width, session.layers) if followed else (0, 0)
         self.text: Sequence[int] = ()
         #: The session inside.
         self.inner = session
