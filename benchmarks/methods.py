@@ -1,17 +1,19 @@
 """Spec-Bench's table of methods, of the implementations here: tokens per pass, and speed over plain decoding.
 
     python -m benchmarks.methods TARGET.gguf DRAFT.gguf --questions SUITE --work DIR [--limit 10]
-        [--medusa HEAD] [--eagle HEAD] [--eagle3 HEAD] [--k auto --k 4] [--markdown docs/spec-bench.md]
+        [--medusa HEAD] [--eagle HEAD] [--eagle3 HEAD] [--drafts auto --drafts flat] [--markdown docs/spec-bench.md]
 
 SUITE is a bundled one, or a file of questions in Spec-Bench's form; `benchmarks.spec_bench` joins Spec-Bench's own with
 answers. Where a question has a `replay` text, the target's passes are computed in full and their choices overruled by
 that text; else answers are the target's own, greedy, and the history of a later turn is plain decoding's.
 
-Every method answers alone, once for each --k: in drafts of so many tokens, and (`auto`) as the adaptive controller
-chooses, which may be not at all where passes are dear. `edgespec` has all drafters that a pair has by default. Each has
-a session of its own and goes on with what it learned from question to question. They take turns by the round in one
-process, so a slow spell of the machine falls on all alike. `plain, again` is plain decoding once more: its distance
-from 1.00x is the error of a figure. The prompts are not counted.
+Every method answers alone, once for each of --drafts: `auto`, as the adaptive controller drafts at the prices of this
+machine, which may be not at all; `flat`, as it would if a pass over 16 tokens cost what one over 1 does, in trees where
+the engine takes them, which shows what a method guesses whatever this machine is; or a number: chains of that length.
+`edgespec` has all drafters that a pair has by default. Each has a session of its own and goes on with what it learned
+from question to question. They take turns by the round in one process, so a slow spell of the machine falls on all
+alike. `plain, again` is plain decoding once more: its distance from 1.00x is the error of a figure. The prompts are not
+counted.
 
 Answers are kept in DIR/answers.jsonl, one line each. A run that is started again goes on where it ended, also with more
 questions. DIR/figures.jsonl has the table's figures; --markdown writes the table between the lines
@@ -22,10 +24,11 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,16 +39,20 @@ from edgespec.bench import environment, rounds, suites
 from edgespec.bench.journal import NAME, Journal
 from edgespec.bench.records import AnswerRecord
 from edgespec.bench.replay import ReplaySession, SharedModel
+from edgespec.controller import Controller
+from edgespec.controller.adaptive import Adaptive
 from edgespec.drafters import Drafter
 from edgespec.engine import Finished, Started, Text
 from edgespec.errors import OptionError
+from edgespec.prices import Prices
 from edgespec.runtime.learned import Learned
 from edgespec.runtime.loading import assemble
 from edgespec.runtime.runtime import Runtime
 from edgespec.runtime.speculation import Speculation
 from edgespec.sampling import Sampling
 from edgespec.text.template import Message
-from edgespec.types import Round
+from edgespec.types import Draft, Round
+from edgespec.verify import RoundContext
 
 from .acceptance import drafter_of
 from .bench import take_turns
@@ -55,6 +62,7 @@ from .prompt_lookup import PromptLookup
 PLAIN, AGAIN = "plain", "plain, again"
 _LEAST = 16  # tokens of an answer for which a context must have room
 _OVERALL = "overall"
+_WIDTHS = 16  # tokens of a pass that are taken to cost the same
 
 
 class Method(NamedTuple):
@@ -65,6 +73,7 @@ class Method(NamedTuple):
         draft: the file of its draft model or head.
         outside: drafters that edgespec does not have.
         k: tokens of every draft; None adapts.
+        flat: whether it adapts to passes that all cost the same.
     """
 
     name: str
@@ -72,9 +81,42 @@ class Method(NamedTuple):
     draft: Path | None = None
     outside: tuple[type[Drafter], ...] = ()
     k: int | None = None
+    flat: bool = False
+
+    def drafting(self, drafts: str) -> Method:
+        """The same with other drafts: see the module's docstring. Raises click.BadParameter."""
+        if drafts == "auto":
+            return self
+        if drafts == "flat":
+            return self._replace(name=f"{self.name}, flat", flat=True)
+        if not drafts.isdecimal() or not int(drafts):
+            raise click.BadParameter(f"--drafts is {drafts}; it must be auto, flat, or 1 or more")
+        return self._replace(name=f"{self.name}, K = {drafts}", k=int(drafts))
 
 
-def methods(draft: Path, heads: Mapping[str, Path], lengths: Sequence[int | None]) -> list[Method]:
+class AsIfFlat:
+    """The adaptive controller for passes that all take as long as a plain one, whatever they take.
+
+    Args:
+        plain: seconds of a plain pass.
+    """
+
+    def __init__(self, drafters: Sequence[Drafter], plain: float, widest: int, *, trees: bool) -> None:
+        self._inner = Adaptive(drafters, Prices([plain] * widest), trees=trees)
+        self._plain = plain
+
+    @property
+    def drafters(self) -> Sequence[Drafter]:
+        return self._inner.drafters
+
+    def choose(self, round_context: RoundContext, limit: int) -> Draft:
+        return self._inner.choose(round_context, limit)
+
+    def observe(self, round: Round) -> None:  # noqa: A002 - the field's word
+        self._inner.observe(replace(round, verify_seconds=self._plain))
+
+
+def methods(draft: Path, heads: Mapping[str, Path], drafts: Sequence[str]) -> list[Method]:
     """The rows, in the order of the table; `heads` are files by the name of their method."""
     alone = [
         Method("SpS (draft model)", ("model",), draft),
@@ -86,23 +128,20 @@ def methods(draft: Path, heads: Mapping[str, Path], lengths: Sequence[int | None
     ]
     return [
         Method(PLAIN, (), k=0),
-        *(each._replace(name=_with_length(each.name, k), k=k) for each in alone for k in lengths),
+        *(each.drafting(kind) for each in alone for kind in drafts),
         Method("edgespec", None, draft),
         *(Method(f"edgespec with {name}", None, file) for name, file in heads.items()),
         Method(AGAIN, (), k=0),
     ]
 
 
-def _with_length(name: str, k: int | None) -> str:
-    return name if k is None else f"{name}, K = {k}"
-
-
 @dataclass
 class Speaker:
-    """A method at work."""
+    """A method at work; `controller` in place of the runtime's own, if one is given."""
 
     runtime: Runtime
     session: ReplaySession
+    controller: Callable[[Sequence[Drafter]], Controller] | None
 
 
 @dataclass
@@ -139,7 +178,8 @@ class Field:
                     learned=Learned(None),
                 )
                 opened.callback(runtime.close)
-                self.speakers[row.name] = Speaker(runtime, self.target.sessions[-1])
+                session = self.target.sessions[-1]
+                self.speakers[row.name] = Speaker(runtime, session, _flat(runtime, session) if row.flat else None)
             self.close = opened.pop_all().close
 
     @property
@@ -152,7 +192,9 @@ class Field:
         answers = {}
         for name, speaker in self.speakers.items():
             speaker.session.text = (*prompt, *replay) if replay is not None else ()
-            answers[name] = speaker.runtime.complete(prompt, Sampling(temperature=0), max_tokens=most)
+            answers[name] = speaker.runtime.complete(
+                prompt, Sampling(temperature=0), max_tokens=most, controlled=speaker.controller
+            )
         found = {name: Said() for name in answers}
         for name, event, seconds in take_turns(answers):
             said = found[name]
@@ -164,6 +206,16 @@ class Field:
             elif isinstance(event, Finished) and event.notices:
                 raise click.ClickException(f"{name}: {event.notices[0]}")
         return found
+
+
+def _flat(runtime: Runtime, session: ReplaySession) -> Callable[[Sequence[Drafter]], Controller]:
+    """One controller for all answers, made with the first."""
+
+    @cache
+    def controller(drafters: Sequence[Drafter]) -> Controller:
+        return AsIfFlat(drafters, runtime.prices.plain(), min(_WIDTHS, session.widest), trees=session.can_tree)
+
+    return controller
 
 
 def _lent(model: Model) -> Model:
@@ -301,7 +353,7 @@ def about(place: Field, device: Device, most: int) -> dict[str, str]:
 @click.option("--eagle3", type=FILE, help="An EAGLE-3 head of TARGET")
 @click.option("--limit", type=int, help="Questions of each category [default: all]")
 @click.option("--max-tokens", "most", default=128, show_default=True, help="Tokens of an answer")
-@click.option("--k", "lengths", multiple=True, default=("auto", "4"), show_default=True, help="Tokens of every draft")
+@click.option("--drafts", multiple=True, default=("auto", "flat"), show_default=True, help="auto, flat, or a number K")
 @click.option("--ctx", default=0, help="Tokens of prompt and answer [default: what the model was trained for]")
 @click.option("--threads", default=2, show_default=True)
 @click.option("--backend", default="auto", help="The target's engine [default: the first that opens the file]")
@@ -314,7 +366,7 @@ def main(target: Path, draft: Path, questions: str, work: Path, markdown: Path |
     if markdown is not None:
         written_into(markdown.read_text("utf-8"), name, "")  # before hours of work
     heads = {title: options[key] for key, title in _HEADS.items() if options[key] is not None}
-    rows = methods(draft, heads, [_length(each) for each in options["lengths"]])
+    rows = methods(draft, heads, options["drafts"])
     device = Device(options["ctx"], options["threads"], backend=options["backend"])
     place = Field(target, rows, device)
     terms = about(place, device, options["most"])
@@ -342,15 +394,6 @@ def main(target: Path, draft: Path, questions: str, work: Path, markdown: Path |
     click.echo(text)
     if markdown is not None:
         markdown.write_text(written_into(markdown.read_text("utf-8"), name, text), encoding="utf-8")
-
-
-def _length(given: str) -> int | None:
-    """A draft length; None for `auto`."""
-    if given == "auto":
-        return None
-    if not given.isdecimal() or not int(given):
-        raise click.BadParameter(f"--k is {given}; it must be auto, or 1 or more")
-    return int(given)
 
 
 _HEADS = {"medusa": "Medusa", "eagle": "EAGLE", "eagle3": "EAGLE-3"}

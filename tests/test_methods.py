@@ -19,9 +19,11 @@ from edgespec import Device
 from edgespec.bench import suites
 from edgespec.bench.records import AnswerRecord, Pass
 from edgespec.drafters import Target
+from edgespec.engine import Finished, Request
 from edgespec.testing import check_drafter
 
-from .helpers import round_context
+from .engine_runs import PROMPT, TARGET, VOCAB, engine
+from .helpers import Clock, Priced, RuleDrafter, round_context
 
 # --- look-ups of fixed n-grams
 
@@ -153,14 +155,27 @@ def test_a_table_takes_the_place_of_the_one_before() -> None:
 
 
 def test_each_method_stands_alone_and_at_each_length() -> None:
-    rows = {row.name: row for row in methods.methods(Path("draft.gguf"), {}, [None, 4])}
+    rows = {row.name: row for row in methods.methods(Path("draft.gguf"), {}, ["auto", "flat", "4"])}
     assert next(iter(rows)) == PLAIN
     assert list(rows)[-2:] == ["edgespec", AGAIN]
     assert rows["PLD, K = 4"].k == 4
-    assert rows["PLD"].k is None
+    assert (rows["PLD"].k, rows["PLD"].flat, rows["PLD, flat"].flat) == (None, False, True)
     assert rows["SpS (draft model), K = 4"].draft == rows["edgespec"].draft == Path("draft.gguf")
     assert rows["edgespec"].drafters is None
     assert rows["Lookahead"].drafters == ("lookahead",)
+    for wrong in ("0", "-1", "x", ""):
+        with pytest.raises(click.BadParameter, match="must be auto, flat, or 1 or more"):
+            rows["PLD"].drafting(wrong)
+
+
+def test_flat_drafts_are_long_whatever_passes_take(clock: Clock) -> None:
+    """Also where each pass takes a hundred times as long, for which any other controller would give up."""
+    drafter = RuleDrafter(TARGET, "rule", 0.9)
+    controller = methods.AsIfFlat([drafter], 1e-3, 16, trees=True)
+    target = Priced(TARGET, VOCAB, clock, [0.1])
+    *_, finished = engine(target, controller).generate(Request(PROMPT, max_tokens=60))
+    assert isinstance(finished, Finished)
+    assert finished.stats.mean_accepted_length > 4
 
 
 # --- a run
@@ -173,6 +188,7 @@ ROWS = (
     "Lookahead, K = 4",
     "Token Recycling, K = 4",
     "SAM (lookup), K = 4",
+    "SAM (lookup), flat",
 )
 
 
@@ -186,7 +202,7 @@ def test_a_run_replays_or_answers_and_is_gone_on_with(demo: dict[str, Path], tmp
     path = tmp_path / "suite.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in questions))
     suite = suites.read(str(path))
-    rows: list[Method] = [row for row in methods.methods(demo["draft"], {}, [None, 4]) if row.name in ROWS]
+    rows: list[Method] = [row for row in methods.methods(demo["draft"], {}, ["flat", "4"]) if row.name in ROWS]
     place = Field(demo["target"], rows, Device(256, threads=1))
     said = list(answered(place, suite, (), 24))
     records = [answer for found, _ in said for answer in found]
@@ -202,7 +218,7 @@ def test_a_run_replays_or_answers_and_is_gone_on_with(demo: dict[str, Path], tmp
     found = figures(records, ROWS)
     passes = {name: found["qa"][name].passes for name in ROWS}
     assert passes[PLAIN] == 2 * size
-    assert passes["SAM (lookup), K = 4"] < 1.2 * size
+    assert passes["SAM (lookup), flat"] < passes["SAM (lookup), K = 4"] < 1.2 * size
     assert passes["PLD, K = 4"] < 2 * size
     # Cut short, and gone on with: only what is missing is asked.
     again = list(answered(place, suite, records[: len(rows) + 2], 24))
