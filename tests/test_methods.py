@@ -16,13 +16,16 @@ from benchmarks import methods, spec_bench
 from benchmarks.methods import AGAIN, PLAIN, Field, Method, answered, figures, table, written_into
 from benchmarks.prompt_lookup import PromptLookup, followers
 from edgespec import Device
+from edgespec.backends.toy import blend
 from edgespec.bench import suites
 from edgespec.bench.records import AnswerRecord, Pass
+from edgespec.controller.adaptive import Adaptive
 from edgespec.drafters import Target
 from edgespec.engine import Finished, Request
+from edgespec.prices import Prices
 from edgespec.testing import check_drafter
 
-from .engine_runs import PROMPT, TARGET, VOCAB, engine
+from .engine_runs import OTHER, PROMPT, TARGET, VOCAB, engine
 from .helpers import Clock, Priced, RuleDrafter, round_context
 
 # --- look-ups of fixed n-grams
@@ -169,13 +172,18 @@ def test_each_method_stands_alone_and_at_each_length() -> None:
 
 
 def test_flat_drafts_are_long_whatever_passes_take(clock: Clock) -> None:
-    """Also where each pass takes a hundred times as long, for which any other controller would give up."""
-    drafter = RuleDrafter(TARGET, "rule", 0.9)
-    controller = methods.AsIfFlat([drafter], 1e-3, 16, trees=True)
-    target = Priced(TARGET, VOCAB, clock, [0.1])
-    *_, finished = engine(target, controller).generate(Request(PROMPT, max_tokens=60))
-    assert isinstance(finished, Finished)
-    assert finished.stats.mean_accepted_length > 4
+    """Also where each pass takes a hundred times as long and brings little, for which a controller gives up."""
+    drafted = []
+    for flat in (True, False):
+        drafter, plain = RuleDrafter(blend(TARGET, OTHER, 0.55), confidence=0.9), 1e-3
+        controller = (
+            methods.AsIfFlat([drafter], plain, 16, trees=True) if flat else Adaptive([drafter], Prices([plain] * 16))
+        )
+        target = Priced(TARGET, VOCAB, clock, [plain, 100 * plain])
+        *_, finished = engine(target, controller).generate(Request(PROMPT, max_tokens=400))
+        assert isinstance(finished, Finished)
+        drafted.append(finished.stats.drafted / finished.stats.rounds)
+    assert drafted[0] > 1 > 5 * drafted[1]
 
 
 # --- a run
