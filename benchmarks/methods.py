@@ -8,8 +8,8 @@ answers. Where a question has a `replay` text, the target's passes are computed 
 that text; else answers are the target's own, greedy, and the history of a later turn is plain decoding's.
 
 Every method answers alone, once for each of --drafts: `auto`, as the adaptive controller drafts at the prices of this
-machine, which may be not at all; `flat`, as it would if a pass over 16 tokens cost what one over 1 does, in trees where
-the engine takes them, which shows what a method guesses whatever this machine is; or a number: chains of that length.
+machine, which may be not at all; `flat`, as it would if each pass over 1 to 16 tokens took a second, in trees where the
+engine takes them, which shows what a method guesses whatever this machine is; or a number: chains of that length.
 `edgespec` has all drafters that a pair has by default. Each has a session of its own and goes on with what it learned
 from question to question. They take turns by the round in one process, so a slow spell of the machine falls on all
 alike. `plain, again` is plain decoding once more: its distance from 1.00x is the error of a figure. The prompts are not
@@ -62,7 +62,7 @@ from .prompt_lookup import PromptLookup
 PLAIN, AGAIN = "plain", "plain, again"
 _LEAST = 16  # tokens of an answer for which a context must have room
 _OVERALL = "overall"
-_WIDTHS = 16  # tokens of a pass that are taken to cost the same
+_WIDTHS, _SLOW = 16, 1.0  # tokens of a pass that are taken to cost the same, and seconds of it
 
 
 class Method(NamedTuple):
@@ -95,15 +95,10 @@ class Method(NamedTuple):
 
 
 class AsIfFlat:
-    """The adaptive controller for passes that all take as long as a plain one, whatever they take.
+    """The adaptive controller as if each pass took `_SLOW`, whatever it holds: drafting costs next to nothing then."""
 
-    Args:
-        plain: seconds of a plain pass.
-    """
-
-    def __init__(self, drafters: Sequence[Drafter], plain: float, widest: int, *, trees: bool) -> None:
-        self._inner = Adaptive(drafters, Prices([plain] * widest), trees=trees)
-        self._plain = plain
+    def __init__(self, drafters: Sequence[Drafter], widest: int, *, trees: bool) -> None:
+        self._inner = Adaptive(drafters, Prices([_SLOW] * widest), trees=trees)
 
     @property
     def drafters(self) -> Sequence[Drafter]:
@@ -113,7 +108,7 @@ class AsIfFlat:
         return self._inner.choose(round_context, limit)
 
     def observe(self, round: Round) -> None:  # noqa: A002 - the field's word
-        self._inner.observe(replace(round, verify_seconds=self._plain))
+        self._inner.observe(replace(round, verify_seconds=_SLOW))
 
 
 def methods(draft: Path, heads: Mapping[str, Path], drafts: Sequence[str]) -> list[Method]:
@@ -179,7 +174,7 @@ class Field:
                 )
                 opened.callback(runtime.close)
                 session = self.target.sessions[-1]
-                self.speakers[row.name] = Speaker(runtime, session, _flat(runtime, session) if row.flat else None)
+                self.speakers[row.name] = Speaker(runtime, session, _flat(session) if row.flat else None)
             self.close = opened.pop_all().close
 
     @property
@@ -208,12 +203,12 @@ class Field:
         return found
 
 
-def _flat(runtime: Runtime, session: ReplaySession) -> Callable[[Sequence[Drafter]], Controller]:
+def _flat(session: ReplaySession) -> Callable[[Sequence[Drafter]], Controller]:
     """One controller for all answers, made with the first."""
 
     @cache
     def controller(drafters: Sequence[Drafter]) -> Controller:
-        return AsIfFlat(drafters, runtime.prices.plain(), min(_WIDTHS, session.widest), trees=session.can_tree)
+        return AsIfFlat(drafters, min(_WIDTHS, session.widest), trees=session.can_tree)
 
     return controller
 
@@ -385,18 +380,27 @@ def main(target: Path, draft: Path, questions: str, work: Path, markdown: Path |
                 journal.add(answer)
             answers += found
     finally:
+        curve = _curve(place.plain.prices)
         journal.close()
         place.close()
     asked = {question.id for question in suite.questions}
     result = figures((answer for answer in answers if answer.question in asked), [row.name for row in rows])
     _write_figures(work / "figures.jsonl", result)
-    text = f"{table(result)}\n\n{environment.date()}: {'; '.join(terms.values())}. {_kinds(answers, left_out)}"
+    text = f"{table(result)}\n\n{environment.date()}: {'; '.join(terms.values())}. {_kinds(answers, left_out)} {curve}"
     click.echo(text)
     if markdown is not None:
         markdown.write_text(written_into(markdown.read_text("utf-8"), name, text), encoding="utf-8")
 
 
 _HEADS = {"medusa": "Medusa", "eagle": "EAGLE", "eagle3": "EAGLE-3"}
+
+
+def _curve(prices: Prices) -> str:
+    """The prices that `auto` drafted at."""
+    curve = prices.curve()
+    shown = (f"over {n} tokens {curve[n - 1] / curve[0]:.2f}" for n in (2, 4, 8, 16) if n <= len(curve))
+    doubt = "" if prices.trusted else " (measured beside other programs: run it on a quiet machine)"
+    return f"In plain passes, passes cost {', '.join(shown)}{doubt}."
 
 
 def _kinds(answers: Sequence[AnswerRecord], left_out: int) -> str:

@@ -20,7 +20,7 @@ from edgespec.backends.toy import blend
 from edgespec.bench import suites
 from edgespec.bench.records import AnswerRecord, Pass
 from edgespec.controller.adaptive import Adaptive
-from edgespec.drafters import Target
+from edgespec.drafters import Drafter, Target
 from edgespec.engine import Finished, Request
 from edgespec.prices import Prices
 from edgespec.testing import check_drafter
@@ -175,11 +175,10 @@ def test_flat_drafts_are_long_whatever_passes_take(clock: Clock) -> None:
     """Also where each pass takes a hundred times as long and brings little, for which a controller gives up."""
     drafted = []
     for flat in (True, False):
-        drafter, plain = RuleDrafter(blend(TARGET, OTHER, 0.55), confidence=0.9), 1e-3
-        controller = (
-            methods.AsIfFlat([drafter], plain, 16, trees=True) if flat else Adaptive([drafter], Prices([plain] * 16))
-        )
-        target = Priced(TARGET, VOCAB, clock, [plain, 100 * plain])
+        drafters: list[Drafter] = [RuleDrafter(blend(TARGET, OTHER, 0.55), confidence=0.9)]
+        adaptive = Adaptive(drafters, Prices([1e-3] * 16))
+        target = Priced(TARGET, VOCAB, clock, [1e-3, 9.0])
+        controller = methods.AsIfFlat(drafters, 16, trees=True) if flat else adaptive
         *_, finished = engine(target, controller).generate(Request(PROMPT, max_tokens=400))
         assert isinstance(finished, Finished)
         drafted.append(finished.stats.drafted / finished.stats.rounds)
