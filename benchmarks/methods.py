@@ -41,6 +41,7 @@ from edgespec.bench.records import AnswerRecord
 from edgespec.bench.replay import ReplaySession, SharedModel
 from edgespec.controller import Controller
 from edgespec.controller.adaptive import Adaptive
+from edgespec.controller.fixed import with_passengers
 from edgespec.drafters import Drafter
 from edgespec.engine import Finished, Started, Text
 from edgespec.errors import OptionError
@@ -105,7 +106,8 @@ class AsIfFlat:
         return self._inner.drafters
 
     def choose(self, round_context: RoundContext, limit: int) -> Draft:
-        return self._inner.choose(round_context, limit)
+        # A draft that is as wide as the prices known leaves no room for passengers, which cost nothing here.
+        return with_passengers(self._inner.choose(round_context, limit), self.drafters, round_context, limit)
 
     def observe(self, round: Round) -> None:  # noqa: A002 - the field's word
         self._inner.observe(replace(round, verify_seconds=_SLOW))

@@ -16,12 +16,13 @@ from benchmarks import methods, spec_bench
 from benchmarks.methods import AGAIN, PLAIN, Field, Method, answered, figures, table, written_into
 from benchmarks.prompt_lookup import PromptLookup, followers
 from edgespec import Device
-from edgespec.backends.toy import blend
+from edgespec.backends.toy import ToySession, blend
 from edgespec.bench import suites
 from edgespec.bench.records import AnswerRecord, Pass
 from edgespec.controller.adaptive import Adaptive
 from edgespec.drafters import Drafter, Target
-from edgespec.engine import Finished, Request
+from edgespec.drafters.lookahead import Lookahead
+from edgespec.engine import Finished, Request, Text
 from edgespec.prices import Prices
 from edgespec.testing import check_drafter
 
@@ -183,6 +184,16 @@ def test_flat_drafts_are_long_whatever_passes_take(clock: Clock) -> None:
         assert isinstance(finished, Finished)
         drafted.append(finished.stats.drafted / finished.stats.rounds)
     assert drafted[0] > 1 > 5 * drafted[1]
+
+
+def test_where_passes_are_flat_each_carries_the_window() -> None:
+    """Also beside a draft of 15 tokens, the most at known prices."""
+    drafters: list[Drafter] = [RuleDrafter(TARGET, confidence=0.9), Lookahead()]
+    controller = methods.AsIfFlat(drafters, 16, trees=True)
+    events = engine(ToySession(TARGET, VOCAB), controller).generate(Request(PROMPT, max_tokens=400))
+    rounds = [event.round for event in events if isinstance(event, Text)]
+    assert max(len(each.draft) for each in rounds) == 15
+    assert all(each.draft.passengers.tokens for each in rounds if each.held < 300)
 
 
 # --- a run

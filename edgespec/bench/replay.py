@@ -26,8 +26,9 @@ class ReplaySession:
         self.leaves = session.leaves
         self.widest = session.widest
         self.identity = session.identity
-        followed = isinstance(session, HiddenRows)
-        self.layer_width, self.layers = (session.layer_width, session.layers) if followed else (0, 0)
+        self.layer_width, self.layers = 0, 0
+        if isinstance(session, HiddenRows):
+            self.layer_width, self.layers = session.layer_width, session.layers
         self.text: Sequence[int] = ()
         #: The session inside.
         self.inner = session
