@@ -147,11 +147,16 @@ bench = grouped_options(
 
 
 def race(engines: Mapping[str, Engine], request: Request) -> Iterator[tuple[str, Event, float]]:
-    """All answer at once and take turns by the round, whoever has said the least: events, and the seconds they took.
+    """All engines answer at once, see `take_turns`. Each needs a session of its own."""
+    yield from take_turns({name: engine.generate(request) for name, engine in engines.items()})
 
-    A slow spell of the machine falls on all alike. Each needs a session of its own.
+
+def take_turns(answers: Mapping[str, Iterator[Event]]) -> Iterator[tuple[str, Event, float]]:
+    """The events of answers that take turns by the round, whichever has said the least, and the seconds they took.
+
+    A slow spell of the machine falls on all alike.
     """
-    running = {name: engine.generate(request) for name, engine in engines.items()}
+    running = dict(answers)
     said = dict.fromkeys(running, 0)
     while running:
         least = min(said[name] for name in running)

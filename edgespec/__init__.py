@@ -13,7 +13,7 @@ Importing this loads no engine; one is loaded with the first model. `edgespec.ai
 from pathlib import Path as _Path
 
 from .backends import Device, Interrupt
-from .drafters import BlockDrafter, Drafter, Follower, Target
+from .drafters import BlockDrafter, Drafter, Follower, PassengerDrafter, Target
 from .engine import Event, Finished, Started, Text
 from .errors import (
     BusyError,
@@ -41,7 +41,7 @@ from .runtime.runtime import Runtime
 from .runtime.speculation import DRAFTERS, Speculation
 from .sampling import Sampling
 from .stats import Stats
-from .types import Evaluated, Guess, Round, Top
+from .types import Evaluated, Guess, Passengers, Round, Top
 from .verify import VERIFIERS, RoundContext
 
 _HERE = _Path(__file__).parent
@@ -77,6 +77,8 @@ __all__ = [
     "ModelFileError",
     "Notice",
     "OptionError",
+    "PassengerDrafter",
+    "Passengers",
     "Progress",
     "RollbackError",
     "Round",

@@ -55,9 +55,8 @@ class _Stalls:
 class Baseline:
     """Seconds that plain decoding would have taken for the same tokens on the same clock.
 
-    A plain round counts with its own time, less the time that speculation took. Each token of a round that drafted, or
-    that computed tokens again, counts with the price of a plain pass at that time and with the overhead of a round
-    outside its pass. The prices are
+    A plain round counts with its own time, less the time that speculation took. Each token of a round with a wider pass
+    counts with the price of a plain pass at that time and with the overhead of a round outside its pass. The prices are
     multiplied by the ratio of measured to expected times of this answer's plain passes (without stalls) and by the
     inflation by stalls of all its passes.
     """
@@ -93,7 +92,7 @@ class Baseline:
         rest = seconds - speculating - round.verify_seconds
         if price is not None:
             self._stalls.add(round.verify_seconds, price)
-        if round.draft or round.owed:  # tokens are owed because of earlier drafts
+        if round.width > 1:  # a draft, passengers, or tokens owed because of earlier drafts
             self._drafted_rounds += 1
             self._drafted_seconds += seconds
             self._tokens += len(round.tokens)

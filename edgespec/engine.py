@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from .backends import MOST_OWED, Interrupt, Pieces, Session, common_prefix, require_numbers
@@ -25,7 +25,7 @@ from .sampling import Sampling, likeliest
 from .stats import Stats, Tally
 from .text.reasoning import Reasoning
 from .text.stream import Span, TextStream
-from .types import Acceptance, Draft, Evaluated, Floats, Round
+from .types import Acceptance, Draft, Evaluated, Floats, Passengers, Round
 from .values import instance, texts, whole
 from .verify import RoundContext, Verifier
 
@@ -205,7 +205,7 @@ class Engine:
             self._target.prefill(())
         owed = self._target.owed
         round_context = RoundContext(self._verifier, request.sampling, context, self._vocabulary.is_eog, owed)
-        draft = self._controller.choose(round_context, self._limit(request, context, tally))
+        draft = self._fitting(self._controller.choose(round_context, self._limit(request, context, tally)))
         drafting, held = self._speculating(began), len(self._target.tokens)
         acceptance, rows, seconds = self._verify(draft, round_context)
         started = time.perf_counter()
@@ -215,7 +215,7 @@ class Engine:
         tokens, spans, reason = self._cut(output, request, text, tally.tokens)
         kept = (0, *(node + 1 for node in acceptance.path[: len(tokens) - 1]))
         self._target.rollback(held, kept)  # the only one of the round: it drops all rejected tokens
-        evaluated = Evaluated(held, (context[-1], *draft.tokens), _parents(draft), kept, top)
+        evaluated = Evaluated(held, draft.pass_tokens(context[-1]), draft.pass_parents, kept, top)
         context.extend(tokens)
         round_ = Round(draft, acceptance.path, tokens, seconds, drafting, held, owed)
         if reason is None and len(context) > self._target.context:
@@ -237,14 +237,27 @@ class Engine:
         reach = room if self._target.reach is None else self._target.reach
         return max(0, min(room, remaining, reach))
 
+    def _fitting(self, draft: Draft) -> Draft:
+        """`draft`, without its passengers where the session cannot take them: it takes no trees, this one does not fit,
+        or tokens are owed, which take a pass of their own before a tree."""
+        if not draft.passengers.tokens:
+            return draft
+        target, tree = self._target, draft.pass_parents
+        leaves = len(tree) - len(set(tree) - {-1})
+        room = min(target.widest, target.context - len(target.tokens))
+        if target.can_tree and not target.owed and len(tree) <= room and leaves <= target.leaves:
+            return draft
+        return replace(draft, passengers=Passengers())
+
     def _verify(self, draft: Draft, round_context: RoundContext) -> tuple[Acceptance, Floats, float]:
         """The acceptance of `draft`, the rows of the pass, and its seconds."""
         started = time.perf_counter()
-        tree = None if draft.is_chain else _parents(draft)
-        rows = self._target.decode((round_context.tokens[-1], *draft.tokens), tree)
+        tree = None if draft.is_chain else draft.pass_parents
+        rows = self._target.decode(draft.pass_tokens(round_context.tokens[-1]), tree)
         seconds = time.perf_counter() - started
         require_numbers(rows, "target")
-        acceptance = self._verifier.accept(draft, rows, round_context.sampling, round_context.tokens)
+        judged = rows[: 1 + len(draft)]
+        acceptance = self._verifier.accept(draft, judged, round_context.sampling, round_context.tokens)
         return acceptance, rows, seconds
 
     def _cut(
@@ -278,11 +291,6 @@ class Engine:
     def _speculating(self, started: float) -> float:
         """Seconds since `started` if there are drafters; without any, plain decoding would have spent them, too."""
         return time.perf_counter() - started if self._controller.drafters else 0.0
-
-
-def _parents(draft: Draft) -> tuple[int, ...]:
-    """The parents in a pass: its first token is the last committed one, and the roots of the draft are its children."""
-    return (-1, *(parent + 1 for parent in draft.parents))
 
 
 def _text(tokens: tuple[int, ...], round: Round, spans: Sequence[Span]) -> Text:  # noqa: A002

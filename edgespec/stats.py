@@ -34,6 +34,7 @@ class Stats:
         by_depth: for each depth in a draft from 1 on, how often a token of that depth was tested, all tokens before it
             being accepted, and how often it was accepted.
         reasoning_tokens: of `tokens`, those of the model's reasoning and its markers; 0 if it was not separated.
+        passengers: tokens that passes computed for a drafter beside drafts, and that were not verified.
     """
 
     prompt: int
@@ -51,6 +52,7 @@ class Stats:
     k_histogram: dict[int, int]
     by_depth: tuple[tuple[int, int], ...]
     reasoning_tokens: int = 0
+    passengers: int = 0
 
     @property
     def tokens_per_second(self) -> float:
@@ -88,6 +90,7 @@ class Tally:
     drafted: Counter[str] = field(default_factory=Counter)
     accepted: Counter[str] = field(default_factory=Counter)
     lengths: Counter[int] = field(default_factory=Counter)
+    passengers: int = 0
     #: Number of rounds by the greatest depth tested, and by the greatest depth accepted.
     tried: Counter[int] = field(default_factory=Counter)
     reached: Counter[int] = field(default_factory=Counter)
@@ -107,6 +110,7 @@ class Tally:
         self.seconds += seconds
         self.engine_seconds += round.verify_seconds + round.draft_seconds
         self.lengths[len(round.draft)] += 1
+        self.passengers += len(round.draft.passengers.tokens)
         if round.draft:
             self.drafted.update(round.draft.drafters)
             self.accepted.update(round.draft.drafters[node] for node in round.path)
@@ -136,6 +140,7 @@ class Tally:
                 for depth in range(1, max(self.tried, default=0) + 1)
             ),
             reasoning_tokens=self.reasoning_tokens,
+            passengers=self.passengers,
         )
 
 

@@ -54,7 +54,7 @@ class Evaluated(NamedTuple):
 
     Args:
         start: tokens of the context before them. What was reported earlier of positions from `start` on is obsolete.
-        tokens: the tokens, by node.
+        tokens: the tokens, by node; passengers come last.
         parents: the parent of each node as in `Draft`, -1 for the context before.
         kept: the nodes that became part of the context, from the root down.
         top: the likeliest next tokens after each node; None for a prompt, which has no logits, or if no drafter asks
@@ -84,6 +84,19 @@ class Guess(NamedTuple):
     q: Distribution | None = None
 
 
+class Passengers(NamedTuple):
+    """Tokens that the target's pass computes beside the draft, for their rows only: they are neither verified nor
+    committed.
+
+    Args:
+        tokens: the token of each node.
+        parents: the parent of each node among these, -1 for the context.
+    """
+
+    tokens: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Draft:
     """A tree of guessed tokens that may follow the committed context.
@@ -93,12 +106,14 @@ class Draft:
         parents: the parent of each node, -1 for the context.
         drafters: the name of the drafter that guessed each node; the names of several that agree are joined by "+".
         q: the distribution that each token was drawn from; None means point masses (look-up, or greedy drafting).
+        passengers: tokens for the same pass that are no part of the draft; nothing else here counts them.
     """
 
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
     drafters: tuple[str, ...] = ()
     q: tuple[Distribution, ...] | None = None
+    passengers: Passengers = Passengers()  # noqa: RUF009 - immutable
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -111,8 +126,20 @@ class Draft:
 
     @property
     def is_chain(self) -> bool:
-        """Whether each node is the child of the one before."""
-        return self.parents == _CHAIN[: len(self.parents)]
+        """Whether each node is the child of the one before, and there are no passengers."""
+        return not self.passengers.tokens and self.parents == _CHAIN[: len(self.parents)]
+
+    @property
+    def pass_parents(self) -> tuple[int, ...]:
+        """The tree of a pass: the last committed token, which is its root, then the draft, then the passengers."""
+        first = 1 + len(self)
+        drafted = (parent + 1 for parent in self.parents)
+        carried = (parent + first if parent >= 0 else 0 for parent in self.passengers.parents)
+        return (-1, *drafted, *carried)
+
+    def pass_tokens(self, last: int) -> tuple[int, ...]:
+        """The tokens of that pass, where `last` is the last committed one."""
+        return (last, *self.tokens, *self.passengers.tokens)
 
     def children(self, node: int) -> Iterator[int]:
         """The children of `node` (-1: of the context), in order."""
@@ -156,5 +183,5 @@ class Round:
 
     @property
     def width(self) -> int:
-        """Tokens in the target's pass: those owed, the last committed token and the draft."""
-        return self.owed + 1 + len(self.draft)
+        """Tokens in the target's pass: those owed, the last committed token, the draft and the passengers."""
+        return self.owed + 1 + len(self.draft) + len(self.draft.passengers.tokens)

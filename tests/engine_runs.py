@@ -14,6 +14,7 @@ from edgespec.controller import Controller
 from edgespec.controller.adaptive import Adaptive
 from edgespec.controller.fixed import Fixed
 from edgespec.drafters import Drafter
+from edgespec.drafters.lookahead import Lookahead
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter
 from edgespec.drafters.pard import PardDrafter
@@ -54,6 +55,16 @@ def block_drafting(rule: Rule, clock: Clock | None = None, guesses: int = 5) -> 
     prices = [0.05 * (1 + 0.1 * n) for n in range(guesses)]
     session = Priced(in_blocks(rule, VOCAB - 1), VOCAB, clock or Clock(), prices)
     return PardDrafter(session, VOCAB, VOCAB - 1, prices)
+
+
+class WrongLookahead(Lookahead):
+    """Every second token that it keeps is another one than the target's."""
+
+    def evaluated(self, what: Evaluated) -> None:
+        if what.top is not None:
+            wrong = (what.top.tokens + np.arange(len(what.tokens))[:, None] % 2) % VOCAB
+            what = what._replace(top=what.top._replace(tokens=wrong))
+        super().evaluated(what)
 
 
 class WrongRecycling(Recycling):
@@ -106,6 +117,9 @@ DRAFTERS: dict[str, Callable[[Clock], list[Drafter]]] = {
     "recycling that knows": lambda _clock: [knowing_recycling()],
     "recycling that forgets": lambda _clock: [Recycling(VOCAB, pairs=3)],
     "recycling, mostly wrong": lambda _clock: [WrongRecycling(VOCAB)],
+    "lookahead": lambda _clock: [Lookahead()],
+    "lookahead, often wrong": lambda _clock: [WrongLookahead(4, 3)],
+    "lookahead and others": lambda clock: [Lookup(), Lookahead(2, 4), drafting(blend(TARGET, OTHER, 0.3), clock)],
     "point masses": lambda _clock: [RuleDrafter(blend(TARGET, OTHER, 0.4))],
     "wrong first": lambda _clock: [WrongFirstDrafter(blend(TARGET, OTHER, 0.2))],
     "several": lambda clock: [
@@ -160,6 +174,7 @@ def check_figures(said: Sequence[Text], finished: Finished) -> None:
     stats, rounds = finished.stats, [text.round for text in said]
     assert stats.tokens == sum(len(text.tokens) for text in said)
     assert stats.rounds == len(rounds) == sum(stats.k_histogram.values())
+    assert stats.passengers == sum(len(r.draft.passengers.tokens) for r in rounds)
     assert stats.drafted == sum(len(r.draft) for r in rounds) == sum(k * n for k, n in stats.k_histogram.items())
     assert stats.accepted == sum(len(r.path) for r in rounds) <= stats.drafted
     assert (stats.drafted, stats.accepted) == tuple(map(sum, zip((0, 0), *stats.by_drafter.values(), strict=True)))
@@ -167,4 +182,4 @@ def check_figures(said: Sequence[Text], finished: Finished) -> None:
     for text in said:
         assert text.tokens == text.round.tokens
         assert text.text == "".join(span.text for span in text.spans)
-        assert text.round.width == 1 + len(text.round.draft)
+        assert text.round.width == 1 + len(text.round.draft) + len(text.round.draft.passengers.tokens)

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgespec.backends import Model
-from edgespec.backends.toy import ToySession
+from edgespec.backends import HiddenRows, Model
+from edgespec.backends.toy import ToySession, ngram_rule
 from edgespec.bench import edgespec_contender, rounds
 from edgespec.bench.contender import AnswerRequest, Chunk, ContenderFailed, Done
 from edgespec.bench.meter import Meter, peak_memory
@@ -266,12 +266,44 @@ def test_a_replayed_session_says_the_text_in_chains_and_trees() -> None:
     session.text = (2, 3, 4, 5, 2, 1)
     session.prefill([2, 3])
     rows = session.decode([4, 5, 0, 2], [-1, 0, 0, 1])
-    assert rows.argmax(1).tolist() == [5, 2, 2, 1]
+    assert rows.argmax(1).tolist() == [5, 2, 1, 1]
     session.rollback(2, (0, 1, 3))
     assert session.decode([1]).argmax(1).tolist() == [1], "the text is over, and its own choice is left"
     session.text = ()
     session.rollback(3)
     assert session.decode([5]).argmax(1).tolist() == [1]
+
+
+def test_rows_off_the_replayed_text_stay_the_models_own() -> None:
+    """They taught recycling that the text follows whatever was rejected."""
+    session = ReplaySession(ToySession(ngram_rule(9, order=1, seed=3), 9))
+    session.text = (2, 3, 4, 5, 4, 5)
+    session.prefill([2])
+    # Wrong from the root on, wrong below a right one, and right tokens below a wrong one, which do not make it right.
+    tokens, parents = [3, 4, 7, 4, 6, 5, 5], [-1, 0, 0, 2, 1, 3, 1]
+    own = [row.copy() for row in session.inner.decode(tokens, parents)]
+    rows = session.decode(tokens, parents)
+    said = {0: 4, 1: 5, 6: 4}
+    for node, row in enumerate(rows):
+        if node in said:
+            assert row.argmax() == said[node]
+        else:
+            assert np.array_equal(row, own[node])
+    chain = session.decode([3, 7, 5])
+    assert chain[0].argmax() == 4
+    assert max(chain[1].max(), chain[2].max()) < 100
+    wrong = session.decode([9 - 1, 4])
+    assert wrong.max() < 100
+
+
+def test_a_replayed_session_gives_hidden_rows(demo_target: Model) -> None:
+    """Medusa heads were refused beside one, and so in every benchmark."""
+    inner = demo_target.session(64)
+    session = ReplaySession(inner)
+    assert isinstance(inner, HiddenRows)
+    assert isinstance(session, HiddenRows)
+    assert (session.layer_width, session.layers) == (inner.layer_width, inner.layers) == (512, 4)
+    session.close()
 
 
 def test_a_lent_model_stays_open(demo_target: Model) -> None:

@@ -23,7 +23,15 @@ from .engine_runs import CONTROLLERS, DRAFTERS, OTHER, PROMPT, SPOKEN, TARGET, V
 from .helpers import ALL_ON, Clock, Priced, RuleDrafter, TreeController, WrongFirstDrafter, decode_plain
 
 #: Drafters of which the controller buys little in so short a text.
-UNSURE = ("always wrong", "blocks, always wrong", "recycling", "recycling that forgets", "recycling, mostly wrong")
+UNSURE = (
+    "always wrong",
+    "blocks, always wrong",
+    "lookahead",
+    "lookahead, often wrong",
+    "recycling",
+    "recycling that forgets",
+    "recycling, mostly wrong",
+)
 
 
 @pytest.mark.parametrize("k", CONTROLLERS)

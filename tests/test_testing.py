@@ -15,6 +15,7 @@ from edgespec.backends.toy import Bytes, Rule, ToyModel, ToySession, ngram_rule
 from edgespec.backends.tree_layout import Branches
 from edgespec.drafters import Factory
 from edgespec.drafters.cross_vocabulary import CrossVocabularyDrafter
+from edgespec.drafters.lookahead import Lookahead
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter
 from edgespec.drafters.pard import PardDrafter
@@ -65,6 +66,7 @@ BUILT_IN: dict[str, Factory] = {
     "lookup": lambda _target: Lookup(),
     "of an earlier text": lambda target: Lookup(earlier=[target.vocabulary.tokenize("the cat sat, cab abc " * 3)]),
     "recycling": lambda target: Recycling(target.vocabulary.size),
+    "lookahead": lambda _target: Lookahead(),
     "model": model,
     "cross-vocabulary": cross_vocabulary,
     "pard": pard,

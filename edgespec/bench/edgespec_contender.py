@@ -33,6 +33,7 @@ _TITLES = {
     "medusa": "edgespec, Medusa heads only",
     "exit": "edgespec, first layers only",
     "recycling": "edgespec, token recycling only",
+    "lookahead": "edgespec, lookahead only",
 }
 NAMES = (*_TITLES, "k=N")  #: what `Workshop.contender` knows
 

@@ -13,8 +13,9 @@ _CERTAIN = 1e4  # a logit far above all others
 
 
 class ReplaySession:
-    """A session that computes each pass in full, and then replaces its choice by the next token of `text`, which is
-    prompt and answer; an empty `text` replaces nothing."""
+    """A session that computes each pass in full, and then replaces its choice after each beginning of `text`, which is
+    prompt and answer, by the next token; an empty `text` replaces nothing. Rows after other tokens, of rejected drafts,
+    stay the model's own."""
 
     def __init__(self, session: Session) -> None:
         self.vocab = session.vocab
@@ -25,6 +26,9 @@ class ReplaySession:
         self.leaves = session.leaves
         self.widest = session.widest
         self.identity = session.identity
+        self.layer_width, self.layers = 0, 0
+        if isinstance(session, HiddenRows):
+            self.layer_width, self.layers = session.layer_width, session.layers
         self.text: Sequence[int] = ()
         #: The session inside.
         self.inner = session
@@ -44,12 +48,10 @@ class ReplaySession:
         held = len(self.inner.tokens)
         rows = self.inner.decode(tokens, tree)
         if self.text:
-            depths: list[int] = []
-            for parent in tree if tree is not None else range(-1, len(tokens) - 1):
-                depths.append(depths[parent] + 1 if parent >= 0 else 0)
-            for row, depth in zip(rows, depths, strict=True):
-                if held + depth + 1 < len(self.text):
-                    row[self.text[held + depth + 1]] = _CERTAIN
+            parents = tree if tree is not None else range(-1, len(tokens) - 1)
+            for row, place in zip(rows, _places(self.text, held, tokens, parents), strict=True):
+                if place is not None and place + 1 < len(self.text):
+                    row[self.text[place + 1]] = _CERTAIN
         return rows
 
     def rollback(self, length: int, keep: Sequence[int] = ()) -> None:
@@ -63,6 +65,17 @@ class ReplaySession:
 
     def close(self) -> None:
         self.inner.close()
+
+
+def _places(text: Sequence[int], held: int, tokens: Sequence[int], parents: Sequence[int]) -> list[int | None]:
+    """For each node of a tree after the first `held` tokens of `text` its place in the text; None where it, or a node
+    above it, is another token."""
+    places: list[int | None] = []
+    for token, parent in zip(tokens, parents, strict=True):
+        above = held - 1 if parent < 0 else places[parent]
+        place = None if above is None or above + 1 >= len(text) else above + 1
+        places.append(place if place is not None and text[place] == token else None)
+    return places
 
 
 class SharedModel:

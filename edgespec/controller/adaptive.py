@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from ..drafters import Drafter
+from ..drafters import Drafter, most_passengers_of
 from ..prices import Prices, RunningPrice
 from ..types import Draft, Round
 from ..verify import RoundContext
@@ -22,6 +23,7 @@ from .calibration import Calibration
 from .draft_tree import DraftTree
 from .expansion import Expansion, Passes
 from .exploration import Explorer
+from .passenger_value import PassengerValue
 from .priced_drafter import PricedDrafter
 
 _PLAIN_EVERY = 64  # rounds after which a plain step is measured, if none was bought meanwhile
@@ -40,6 +42,8 @@ class Adaptive:
     longer draft is expected to pay. All guesses form one draft tree, of which the best part is verified: a subtree
     where the target's session takes trees, else a chain. A drafter that does not pay is probed now and then; its guess
     is compared with the text and need not be verified.
+
+    The pass may carry passengers of a drafter, where trees can be verified and they bring more than they cost.
 
     Speculation is never much slower than plain decoding: plain steps are timed live, one when the machine changed its
     pace and one after a while without, and `Budget` bounds what speculation as a whole may lose. Prices of wide passes
@@ -74,6 +78,7 @@ class Adaptive:
         self._clock = clock
         self._free = [drafter for drafter in drafters if not drafter.step_price]
         self._priced = [PricedDrafter(d, self.calibration.ahead(d.name), clock) for d in drafters if d.step_price]
+        self._passengers = [PassengerValue(drafter) for drafter in self._free if trees and most_passengers_of(drafter)]
         self._tokens = 0.0
         self._steps = 0.0  # the time they took, in plain steps of that time: a machine may change its pace
         self._budget = Budget()
@@ -101,7 +106,7 @@ class Adaptive:
             if not expansion.settled:
                 self._ask(priced, expansion, round_context)
         self._nodes = expansion.bought()
-        return expansion.tree.draft(self._nodes)
+        return self._with_passengers(expansion.tree.draft(self._nodes), expansion)
 
     def observe(self, round: Round) -> None:  # noqa: A002
         self._tokens = _MEMORY * self._tokens + len(round.tokens)
@@ -122,12 +127,14 @@ class Adaptive:
             self.calibration.learn((tree.cells[node], hit) for node, hit in tried.items())
             for priced in self._priced:
                 priced.observe([t for t in trials if t.drafter == priced.name and t.rank == 0])
+            for value in self._passengers:
+                value.observe(round, self._expansion.cost)
 
     def _steps_of(self, round: Round) -> float:  # noqa: A002
         """What a round took, in plain steps of that time."""
         price, plain = self.prices.price(round.width, round.held), self.prices.plain(round.held)
         # Whatever a plain step took, plain decoding would have spent the same.
-        verifying = round.verify_seconds if round.draft else plain
+        verifying = round.verify_seconds if round.width > 1 + round.owed else plain
         # One hiccup of the machine can take as long as a hundred rounds, and says nothing of drafts.
         return min(verifying + round.draft_seconds, _HICCUP * price) / plain
 
@@ -149,6 +156,14 @@ class Adaptive:
         """Whether wide passes cost so little that second guesses are worth asking for."""
         curve = self.prices.curve(held)
         return curve[min(_BUSHY, len(curve)) - 1] <= _FLAT * curve[0]
+
+    def _with_passengers(self, draft: Draft, expansion: Expansion) -> Draft:
+        """`draft` with the passengers that are worth their time, of one drafter."""
+        for value in () if self._exploring else self._passengers:
+            surcharge = expansion.rate * self.surcharge.seconds
+            if (passengers := value.chosen(draft, expansion.cost, surcharge)).tokens:
+                return replace(draft, passengers=passengers)
+        return draft
 
     def _ask_free(self, expansion: Expansion, round_context: RoundContext) -> None:
         for drafter in self._free:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from ..drafters import Drafter, plan
+from ..drafters import Drafter, most_passengers_of, passengers_of, plan
 from ..errors import OptionError
 from ..types import Draft, Guess, Round
 from ..verify import RoundContext
@@ -16,7 +17,8 @@ class Fixed:
 
     By default by the first drafter that has any. With `nodes`, by all of them: the chains of all drafters are merged
     into one tree (SpecInfer, Miao et al. 2024, arXiv 2305.09781). How long each chain may be is decided before its
-    tokens are known, and all that is guessed is verified, as `rejection` and `block` require.
+    tokens are known, and all that is guessed is verified, as `rejection` and `block` require. Each pass carries the
+    passengers of the first drafter that has any.
 
     Args:
         nodes: the most nodes of such a tree, where the target's session takes trees; 0 for the first drafter alone.
@@ -33,6 +35,9 @@ class Fixed:
         self._nodes = nodes
 
     def choose(self, round_context: RoundContext, limit: int) -> Draft:
+        return with_passengers(self._draft(round_context, limit), self.drafters, round_context, limit)
+
+    def _draft(self, round_context: RoundContext, limit: int) -> Draft:
         found = Candidates()
         most = min(self._nodes or self.k, limit)
         for stream, drafter in enumerate(self.drafters):
@@ -49,6 +54,15 @@ class Fixed:
 
     def observe(self, round: Round) -> None:  # noqa: A002
         """It never changes its mind."""
+
+
+def with_passengers(draft: Draft, drafters: Sequence[Drafter], round_context: RoundContext, limit: int) -> Draft:
+    """`draft`, and the passengers of the first drafter that may have any, at most `limit` tokens together."""
+    for drafter in drafters:
+        if most_passengers_of(drafter):
+            drafter.begin(round_context)
+            return replace(draft, passengers=passengers_of(drafter, max(0, limit - len(draft))))
+    return draft
 
 
 def straight(drafter: Drafter, round_context: RoundContext, n: int) -> list[Guess]:

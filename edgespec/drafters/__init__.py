@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from ..backends import Vocabulary
-from ..types import Evaluated, Guess, Round
+from ..types import Evaluated, Guess, Passengers, Round
 from ..verify import RoundContext
 
 
@@ -105,6 +105,21 @@ class BlockDrafter(Protocol):
         ...
 
 
+@runtime_checkable
+class PassengerDrafter(Protocol):
+    """Further members of a drafter that has tokens computed in the target's passes beside the draft. Their rows come
+    back to it by `Follower.evaluated`, as the last nodes of a pass, if the controller took them."""
+
+    @property
+    def most_passengers(self) -> int:
+        """The most passengers of a pass; none where it is 0."""
+        ...
+
+    def passengers(self, most: int) -> Passengers:
+        """The passengers of this round's pass, at most `most`; called after `begin`."""
+        ...
+
+
 def block_prices_of(drafter: Drafter) -> Sequence[float]:
     """`BlockDrafter.block_prices`; for other drafters the price of a step, which makes one guess."""
     return drafter.block_prices if isinstance(drafter, BlockDrafter) else (drafter.step_price,)
@@ -114,6 +129,16 @@ def plan(drafter: Drafter, guesses: int) -> None:
     """`BlockDrafter.plan`; nothing for other drafters."""
     if isinstance(drafter, BlockDrafter):
         drafter.plan(guesses)
+
+
+def most_passengers_of(drafter: Drafter) -> int:
+    """`PassengerDrafter.most_passengers`; 0 for other drafters."""
+    return drafter.most_passengers if isinstance(drafter, PassengerDrafter) else 0
+
+
+def passengers_of(drafter: Drafter, most: int) -> Passengers:
+    """`PassengerDrafter.passengers`; none for other drafters."""
+    return drafter.passengers(most) if isinstance(drafter, PassengerDrafter) else Passengers()
 
 
 def top_of(drafter: Drafter) -> int | None:

@@ -11,10 +11,10 @@ from operator import index
 from typing import Any
 
 from ..errors import DrafterError
-from ..types import Distribution, Evaluated, Guess, Round
+from ..types import Distribution, Evaluated, Guess, Passengers, Round
 from ..values import shown
 from ..verify import RoundContext
-from . import Drafter, Follower, block_prices_of, plan, top_of
+from . import Drafter, Follower, block_prices_of, most_passengers_of, passengers_of, plan, top_of
 
 _MOST = 64  # the greatest `Follower.top`
 _LONGEST = 256  # depths of a block
@@ -49,6 +49,27 @@ class Checked:
 
     def plan(self, guesses: int) -> None:
         plan(self._drafter, guesses)
+
+    @property
+    def most_passengers(self) -> int:
+        most = most_passengers_of(self._drafter)
+        if type(most) is int and 0 <= most <= _LONGEST:
+            return most
+        raise DrafterError(f"its most_passengers is {shown(most)}; it must be a number from 0 to {_LONGEST}")
+
+    def passengers(self, most: int) -> Passengers:
+        found = passengers_of(self._drafter, most)
+        try:
+            tokens, parents = (tuple(map(index, each)) for each in found)
+        except (TypeError, ValueError):
+            raise DrafterError(f"its passengers are {shown(found)}; expected edgespec.Passengers") from None
+        tree = len(tokens) == len(parents) and all(-1 <= parent < node for node, parent in enumerate(parents))
+        if not tree or len(tokens) > most or not all(0 <= token < self._vocab for token in tokens):
+            raise DrafterError(
+                f"its passengers are {shown(found)}; expected a tree of at most {most} tokens from 0 to "
+                f"{self._vocab - 1}, parents before their children"
+            )
+        return Passengers(tokens, parents)
 
     @property
     def top(self) -> int | None:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ..errors import EdgespecError, Interrupted
-from ..types import Evaluated, Guess, Round
+from ..types import Evaluated, Guess, Passengers, Round
 from ..verify import RoundContext
-from . import Drafter, Follower, block_prices_of, plan, top_of
+from . import Drafter, Follower, block_prices_of, most_passengers_of, passengers_of, plan, top_of
 
 R = TypeVar("R")
 
@@ -33,6 +33,13 @@ class Failsafe:
 
     def plan(self, guesses: int) -> None:
         self._guarded(None, lambda: plan(self._drafter, guesses))
+
+    @property
+    def most_passengers(self) -> int:
+        return self._guarded(0, lambda: most_passengers_of(self._drafter))
+
+    def passengers(self, most: int) -> Passengers:
+        return self._guarded(Passengers(), lambda: passengers_of(self._drafter, most))
 
     @property
     def top(self) -> int | None:

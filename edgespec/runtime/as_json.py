@@ -51,6 +51,7 @@ def stats_as_json(stats: Stats) -> dict[str, Any]:
         "rounds": stats.rounds,
         "drafted": stats.drafted,
         "accepted": stats.accepted,
+        "passengers": stats.passengers,
         "acceptance_rate": stats.acceptance_rate,
         "mean_accepted_length": stats.mean_accepted_length,
         "seconds": stats.seconds,

@@ -36,6 +36,7 @@ from ..drafters.eagle3 import Eagle3Drafter
 from ..drafters.exit import ExitDrafter
 from ..drafters.failsafe import Failsafe
 from ..drafters.head import HeadDrafter
+from ..drafters.lookahead import Lookahead
 from ..drafters.lookup import Lookup
 from ..drafters.medusa import MedusaDrafter
 from ..drafters.model import ModelDrafter
@@ -262,6 +263,8 @@ class _Opening:
             # Beside a model or a head it brings nothing, and takes 0.1% to 1.2% (docs/drafters/recycling.md).
             if len(built_in) == 1 or Recycling.name in (speculation.drafters or ()):
                 built_in.append(Recycling(session.vocab))
+            if Lookahead.name in (speculation.drafters or ()):  # it seldom pays (docs/drafters/lookahead.md)
+                built_in.append(Lookahead())
             facts = Target(target.vocabulary, session.context, target.description, target.weights)
             added = list(made(self.given, speculation.drafters or (), facts, undo))
             pair = LoadedPair(

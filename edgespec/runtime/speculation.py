@@ -11,7 +11,7 @@ from ..values import shown, texts, whole
 from ..verify import verifier
 
 #: The names of the built-in drafters.
-DRAFTERS = ("lookup", "model", "cross-vocabulary", "mtp", "pard", "eagle3", "medusa", "exit", "recycling")
+DRAFTERS = ("lookup", "model", "cross-vocabulary", "mtp", "pard", "eagle3", "medusa", "exit", "recycling", "lookahead")
 _MODELS = ("model", "cross-vocabulary", "pard", "exit")  # those of draft models, of which there may be several
 LONGEST = 256  #: the most tokens of a draft, within the widest pass of all engines
 
@@ -23,8 +23,8 @@ class Speculation:
     Args:
         drafters: names from `DRAFTERS`, of drafters given to `load`, or of installed packages; None takes all built-in
             drafters that are possible for the pair, and those given; "mtp" and "recycling" only without a draft model.
-            Drafters of packages, and these two beside a draft model, must be named when loading. The second of several
-            draft models of a kind has the number 2 in its name: "model2".
+            Drafters of packages, these two beside a draft model, and "lookahead" must be named when loading. The second
+            of several draft models of a kind has the number 2 in its name: "model2".
         k: tokens to draft in each round, 0 for plain decoding; None adapts the draft length to acceptance and prices.
             Without `drafters`, the first that has a guess drafts; with them the chains of all are merged into one tree
             where the engine takes trees.

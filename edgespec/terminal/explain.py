@@ -19,6 +19,7 @@ _NAMES = {
     "medusa": ("your Medusa heads", "are"),
     "exit": ("the model's first layers", "are"),
     "recycling": ("recycled guesses", "are"),
+    "lookahead": ("lookahead's guesses", "are"),
 }
 _TRIES = 20  # verified guesses from which on an acceptance rate is reported
 _DISTURBED = (

@@ -308,8 +308,8 @@ load_options = grouped_options(
         metavar="NAME,...",
         help="Drafters: lookup, recycling, model, cross-vocabulary, pard (a PARD draft model), mtp (the model's head), "
         "eagle3 or medusa (a head given with --draft), exit (the model's first layers), model2 (a second draft model), "
-        "or those of an installed package [default: those that are possible; recycling and the model's own head only "
-        "without a draft]",
+        "lookahead, or those of an installed package [default: those that are possible; recycling and the model's own "
+        "head only without a draft, never lookahead]",
     ),
     click.option(
         "--k",

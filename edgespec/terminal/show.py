@@ -105,6 +105,8 @@ def figures(stats: Stats) -> str:
     rates = [f"{name} {n / of:.0%} ({n} of {of})" for name, (of, n) in stats.by_drafter.items()]
     lines.append(f"drafts accepted: {', '.join(rates) or 'nothing was drafted'}")
     lines.append(f"draft length K: {_histogram(stats.k_histogram)}")
+    if stats.passengers:
+        lines.append(f"{stats.passengers} tokens were computed beside drafts, for n-grams")
     lines.append(f"prompt {stats.prompt} tokens, {stats.cached} of them cached, {stats.prompt_seconds:.2f} s")
     return "\n".join(lines)
 

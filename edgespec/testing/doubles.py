@@ -9,6 +9,7 @@ import numpy as np
 
 from ..backends.toy import Rule
 from ..controller.candidates import Candidates
+from ..controller.fixed import with_passengers
 from ..drafters import Drafter
 from ..types import Draft, Guess, Round
 from ..verify import RoundContext
@@ -134,7 +135,8 @@ class WrongFirstDrafter(RuleDrafter):
 
 
 class ChainController:
-    """A controller that drafts a chain of `k` tokens in every round, by the first drafter that has a guess."""
+    """A controller that drafts a chain of `k` tokens in every round, by the first drafter that has a guess, and takes
+    passengers."""
 
     def __init__(self, drafters: Sequence[Drafter], k: int) -> None:
         self.drafters = tuple(drafters)
@@ -150,8 +152,8 @@ class ChainController:
                 found.add(len(path) - 1, drafter.name, guesses[0])
                 path.append(guesses[0].token)
             if path:
-                return found.draft()
-        return Draft()
+                return with_passengers(found.draft(), self.drafters, round_context, limit)
+        return with_passengers(Draft(), self.drafters, round_context, limit)
 
     def observe(self, round: Round) -> None:  # noqa: A002 - the protocol's word
         """It learns nothing."""
@@ -160,7 +162,8 @@ class ChainController:
 class TreeController:
     """A controller that drafts the tree of all guesses of all drafters, two per node and drafter, at most `n` nodes.
 
-    It expands the newest and the oldest node in turn, so that the nodes of different branches are interleaved.
+    It expands the newest and the oldest node in turn, so that the nodes of different branches are interleaved, and
+    takes passengers.
     """
 
     def __init__(self, drafters: Sequence[Drafter], n: int) -> None:
@@ -181,7 +184,7 @@ class TreeController:
                 for guess in drafter.guess(path, 2)[: most - len(found)]:
                     if (new := found.add(node, drafter.name, guess)) not in waiting:
                         waiting.append(new)
-        return found.draft()
+        return with_passengers(found.draft(), self.drafters, round_context, limit)
 
     def observe(self, round: Round) -> None:  # noqa: A002 - the protocol's word
         """It learns nothing."""

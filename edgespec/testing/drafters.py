@@ -16,7 +16,7 @@ from ..drafters.checked import Checked
 from ..engine import Engine, Finished, Request, Text
 from ..errors import DrafterError
 from ..sampling import Sampling
-from ..types import Evaluated, Guess, Round
+from ..types import Evaluated, Guess, Passengers, Round
 from ..verify import VERIFIERS, RoundContext, verifier
 from .doubles import ChainController, RandomController, TreeController, WrongFirstDrafter
 from .errors import LawError, require
@@ -105,6 +105,13 @@ class _Watched:
 
     def plan(self, guesses: int) -> None:
         self._checked.plan(guesses)
+
+    @property
+    def most_passengers(self) -> int:
+        return self._checked.most_passengers
+
+    def passengers(self, most: int) -> Passengers:
+        return self._checked.passengers(most)
 
     @property
     def top(self) -> int | None:
