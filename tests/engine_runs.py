@@ -24,7 +24,17 @@ from edgespec.sampling import Sampling, likeliest
 from edgespec.types import Evaluated, Floats
 from edgespec.verify import verifier
 
-from .helpers import Clock, Priced, RuleDrafter, TreeController, WrongFirstDrafter, decode_plain, in_blocks
+from .helpers import (
+    Clock,
+    Priced,
+    RuleDrafter,
+    ToldMedusa,
+    ToyHeads,
+    TreeController,
+    WrongFirstDrafter,
+    decode_plain,
+    in_blocks,
+)
 
 VOCAB = 24
 PROMPT = [1, 2, 3, 1, 2, 5, 1, 2]
@@ -54,6 +64,10 @@ def block_drafting(rule: Rule, clock: Clock | None = None, guesses: int = 5) -> 
     prices = [0.05 * (1 + 0.1 * n) for n in range(guesses)]
     session = Priced(in_blocks(rule, VOCAB - 1), VOCAB, clock or Clock(), prices)
     return PardDrafter(session, VOCAB, VOCAB - 1, prices)
+
+
+def heads(rule: Rule, price: float = 0.05) -> ToldMedusa:
+    return ToldMedusa(ToyHeads(rule, 4), VOCAB, price)
 
 
 class WrongRecycling(Recycling):
@@ -97,6 +111,9 @@ DRAFTERS: dict[str, Callable[[Clock], list[Drafter]]] = {
         drafting(blend(TARGET, OTHER, 0.3), clock),
         block_drafting(blend(TARGET, OTHER, 0.2), clock, 3),
     ],
+    "heads": lambda _clock: [heads(TARGET)],
+    "heads, often wrong": lambda _clock: [heads(blend(TARGET, OTHER, 0.4))],
+    "heads, always wrong": lambda _clock: [heads(wrong)],
     "both": lambda clock: [Lookup(), drafting(blend(TARGET, OTHER, 0.3), clock)],
     "recycling": lambda _clock: [Recycling(VOCAB)],
     "recycling that knows": lambda _clock: [knowing_recycling()],

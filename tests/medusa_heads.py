@@ -93,6 +93,22 @@ def chain_in(folder: Path) -> Chain:
     return Chain(source, folder / "chain.gguf", folder / "onnx", tokens, knowing)
 
 
+def doubting(chain: Chain) -> Tensors:
+    """The heads that know the target, but for two of three states another token is the likeliest, and the right one
+    second; or unlikely, for one of these two."""
+    draw, made = np.random.default_rng(11), dict(chain.knowing)
+    for head in range(3):
+        right = made[f"{head}.1.weight"]
+        changed = right.copy()
+        for row in np.flatnonzero(np.abs(right).sum(1)):
+            kind, other = draw.integers(3), int(draw.integers(3, chain.tokens))
+            if kind and other != row:
+                changed[other] += 1.2 * right[row]
+                changed[row] -= (0.0, 0.0, 1.0)[kind] * right[row]
+        made[f"{head}.1.weight"] = changed
+    return made
+
+
 def written(folder: Path, made: Mapping[str, Any], name: str = "medusa_lm_head.safetensors") -> Path:
     folder.mkdir(exist_ok=True)
     if name.endswith(".safetensors"):

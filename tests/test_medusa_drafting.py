@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 import edgespec
 from edgespec import Device, Sampling, Speculation
+from edgespec.controller import Controller
+from edgespec.controller.adaptive import Adaptive
+from edgespec.drafters import Drafter
 from edgespec.engine import Finished, Text
+from edgespec.prices import Prices
+from edgespec.types import Draft
 
-from .medusa_heads import PROMPT, Chain, chain_in, head_file, weights
+from .helpers import Clock, TreeController, ignore_machine_times, trusting
+from .medusa_heads import PROMPT, Chain, chain_in, doubting, head_file, weights
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +50,52 @@ def test_lossless(engine: str, heads: str, chain: Chain, tmp_path: Path) -> None
                 assert tokens == plain
                 if heads == "knowing" and k and not sampling.temperature:
                     assert finished.stats.accepted >= 0.9 * finished.stats.drafted > 0
+
+
+FLAT = Prices([1.0 + 0.001 * n for n in range(64)])
+#: Controllers whose drafts are trees: of all that is guessed, and what pays where a wide pass costs what a step does.
+GROWING: dict[str, Callable[[Sequence[Drafter]], Controller]] = {
+    "all": lambda drafters: TreeController(drafters, 14),
+    "adaptive": lambda drafters: Adaptive(drafters, FLAT, trusting("medusa"), trees=True, clock=Clock().perf_counter),
+}
+
+
+@pytest.mark.parametrize("growing", GROWING)
+@pytest.mark.parametrize("engine", ["gguf", "onnx", "openvino"])
+def test_trees_of_heads_that_are_often_wrong(
+    engine: str, growing: str, chain: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounds verify trees, sometimes a sibling is the right one, sometimes none is, and the text is the plain one."""
+    ignore_machine_times(monkeypatch)
+    path = head_file(tmp_path, chain, doubting(chain))
+    device = Device(context=256, threads=1, backend="openvino" if engine == "openvino" else "auto")
+    target = chain.gguf if engine == "gguf" else chain.onnx
+    with edgespec.load(target, path, device=device, speculation=Speculation(("medusa",))) as runtime:
+        for sampling in (Sampling(), Sampling(temperature=0.8, seed=3)):
+            plain, _ = answer(runtime, sampling, Speculation((), k=0))
+            events = list(runtime.complete(PROMPT, sampling, max_tokens=48, controlled=GROWING[growing]))
+            rounds = [event.round for event in events if isinstance(event, Text)]
+            assert [token for each in rounds for token in each.tokens] == plain
+            trees = [each for each in rounds if not each.draft.is_chain]
+            assert len(trees) > 3
+            assert any(not each.path for each in trees), "nothing of a tree was right"
+            assert any(_rank(each.draft, node) > 0 for each in trees for node in each.path), "a sibling was right"
+
+
+@pytest.mark.parametrize("engine", ["gguf", "onnx"])
+def test_after_a_tree_the_state_is_that_of_its_path(engine: str, chain: Chain, tmp_path: Path) -> None:
+    """With that of another node the heads, which know the target, would be wrong. The nodes of their
+    path stand between others."""
+    path = head_file(tmp_path, chain, chain.knowing)
+    with edgespec.load(getattr(chain, engine), path, device=Device(context=256, threads=1)) as runtime:
+        events = runtime.complete(PROMPT, Sampling(), max_tokens=41, controlled=GROWING["all"])
+        rounds = [event.round for event in events if isinstance(event, Text)]
+        assert [each.path for each in rounds[:6]] == [(0, 4, 12)] * 6
+
+
+def _rank(draft: Draft, node: int) -> int:
+    """The place of a node among its siblings."""
+    return [*draft.children(draft.parents[node])].index(node)
 
 
 @pytest.mark.parametrize("rule", ["rejection", "block"])
