@@ -37,7 +37,10 @@ def opened(place: Place) -> Iterator[Callable[..., Over]]:
         yield over
 
 
-@pytest.mark.parametrize("changed", [{}, {"norm_before_residual": True}, {"norm_before_fc": True}, {"head_dim": 32}])
+@pytest.mark.parametrize(
+    "changed",
+    [{}, {"norm_before_residual": True}, {"norm_before_fc": True}, {"head_dim": 32}, {"rms_norm_eps": 0.3}],
+)
 @pytest.mark.parametrize("theirs", ["SafeAILab", "speculators"])
 def test_a_head_computes_what_its_checkpoint_means(
     place: Place, opened: Callable[..., Over], changed: Any, theirs: str, monkeypatch: pytest.MonkeyPatch
@@ -120,6 +123,18 @@ def test_a_head_follows_rounds_and_rollbacks(opened: Callable[..., Over], kind: 
     agrees(over, opened, kind, [text[0], 9])
 
 
+def test_another_path_of_the_same_length(opened: Callable[..., Over]) -> None:
+    """Siblings in a tree: what was computed for one path must not serve another."""
+    over, new = opened("llama"), opened("llama")
+    for each in (over, new):
+        each.session.prefill(TEXT)
+    for path in ([30, 77, 5], [30, 78, 5], [31, 78]):
+        over.rows(9, path)
+    near(over.rows(9, [30, 78, 6]), new.rows(9, [30, 78, 6]))
+    over.rows(8, [30, 78, 6])
+    near(over.rows(9, [30, 78, 6]), new.rows(9, [30, 78, 6]))
+
+
 def test_a_text_of_one_token(opened: Callable[..., Over], kind: str) -> None:
     """The first token has no pair: its row goes with the second."""
     over = opened(kind)
@@ -127,6 +142,7 @@ def test_a_text_of_one_token(opened: Callable[..., Over], kind: str) -> None:
     over.session.decode([9])
     over.session.rollback(1)
     assert over.head.follows([9, 10])
+    assert not over.head.follows([8, 10]), "another text of the same length"
     assert np.isfinite(over.head.logits(10, [])).any()
 
 

@@ -225,6 +225,13 @@ def test_the_default_of_rope_theta_is_not_the_target_s(place: Place) -> None:
     assert header(head).fields["eagle3.rope.freq_base"] == 5e5
 
 
+def test_the_longest_text_and_the_epsilon_are_those_of_the_head(place: Place) -> None:
+    config = eagle3_heads.config(max_position_embeddings=512, rms_norm_eps=0.25)
+    fields = header(place.converted("own", config, place.tensors)).fields
+    assert fields["eagle3.context_length"] == 512
+    assert fields["eagle3.attention.layer_norm_rms_epsilon"] == 0.25
+
+
 def test_the_default_layers(place: Place) -> None:
     config = eagle3_heads.config(eagle_aux_hidden_state_layer_ids="absent")
     assert header(place.converted("layers", config, place.tensors)).fields["eagle3.target_layers"] == (2, 2, 1)

@@ -18,6 +18,7 @@ from edgespec.types import Draft
 
 from .helpers import Clock, TreeController, ignore_machine_times, trusting
 from .medusa_heads import PROMPT, Chain, chain_in, doubting, head_file, weights
+from .test_last_row import passes_of
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +97,18 @@ def test_after_a_tree_the_state_is_that_of_its_path(engine: str, chain: Chain, t
 def _rank(draft: Draft, node: int) -> int:
     """The place of a node among its siblings."""
     return [*draft.children(draft.parents[node])].index(node)
+
+
+def test_prompts_are_computed_without_the_logits_of_their_tokens(
+    chain: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = head_file(tmp_path, chain, chain.knowing)
+    device = Device(context=256, threads=1)
+    with edgespec.load(chain.gguf, path, device=device, speculation=Speculation(("medusa",), k=2)) as runtime:
+        found = passes_of(runtime.session, monkeypatch)
+        events = list(runtime.complete(PROMPT * 25, Sampling(), max_tokens=6))
+        assert found[:3] == [(98, 0), (1, 1), (3, 3)]
+        assert next(event.round.draft for event in events if isinstance(event, Text)).drafters == ("medusa",) * 2
 
 
 @pytest.mark.parametrize("rule", ["rejection", "block"])
