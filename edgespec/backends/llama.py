@@ -222,7 +222,9 @@ class LlamaModel:
     def _eagle3_head(self, described: Header, target: Session, interrupt: Interrupt) -> Eagle3Head:
         """An EAGLE-3 head, which reads rows that the session of any engine gives."""
         if not isinstance(target, HiddenRows):
-            raise ModelFileError(f"{self._path} needs the hidden rows of its target, and this engine gives none")
+            raise ModelFileError(
+                f"{self._path} needs the hidden rows of its target, and this engine gives none; leave the head out"
+            )
         width, layers = described.number("target_hidden_size"), target_layers(described)
         if not fits_rows(described, target.layer_width, target.layers, target.vocab):
             raise VocabularyMismatch(
