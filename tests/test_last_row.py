@@ -14,6 +14,7 @@ from edgespec import Device, Interrupt
 from edgespec.backends import FINAL, HiddenRows, Model, Session, Wanted, open_model
 from edgespec.backends.llama_session import LlamaSession
 from edgespec.backends.padded_session import PaddedSession
+from edgespec.bench.replay import ReplaySession
 from edgespec.converters import convert
 from edgespec.errors import Interrupted
 from edgespec.testing.engine_case import dice, grown, paths
@@ -280,3 +281,12 @@ def test_a_hybrid(tmp_path: Path, snapshots: bool, monkeypatch: pytest.MonkeyPat
             session.rollback(40)
             session.prefill(())
             holds(model, last, TEXT[:40], 0.01)
+
+
+def test_a_session_that_replays_passes_it_on(models: dict[str, Model], monkeypatch: pytest.MonkeyPatch) -> None:
+    session, last = ReplaySession(models["llama"].session(256)), Last()
+    with closing(session):
+        session.follow((FINAL,), last, Wanted.LAST)
+        found = passes_of(session.inner, monkeypatch)
+        session.prefill(TEXT[:100])
+        assert (last.length, found) == (100, [(99, 0), (1, 1)])
