@@ -29,6 +29,7 @@
 
     onnx.py              the ONNX writer
     onnx_graph.py        the nodes of the graph of a decoder; onnx_nodes.py: of any graph
+    onnx_weights.py      nodes over its weights; onnx_mlp.py: of an MLP; onnx_recurrence.py: of a recurrent layer
     exit_layer.py        layers of a GGUF file as the draft of the whole
     medusa.py            Medusa heads; medusa_target.py: the target of some
     packing.py           numbers in the layouts of ONNX Runtime's operators

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from edgespec.converters import experts, torch_file
-from edgespec.converters.stored_tensor import StoredTensor
+from edgespec.converters.stored_tensor import StoredTensor, check_name
 from edgespec.errors import ConversionError
 from edgespec.storage.files import contents, regular, text
 
@@ -192,6 +192,8 @@ def header(path: Path) -> dict[str, StoredTensor]:
 
 
 def _entry(path: Path, name: str, entry: Any, start: int) -> StoredTensor:
+    check_name(name, path)
+
     def whole(numbers: Any) -> bool:
         return isinstance(numbers, list) and all(type(n) is int and n >= 0 for n in numbers)
 

@@ -26,9 +26,7 @@ the caller can go on after any token after a state that it has, and the weights 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from math import prod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -37,25 +35,21 @@ from onnx import TensorProto
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.decoder import Decoder
 from edgespec.converters.layout import Matrix, Place
-from edgespec.converters.onnx_nodes import MS, Nodes, Scheme
-from edgespec.converters.packing import FLOAT, Blockwise, Packing, Part, Unquantized, number
-from edgespec.converters.recurrence import Recurrence
+from edgespec.converters.onnx_mlp import MlpNodes
+from edgespec.converters.onnx_nodes import MS, Scheme
+from edgespec.converters.onnx_recurrence import RecurrentNodes
+from edgespec.converters.onnx_weights import name_of
+from edgespec.converters.packing import Blockwise, Part, Unquantized, number
 from edgespec.converters.rope import Rope
-from edgespec.converters.stored_tensor import StoredTensor, interleaved
 from edgespec.errors import ConversionError
 
-_LENGTH = 1e-6  # added to the square of a key's length
 
-
-class GraphBuilder(Nodes):
+class GraphBuilder(RecurrentNodes, MlpNodes):
     """The graph of a checkpoint with one scheme."""
 
     def __init__(self, checkpoint: Checkpoint, decoder: Decoder, scheme: Scheme) -> None:
-        super().__init__(scheme)
+        super().__init__(checkpoint, decoder, scheme)
         self.tables: list[tuple[Place, Rope, Callable[[Any], Any]]] = []
-        self._checkpoint, self._decoder = checkpoint, decoder
-        self._weights = {(weight.layer, weight.role, weight.kind): weight for weight in decoder.weights()}
-        self._type = TensorProto.FLOAT16 if scheme.half else TensorProto.FLOAT
         self._build()
 
     def _build(self) -> None:
@@ -126,11 +120,11 @@ class GraphBuilder(Nodes):
         if not change:
             return (self._norm(layer, role, stream) if normed else stream), stream
         blocks = self._decoder.layers if layer is None else layer
-        total = f"{_name(layer, role)}.stream" if role == "ffn_norm" else f"hidden.{blocks - 1}"
+        total = f"{name_of(layer, role)}.stream" if role == "ffn_norm" else f"hidden.{blocks - 1}"
         if not normed:
             self._node("Add", (stream, change), total)
             return total, total
-        name, vectors = _name(layer, role), self._vectors(layer, role)
+        name, vectors = name_of(layer, role), self._vectors(layer, role)
         kind = "SkipLayerNormalization" if len(vectors) > 1 else "SkipSimplifiedLayerNormalization"
         epsilon = {"epsilon": self._decoder.epsilon}
         self._node(kind, (stream, change, *vectors), (name, "", "", total), epsilon, MS)
@@ -142,17 +136,6 @@ class GraphBuilder(Nodes):
             change = self._norm(layer, role, change)
         return self._scaled(change, self._decoder.scales.residual)
 
-    def _norm(self, layer: int | None, role: str, x: str, output: str = "") -> str:
-        vectors = self._vectors(layer, role)
-        kind = "LayerNormalization" if len(vectors) > 1 else "SimplifiedLayerNormalization"
-        attributes = {"axis": -1, "epsilon": self._decoder.epsilon}
-        return self._node(kind, (x, *vectors), output or _name(layer, role), attributes)
-
-    def _vectors(self, layer: int | None, role: str) -> list[str]:
-        """A norm's weight and, where it has one, its bias."""
-        kinds = [kind for kind in ("weight", "bias") if (layer, role, kind) in self._weights]
-        return [self._vector(layer, role, kind) for kind in kinds]
-
     def _mixed(self, layer: int, normed: str) -> str:
         """What a layer takes from other tokens: by attention, or by a convolution."""
         if (layer, "shortconv.conv", "weight") in self._weights:
@@ -161,139 +144,8 @@ class GraphBuilder(Nodes):
             return self._linear(layer, "linear_output", self._delta_net(layer, normed))
         return self._linear(layer, "attn_output", self._attention(layer, normed))
 
-    def _short_convolution(self, layer: int, normed: str) -> str:
-        """The gated short convolution of LFM2 (https://arxiv.org/abs/2511.23404)."""
-        joined = self._linear(layer, "shortconv.in_proj", normed)
-        before, after, x = (f"{joined}.{part}" for part in ("before", "after", "x"))
-        self._node("Split", (joined,), (before, after, x), {"axis": -1, "num_outputs": 3})
-        rows = self._node("Mul", (before, x), f"present.{layer}.rows")
-        kernel = self._weights[layer, "shortconv.conv", "weight"].shape[1]
-        self._input(f"past.{layer}.rows", self._type, (1, kernel - 1, self._decoder.hidden))
-        convolved = self._convolved(layer, "shortconv.conv", rows, self._decoder.hidden)
-        gated = self._node("Mul", (after, convolved), f"{_name(layer, 'shortconv')}.gated")
-        return self._linear(layer, "shortconv.out_proj", gated)
-
-    def _convolved(self, layer: int, role: str, rows: str, channels: int) -> str:
-        """A causal convolution of each channel of `rows`, which are an output, over those before them, an input.
-
-        Products of shifted rows: on the CPU this takes a third to two thirds of the time of CausalConvWithState, older
-        versions of ONNX Runtime have it, and a token's result does not depend on the width of the pass.
-        """
-        name, kernel = _name(layer, role), self._weights[layer, role, "weight"].shape[1]
-        self._output(rows, self._type, (1, "n", channels))
-        whole = self._node("Concat", (f"past.{layer}.rows", rows), f"{name}.rows", {"axis": 1})
-        turned = self._node("Transpose", (self._kernels(layer, role),), f"{name}.turned")
-        factors = [f"{name}.factor.{i}" for i in range(kernel)]
-        self._node("Split", (turned,), factors, {"axis": 0, "num_outputs": kernel})
-        axis, last = self._constant("axis", np.array([1])), np.iinfo(np.int64).max
-        total = ""
-        for i, factor in enumerate(factors):
-            start = self._constant(f"from.{i}", np.array([i]))
-            end = self._constant(f"before.{kernel - 1 - i}", np.array([i - kernel + 1 or last]))
-            shifted = self._node("Slice", (whole, start, end, axis), f"{name}.shifted.{i}")
-            product = self._node("Mul", (shifted, factor), f"{name}.product.{i}")
-            total = self._node("Add", (total, product), f"{name}.sum.{i}") if total else product
-        return total
-
-    def _delta_net(self, layer: int, normed: str) -> str:
-        """The gated delta net of Qwen3.5 (https://arxiv.org/abs/2412.06464), without its last matrix."""
-        sizes, name = self._decoder.recurrence, _name(layer, "linear")
-        if sizes is None:
-            raise ConversionError(f"{self._checkpoint.folder}: a gated delta net without sizes; report this model")
-        self._input(f"past.{layer}.rows", self._type, (1, "seen", sizes.channels))
-        rows = self._multiplied(f"{name}.rows", self._matrix(layer, "linear_qkv"), normed, f"present.{layer}.rows")
-        mixed = self._wide(self._active(self._convolved(layer, "linear_conv", rows, sizes.channels)))
-        widths = np.array([sizes.groups * sizes.state] * 2 + [sizes.inner], np.int64)
-        parts = [f"{name}.{part}" for part in "qkv"]
-        self._node("Split", (mixed, self._constant("linear.widths", widths)), parts, {"axis": -1})
-        keys = [self._unit(part, sizes) for part in parts[:2]]
-        gates = self._gates(layer, normed, sizes.heads)
-        attended = self._recurred(layer, [*keys, parts[2]], gates, sizes)
-        heads = self._constant("linear.heads", np.array([1, -1, sizes.head], np.int64))
-        apart = self._node("Reshape", (self._narrow(attended), heads), f"{name}.apart")
-        normalized = self._norm(layer, "linear_norm", apart, f"{name}.normed")
-        joined = self._constant("linear.joined", np.array([1, -1, sizes.inner], np.int64))
-        whole = self._node("Reshape", (normalized, joined), f"{name}.joined")
-        return self._node("Mul", (whole, self._active(self._linear(layer, "linear_gate", normed))), f"{name}.gated")
-
-    def _unit(self, x: str, sizes: Recurrence) -> str:
-        """The keys in x, each divided by its length."""
-        width = sizes.state
-        apart = self._constant("linear.keys", np.array([1, -1, width], np.int64))
-        joined = self._constant("linear.groups", np.array([1, -1, sizes.groups * width], np.int64))
-        keys = self._node("Reshape", (x, apart), f"{x}.apart")
-        # x / sqrt(mean(x^2) + e / width) / sqrt(width) is x / sqrt(sum(x^2) + e).
-        length = self._constant("linear.length", np.full(width, width**-0.5, np.float32))
-        attributes = {"axis": -1, "epsilon": _LENGTH / width}
-        unit = self._node("SimplifiedLayerNormalization", (keys, length), f"{x}.unit", attributes)
-        return self._node("Reshape", (unit, joined), f"{x}.joined")
-
-    def _gates(self, layer: int, normed: str, heads: int) -> str:
-        """By how much the state of each head decays, as a logarithm, and how much of a value is written."""
-        name = _name(layer, "linear.gates")
-        alpha, beta = (self._wide(self._linear(layer, f"linear_{role}", normed)) for role in ("alpha", "beta"))
-        shifted = self._node("Add", (alpha, self._precise(layer, "linear_dt", "bias")), f"{name}.shifted")
-        rate = self._node("Softplus", (shifted,), f"{name}.rate")
-        decay = self._node("Mul", (rate, self._precise(layer, "linear_a", "")), f"{name}.decay")
-        written = self._node("Sigmoid", (beta,), f"{name}.written")
-        self._input(f"past.{layer}.gates", TensorProto.FLOAT, (1, "replayed", 2 * heads))
-        own = self._node("Concat", (decay, written), f"present.{layer}.gates", {"axis": -1})
-        self._output(own, TensorProto.FLOAT, (1, "n", 2 * heads))
-        both = self._node("Concat", (f"past.{layer}.gates", own), f"{name}.all", {"axis": 1})
-        halves = [f"{name}.g", f"{name}.b"]
-        self._node("Split", (both,), halves, {"axis": -1, "num_outputs": 2})
-        return name
-
-    def _recurred(self, layer: int, qkv: Sequence[str], gates: str, sizes: Recurrence) -> str:
-        """What the heads return for the tokens of the pass."""
-        if "replayed" not in self._made:
-            edges = {"start": 1, "end": 2}
-            counts = [
-                self._node("Shape", (f"{when}.{layer}.gates",), f"{when}.tokens", edges) for when in ("past", "present")
-            ]
-            self._node("Concat", counts, "replayed", {"axis": 0})
-        steps: tuple[list[str], list[str]] = ([], [])
-        for part in (*qkv, f"{gates}.g", f"{gates}.b"):
-            names = [f"{part}.replayed", f"{part}.own"]
-            self._node("Split", (part, "replayed"), names, {"axis": 1})
-            for step, each in zip(steps, names, strict=True):
-                step.append(each)
-        shape = (1, sizes.heads, sizes.state, sizes.head)
-        attributes = {
-            "update_rule": "gated_delta",
-            "q_num_heads": sizes.groups,
-            "kv_num_heads": sizes.heads,
-            "scale": sizes.state**-0.5,
-        }
-        state, found = f"past.{layer}.state", ""
-        self._input(state, TensorProto.FLOAT, shape)
-        for when, (q, k, v, g, b) in zip(("start", "end"), steps, strict=True):
-            found, after = f"{_name(layer, 'linear')}.{when}", f"present.{layer}.{when}"
-            self._node("LinearAttention", (q, k, v, state, g, b), (found, after), attributes, MS)
-            self._output(after, TensorProto.FLOAT, shape)
-            state = after
-        return found
-
-    def _precise(self, layer: int, role: str, kind: str) -> str:
-        """A vector in float32, whatever the rest is computed in."""
-        (place,) = self.layout.matrix(self._sources(layer, role, kind), Unquantized(FLOAT)).places
-        return self._stored(f"{_name(layer, role)}.precise", place, place.part.shape[:1])
-
-    def _wide(self, x: str) -> str:
-        return self._node("Cast", (x,), f"{x}.wide", {"to": TensorProto.FLOAT}) if self._scheme.half else x
-
-    def _narrow(self, x: str) -> str:
-        return self._node("Cast", (x,), f"{x}.narrow", {"to": self._type}) if self._scheme.half else x
-
-    def _kernels(self, layer: int, role: str) -> str:
-        """The factors of a convolution [channels, kernel]."""
-        weight = self._weights[layer, role, "weight"]
-        sources = tuple(replace(stored, shape=weight.shape) for stored in self._sources(layer, role, "weight"))
-        (place,) = self.layout.matrix(sources, self._scheme.plain).places
-        return self._stored(f"{_name(layer, role)}.weight", place)
-
     def _attention(self, layer: int, normed: str) -> str:
-        decoder, block, name = self._decoder, self._decoder.block(layer), _name(layer, "attn")
+        decoder, block, name = self._decoder, self._decoder.block(layer), name_of(layer, "attn")
         roles = "attn_qkv" if "attn_qkv" in block else "attn_q attn_k attn_v"
         parts, gate = [self._linear(layer, roles, normed), "", ""], ""
         if decoder.family.gated:
@@ -379,96 +231,11 @@ class GraphBuilder(Nodes):
         decoder, width = self._decoder, self._decoder.head_dim
         apart = self._constant("apart", np.array([1, -1, width], np.int64))
         size = (decoder.heads if part == "q" else decoder.kv_heads) * width
-        name = _name(layer, f"attn_{part}_norm")
+        name = name_of(layer, f"attn_{part}_norm")
         heads = self._node("Reshape", (x, apart), f"{name}.heads")
         normed = self._norm(layer, f"attn_{part}_norm", heads, f"{name}.normed")
         joined = self._constant(f"joined.{part}", np.array([1, -1, size], np.int64))
         return self._node("Reshape", (normed, joined), name)
-
-    def _mlp(self, layer: int, normed: str) -> str:
-        block = self._decoder.block(layer)
-        if "ffn_gate_inp" in block:
-            routed = self._routed(layer, normed)
-            if "ffn_gate_inp_shexp" not in block:
-                return routed
-            return self._node("Add", (routed, self._shared(layer, normed)), f"{routed}.shared")
-        if "ffn_gate_up" in block:
-            both = self._linear(layer, "ffn_gate_up", normed)
-            gate, up = f"{both}.gate", f"{both}.up"
-            self._node("Split", (both,), (gate, up), {"axis": -1, "num_outputs": 2})
-        elif "ffn_gate" in block:
-            gate, up = self._linear(layer, "ffn_gate", normed), self._linear(layer, "ffn_up", normed)
-        else:
-            gate, up = self._linear(layer, "ffn_up", normed), ""
-        active = self._active(gate)
-        return self._linear(layer, "ffn_down", self._node("Mul", (active, up), f"{gate}.up") if up else active)
-
-    def _routed(self, layer: int, normed: str) -> str:
-        """The experts that the router chooses, weighted; their weights add up to 1.
-
-        The operator takes the softmax of the highest scores. Families with other weights (LFM2) give them apart.
-        """
-        experts, name = self._decoder.experts, _name(layer, "experts")
-        if experts is None:
-            raise ConversionError(f"{self._checkpoint.folder}: a router without experts; report this model")
-        router = self.layout.matrix(self._sources(layer, "ffn_gate_inp", "weight"), Unquantized(FLOAT))
-        product = self._multiplied(f"{name}.router", router, self._wide(normed), f"{name}.products")
-        flat = self._constant("experts", np.array([-1, experts.count], np.int64))
-        scores, weights = self._node("Reshape", (product, flat), f"{name}.scores"), ""
-        if (layer, "exp_probs_b", "bias") in self._weights:
-            shares = self._node("Sigmoid", (scores,), f"{name}.shares")
-            scores = self._node("Add", (shares, self._precise(layer, "exp_probs_b", "bias")), f"{name}.chosen")
-            weights = self._narrow(shares)
-        attributes = {
-            "k": experts.used,
-            "normalize_routing_weights": 1,
-            "activation_type": "swiglu",
-            "activation_alpha": 1.0,
-            "activation_beta": 0.0,
-            "swiglu_fusion": 1,  # rows of gate and up alternate: the CPU takes nothing else
-        }
-        return self._mixture(layer, normed, self._narrow(scores), weights, attributes)
-
-    def _mixture(self, layer: int, normed: str, scores: str, weights: str, attributes: Mapping[str, Any]) -> str:
-        name, packing = _name(layer, "experts"), self._scheme.matrices
-        gates, ups, downs = (self._sources(layer, f"ffn_{part}_exps", "weight") for part in ("gate", "up", "down"))
-        both = tuple(interleaved(gate, up) for gate, up in zip(gates, ups, strict=True))
-        if not isinstance(packing, Blockwise):
-            ((first,), (second,)) = (self._stacked(f"{name}.{i}", of, packing) for i, of in enumerate((both, downs)))
-            return self._node("MoE", (normed, scores, first, "", second), name, attributes, MS)
-        shared = packing.shared(self._decoder.hidden, downs[0].shape[1])
-        if shared is None:
-            raise ConversionError(
-                f"{self._checkpoint.folder}: experts of {downs[0].shape[1]} rows over {self._decoder.hidden} columns "
-                "do not divide into the blocks of ONNX Runtime's QMoE; try fp32, or convert to gguf"
-            )
-        (codes, scales, zeros), (down, down_scales, down_zeros) = (
-            self._stacked(f"{name}.{i}", of, shared) for i, of in enumerate((both, downs))
-        )
-        inputs = [normed, scores, codes, scales, "", down, down_scales, "", "", "", "", zeros, down_zeros, "", weights]
-        sizes = {"expert_weight_bits": shared.bits, "block_size": shared.block, "accuracy_level": 4}
-        return self._node("QMoE", inputs if weights else inputs[:13], name, {**attributes, **sizes}, MS)
-
-    def _stacked(self, name: str, sources: tuple[StoredTensor, ...], packing: Packing) -> list[str]:
-        """The matrices of the experts of a layer, one upon another."""
-        count, rows = len(sources), sources[0].shape[0]
-        places = self.layout.matrix(sources, packing).places
-        return [
-            self._stored(f"{name}.{place.part.suffix}", place, (count, rows, prod(place.part.shape) // (count * rows)))
-            for place in places
-        ]
-
-    def _shared(self, layer: int, normed: str) -> str:
-        """The expert of all tokens, each of which takes a share of it."""
-        gate, up = (self._linear(layer, f"ffn_{part}_shexp", normed) for part in ("gate", "up"))
-        product = self._node("Mul", (self._active(gate), up), f"{gate}.up")
-        share = self._node("Sigmoid", (self._linear(layer, "ffn_gate_inp_shexp", normed),), f"{gate}.share")
-        return self._node("Mul", (self._linear(layer, "ffn_down_shexp", product), share), f"{gate}.shared")
-
-    def _active(self, x: str) -> str:
-        if self._decoder.family.activation == "gelu":
-            return self._node("Gelu", (x,), f"{x}.active", {"approximate": "tanh"})
-        return self._node("QuickGelu", (x,), f"{x}.active", {"alpha": 1.0}, MS)  # with alpha 1 it is SiLU
 
     def _rotations(self, local: bool) -> list[str]:
         """The tables of cosines and sines: of all layers, or of sliding-window layers."""
@@ -481,14 +248,6 @@ class GraphBuilder(Nodes):
                 self.tables.append((place, rope, function))
                 self._stored(name, place)
         return names
-
-    def _linear(self, layer: int, roles: str, x: str) -> str:
-        """x times the concatenated matrices of `roles`, plus their biases."""
-        name = _name(layer, roles)
-        product = self._multiplied(name, self._matrix(layer, roles), x, name)
-        if (layer, roles.split(maxsplit=1)[0], "bias") not in self._weights:
-            return product
-        return self._node("Add", (product, self._vector(layer, roles, "bias")), f"{name}.biased")
 
     def _embedded(self, matrix: Matrix) -> str:
         packing, (first, *others) = matrix.packing, matrix.places
@@ -517,21 +276,3 @@ class GraphBuilder(Nodes):
         places = {"start": 0, "width": width, "last": -1}
         start, end, axis = (self._constant(key, np.array([value], np.int64)) for key, value in places.items())
         return self._node("Slice", (x, start, end, axis), output)
-
-    def _matrix(self, layer: int | None, roles: str) -> Matrix:
-        packing = self._scheme.ends if layer is None else self._scheme.matrices
-        return self.layout.matrix(self._sources(layer, roles, "weight"), packing)
-
-    def _vector(self, layer: int | None, roles: str, kind: str = "weight") -> str:
-        matrix = self.layout.matrix(self._sources(layer, roles, kind), self._scheme.plain)
-        (place,) = matrix.places
-        return self._stored(f"{_name(layer, roles)}.{kind}", place, place.part.shape[:1])
-
-    def _sources(self, layer: int | None, roles: str, kind: str) -> tuple[Any, ...]:
-        found = [self._weights[layer, role, kind] for role in roles.split()]
-        return tuple(stored for weight in found for stored in weight.stored(self._checkpoint))
-
-
-def _name(layer: int | None, roles: str) -> str:
-    role = "attn_qkv" if " " in roles else roles
-    return role if layer is None else f"layers.{layer}.{role}"

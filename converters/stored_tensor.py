@@ -20,6 +20,14 @@ from edgespec.errors import ConversionError
 #: How a stored number is read; bfloat16, which NumPy lacks, as its 16 bits.
 DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 
+_LONGEST_NAME = 500  # characters; names of published checkpoints have fewer than 150
+
+
+def check_name(name: str, source: object) -> None:
+    """ConversionError unless `name` can stand in a message: printable, on one line, of a length that names have."""
+    if not name.isprintable() or len(name) > _LONGEST_NAME:
+        raise ConversionError(f"{source}: a tensor has the name {name[:80]!a}, which is none; fetch the file again")
+
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:

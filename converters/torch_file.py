@@ -82,7 +82,7 @@ def _entries(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]
     found: dict[str, zipfile.ZipInfo] = {}
     for entry in archive.infolist():
         if entry.filename in found:
-            raise ConversionError(f"{path} has the entry {entry.filename} twice; fetch it again")
+            raise ConversionError(f"{path} has the entry {entry.filename!r:.80} twice; fetch it again")
         if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & _ENCRYPTED:
             raise ConversionError(
                 f"{path} is a compressed or encrypted archive, which torch.save does not write; unpack it first"
@@ -99,7 +99,7 @@ def _start(path: Path, file: BinaryIO, entry: zipfile.ZipInfo, end: int) -> int:
     start = entry.header_offset + _LOCAL + len(name) + int.from_bytes(own[28:30], "little")
     written = name.decode("utf-8" if entry.flag_bits & _UTF_8 else "cp437")
     if own[:4] != b"PK\3\4" or written != entry.orig_filename or start + entry.file_size > end:
-        raise ConversionError(f"{path}: the entry {entry.filename} is not where the archive says; fetch it again")
+        raise ConversionError(f"{path}: the entry {entry.filename!r:.80} is not where the archive says; fetch it again")
     return start
 
 
@@ -132,5 +132,5 @@ def _check_apart(path: Path, places: Mapping[str, tuple[int, int]]) -> None:
     end = 0
     for key, (start, size) in sorted(places.items(), key=lambda place: place[1]):
         if start < end:
-            raise ConversionError(f"{path}: the entry {key} overlaps the one before it; fetch it again")
+            raise ConversionError(f"{path}: the entry {key!r:.80} overlaps the one before it; fetch it again")
         end = start + size

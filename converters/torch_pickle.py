@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from edgespec.converters.stored_tensor import check_name
 from edgespec.errors import ConversionError
 
 _DEEPEST = 100_000  # objects on the stack; torch.save puts about 2,000 there
@@ -79,6 +80,7 @@ def tensors(data: bytes, source: str) -> Mapping[str, PickledTensor]:
     if not isinstance(found, dict):
         raise ConversionError(f"{source} holds no dictionary of tensors; save model.state_dict() of it")
     for name, value in found.items():
+        check_name(name, source)
         if not isinstance(value, PickledTensor):
             kind = "a dictionary" if isinstance(value, dict) else "something else"
             raise ConversionError(

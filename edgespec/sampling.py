@@ -37,7 +37,7 @@ _STRONGEST = 1e9  # a logit bias: added to any logit, the sum stays within the r
 _COLDEST = 1e-30  # a lower temperature gives the same tokens, and logits divided by it overflow a float64
 _BLOCK = 64  # tokens of a large vocabulary of which only the maximum is compared at first
 _EXACT = 1 << 15  # the largest vocabulary whose probabilities are exact in `likeliest`
-_SAMPLED = 16
+_SAMPLED = 16  # in a larger one, one of so many probabilities is computed
 _MANY = 4  # blocks per requested token from which on that is faster
 
 

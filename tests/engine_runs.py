@@ -25,7 +25,17 @@ from edgespec.sampling import Sampling, likeliest
 from edgespec.types import Evaluated, Floats
 from edgespec.verify import verifier
 
-from .helpers import Clock, Priced, RuleDrafter, TreeController, WrongFirstDrafter, decode_plain, in_blocks
+from .helpers import (
+    Clock,
+    Priced,
+    RuleDrafter,
+    ToldMedusa,
+    ToyHeads,
+    TreeController,
+    WrongFirstDrafter,
+    decode_plain,
+    in_blocks,
+)
 
 VOCAB = 24
 PROMPT = [1, 2, 3, 1, 2, 5, 1, 2]
@@ -65,6 +75,10 @@ class WrongLookahead(Lookahead):
             wrong = (what.top.tokens + np.arange(len(what.tokens))[:, None] % 2) % VOCAB
             what = what._replace(top=what.top._replace(tokens=wrong))
         super().evaluated(what)
+
+
+def heads(rule: Rule, price: float = 0.05) -> ToldMedusa:
+    return ToldMedusa(ToyHeads(rule, 4), VOCAB, price)
 
 
 class WrongRecycling(Recycling):
@@ -112,6 +126,9 @@ DRAFTERS: dict[str, Callable[[Clock], list[Drafter]]] = {
         drafting(wrong, clock),
         drafting(blend(TARGET, OTHER, 0.3), clock, "model2"),
     ],
+    "heads": lambda _clock: [heads(TARGET)],
+    "heads, often wrong": lambda _clock: [heads(blend(TARGET, OTHER, 0.4))],
+    "heads, always wrong": lambda _clock: [heads(wrong)],
     "both": lambda clock: [Lookup(), drafting(blend(TARGET, OTHER, 0.3), clock)],
     "recycling": lambda _clock: [Recycling(VOCAB)],
     "recycling that knows": lambda _clock: [knowing_recycling()],

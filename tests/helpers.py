@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+import numpy as np
 import pytest
 
 from edgespec.backends.toy import Rule, ToySession
 from edgespec.controller.budget import Budget
 from edgespec.controller.calibration import Calibration, Guesses
+from edgespec.drafters.medusa import MedusaDrafter
 from edgespec.prices import RunningPrice
 from edgespec.testing import (
     ALL_ON,
@@ -27,7 +29,8 @@ from edgespec.testing import (
     table_drafter,
 )
 from edgespec.testing import make_round_context as round_context
-from edgespec.types import Floats
+from edgespec.types import Floats, Ints
+from edgespec.verify import RoundContext
 
 __all__ = [
     "ALL_ON",
@@ -36,6 +39,8 @@ __all__ = [
     "FunctionDrafter",
     "Priced",
     "RuleDrafter",
+    "ToldMedusa",
+    "ToyHeads",
     "TreeController",
     "WrongFirstDrafter",
     "count",
@@ -112,6 +117,51 @@ def in_blocks(rule: Rule, mask: int) -> Rule:
         return rule(known or context)
 
     return row
+
+
+class ToyHeads:
+    """Medusa heads that know a rule; a state is the last tokens before the one that was chosen from it.
+
+    They take the likeliest tokens of the rule for those between, as heads do that were trained well.
+
+    Args:
+        top: guesses of each head.
+    """
+
+    kind, width = "medusa", 4
+
+    def __init__(self, rule: Rule, heads: int, top: int = 8) -> None:
+        self.heads, self._rule, self._top = heads, rule, top
+
+    def require_fit(self, vocabulary: object) -> None:
+        """All vocabularies do."""
+
+    def require_width(self, width: int) -> None:
+        assert width == self.width
+
+    def guesses(self, state: Floats) -> tuple[Ints, Floats]:
+        known = [int(token) for token in state if token >= 0]
+        known.append(int(self._rule(known).argmax()))
+        tokens, logs = [], []
+        for _ in range(self.heads):
+            row = self._rule(known)
+            best = np.argsort(-row, kind="stable")[: self._top]
+            tokens.append(best)
+            logs.append((row - np.logaddexp.reduce(row))[best])
+            known.append(int(best[0]))
+        return np.stack(tokens), np.stack(logs).astype(np.float32)
+
+
+class ToldMedusa(MedusaDrafter):
+    """Is told the state of the committed tokens where a round begins, for a target that gives none."""
+
+    def begin(self, round_context: RoundContext) -> None:
+        super().begin(round_context)
+        before = round_context.tokens[:-1]
+        self.forget(0)
+        if before:
+            state = [-1.0] * ToyHeads.width + [float(token) for token in before]
+            self.heard(len(before) - 1, before[-1:], np.array(state[-ToyHeads.width :], np.float32)[None])
 
 
 def ignore_machine_times(monkeypatch: pytest.MonkeyPatch) -> None:

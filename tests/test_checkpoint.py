@@ -124,6 +124,7 @@ HEADERS: dict[str, tuple[str, Change]] = {
     "cut off": ("is cut off", lambda entries, data: (entries, data[:-1])),
     "data left over": ("goes on", lambda entries, data: (entries, data + b"x")),
     "entry is no object": ("malformed", lambda entries, data: ({**entries, NORM: 3}, data)),
+    "a name of two lines": (r"the name 'a\\nb', which is none", lambda entries, data: ({"a\nb": 1, **entries}, data)),
     "tensor missing": ("lacks the tensor model.norm.weight", without(NORM)),
     "matrix missing": ("lacks the tensor", without("model.layers.1.mlp.up_proj.weight")),
 }

@@ -28,6 +28,7 @@ UNSURE = (
     "blocks, always wrong",
     "lookahead",
     "lookahead, often wrong",
+    "heads, always wrong",
     "recycling",
     "recycling that forgets",
     "recycling, mostly wrong",
@@ -56,11 +57,10 @@ def test_speculation_does_not_change_the_text(sampling: Sampling, drafters: str,
         assert stats.accepted == 0
     if drafters == "blocks" and sampling.greedy and k not in ("0", "auto, trees", "whole"):
         assert stats.accepted == stats.drafted
-    if drafters in ("often wrong", "blocks, often wrong", "wrong first", "several") and k in (
-        "8",
-        "auto, trees",
-        "whole",
-    ):
+    if drafters == "heads" and sampling.greedy and k not in ("0", "auto, trees", "whole"):
+        assert stats.drafted - stats.accepted <= 4, "heads do not know the end of the prompt, and what follows only"
+    often_wrong = ("often wrong", "blocks, often wrong", "heads, often wrong", "wrong first", "several")
+    if drafters in often_wrong and k in ("8", "auto, trees", "whole"):
         assert 0 < stats.accepted < stats.drafted
 
 

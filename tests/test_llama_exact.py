@@ -14,8 +14,9 @@ import pytest
 
 from edgespec import Device, Interrupt
 from edgespec.backends import Model, Session, open_model
-from edgespec.backends.llama import LlamaModel, _gpu_layers
+from edgespec.backends.llama import LlamaModel
 from edgespec.backends.llama_library import bindings
+from edgespec.backends.llama_weights import gpu_layers
 from edgespec.errors import ContextOverflow, EngineError, Interrupted, OptionError
 from edgespec.types import Floats
 
@@ -234,6 +235,6 @@ def test_exactness_and_a_gpu() -> None:
             return True
 
     with pytest.raises(OptionError, match="gpu_layers 0"):
-        _gpu_layers(Gpu(), Device(exact=4))
-    assert _gpu_layers(Gpu(), Device(exact=4, gpu_layers=0)) == 0
-    assert _gpu_layers(Gpu(), Device()) == -1
+        gpu_layers(Gpu(), Device(exact=4))
+    assert gpu_layers(Gpu(), Device(exact=4, gpu_layers=0)) == 0
+    assert gpu_layers(Gpu(), Device()) == -1

@@ -38,7 +38,7 @@ from edgespec.testing import (
 from edgespec.types import Distribution, Floats
 from edgespec.verify import verifier
 
-from .helpers import in_blocks
+from .helpers import ToldMedusa, ToyHeads, in_blocks
 
 SCRIPT = DrafterCase(lambda _target: Lookup()).script
 
@@ -48,6 +48,13 @@ def model(target: Target) -> ModelDrafter:
     vocab = target.vocabulary.size
     rule = noisy_script(SCRIPT, loud=4) if vocab == Bytes.size else ngram_rule(vocab)
     return ModelDrafter(ToySession(rule, vocab), vocab, 0.1)
+
+
+def medusa(target: Target) -> ToldMedusa:
+    """Heads that know as much."""
+    vocab = target.vocabulary.size
+    rule = noisy_script(SCRIPT, loud=4) if vocab == Bytes.size else ngram_rule(vocab)
+    return ToldMedusa(ToyHeads(rule, 3), vocab, 0.1)
 
 
 def cross_vocabulary(target: Target) -> CrossVocabularyDrafter:
@@ -70,6 +77,7 @@ BUILT_IN: dict[str, Factory] = {
     "model": model,
     "cross-vocabulary": cross_vocabulary,
     "pard": pard,
+    "medusa": medusa,
 }
 
 

@@ -29,8 +29,8 @@ from edgespec.tools.check import check
 from edgespec.types import Floats
 
 from . import windowed
+from .hybrid_cases import Poll
 from .hybrid_steps import random_steps
-from .test_hybrids import Poll
 from .test_recurrent_state import GEMMA4_12B, shaped
 from .windowed import CELLS, CONTEXT, ROUNDING, WINDOW
 

@@ -27,7 +27,7 @@ from ..report import table
 from .__main__ import TRACES
 from .measured import load
 from .trace import Item, Trace
-from .world import Curve, World
+from .world import Curve, Outcome, World
 
 _CONTEXT = 2048
 _ROW = 0.0005  # plain steps that keeping a row takes: 16 us of 31 ms
@@ -83,8 +83,8 @@ def _led(row: Ints, token: int) -> Ints:
     return np.concatenate(([token], others))[: len(row)]
 
 
-def speedup(trace: Trace, curve: Curve, rows: Rows, *, model: bool, recycling: bool) -> float:
-    """Tokens per plain step's time, with look-ups and the drafters named."""
+def replayed(trace: Trace, curve: Curve, rows: Rows, *, model: bool, recycling: bool) -> Outcome:
+    """The tokens of a trace and the plain steps they take, with look-ups and the drafters named."""
     world = World(trace, curve)
     drafters: list[Drafter] = [Lookup()]
     if recycling:
@@ -103,19 +103,30 @@ def speedup(trace: Trace, curve: Curve, rows: Rows, *, model: bool, recycling: b
         world.evaluated = evaluated
     if model:
         drafters.append(world.model)
-    outcome = world.run(Adaptive(drafters, world.prices, trees=True, clock=world.clock))
-    return outcome.tokens / outcome.seconds
+    return world.run(Adaptive(drafters, world.prices, trees=True, clock=world.clock))
 
 
 def compared(traces: Sequence[str], curves: Sequence[Curve]) -> Iterator[list[str]]:
-    """For each trace and curve the speedups without and with recycling, beside look-ups and beside a draft model."""
+    """For each curve, and each trace and all of them, the speedups without and with recycling, beside look-ups and
+    beside a draft model."""
+    loaded = [Trace.load(name) for name in traces]
     with closing(Rows()) as rows:
-        for trace, curve in product(map(Trace.load, traces), curves):
-            found = [
-                speedup(trace, curve, rows, model=model, recycling=recycling)
-                for model, recycling in product((False, True), repeat=2)
-            ]
-            yield [trace.name, curve.name, *(f"{each:.3f}" for each in found)]
+        for curve in curves:
+            totals = np.zeros((4, 2))
+            for trace in loaded:
+                found = np.array([
+                    (outcome.tokens, outcome.seconds)
+                    for model, recycling in product((False, True), repeat=2)
+                    for outcome in [replayed(trace, curve, rows, model=model, recycling=recycling)]
+                ])  # fmt: skip
+                totals += found
+                yield [curve.name, trace.name, *_ratios(found)]
+            yield [curve.name, "all", *_ratios(totals)]
+
+
+def _ratios(found: Doubles) -> list[str]:
+    """Tokens by plain steps; both are in the columns of `found`."""
+    return [f"{tokens / seconds:.3f}" for tokens, seconds in found]
 
 
 @click.command()
@@ -125,7 +136,7 @@ def main(names: tuple[str, ...], wanted: str) -> None:
     """Replay the controller with and without token recycling."""
     curves = [each.curve(256) for each in load()]
     chosen = [curve for curve in curves if wanted.lower() in curve.name.lower()]
-    head = ["trace", "prices", "look-ups", "and recycling", "look-ups, draft model", "and recycling"]
+    head = ["prices", "trace", "look-ups", "and recycling", "look-ups, draft model", "and recycling"]
     click.echo(table(head, list(compared(names, chosen))))
 
 

@@ -22,7 +22,7 @@ from .engine_choice import TITLES, EngineChoice, installed, keep_choice, recall_
 from .interrupt import Interrupt
 from .machine import OtherPrograms
 from .model_files import engines, find_model, state_head_kind
-from .tap import FINAL, Listener
+from .tap import FINAL, Listener, Wanted
 
 __all__ = [
     "FINAL",
@@ -43,6 +43,7 @@ __all__ = [
     "Session",
     "StateHead",
     "Vocabulary",
+    "Wanted",
     "common_prefix",
     "context_length",
     "engines",
@@ -190,16 +191,17 @@ class HiddenRows(Protocol):
     layer_width: int
     layers: int
 
-    def follow(self, layers: Sequence[int], listener: Listener) -> None:
-        """Give `listener` the hidden rows of all tokens that stay, prompts included; the session must be empty.
+    def follow(self, layers: Sequence[int], listener: Listener, wanted: Wanted = Wanted.ALL) -> None:
+        """Give `listener` the hidden rows of tokens that stay, prompts included; the session must be empty.
 
         A rollback says what stays of a decode; where the next call is another, all of a chain stays and nothing of a
         tree. After a rollback beyond the last decode, the row of the last token left is computed again by the next
-        pass (`Session.owed`).
+        pass (`Session.owed`) if all are wanted.
 
         Args:
             layers: the rows of a token are the inputs of these layers, side by side, from 0 as llama.cpp counts them;
                 `FINAL` is the state from which logits are computed.
+            wanted: of which tokens.
 
         Raises:
             OptionError: a layer whose rows this engine does not give for this model; `exact` was requested.

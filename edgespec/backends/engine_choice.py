@@ -26,8 +26,8 @@ class EngineChoice:
     """An engine, and what led to its choice.
 
     Args:
-        speeds: by engine, tokens per second at measured prices: of plain steps for a model that drafts, else with the
-            best draft length where 70% of the drafted tokens are accepted.
+        speeds: by engine, tokens per second at measured prices: of plain steps for a model that drafts, of guesses that
+            are right for one that drafts in blocks, else with the best draft length; 70% of the guesses are right.
         curves: by engine, seconds of a pass over 1, 2, ... tokens as measured now; empty if the choice was recalled.
         busy: the engines whose passes were measured while other programs were running.
     """

@@ -6,17 +6,14 @@ Its `Llama` class is not used: it does not expose rollback, and its speculative 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
 import platform
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..errors import ClosedError, EngineError, Interrupted, ModelFileError, OptionError, VocabularyMismatch
+from ..errors import EngineError, ModelFileError, OptionError, VocabularyMismatch
 from ..sampling import stated
 from ..storage.checksum import sampled
 from . import Device, HiddenRows, Interrupt, Session, parallel
@@ -38,11 +35,12 @@ from .head_header import (
 from .llama_eagle3 import CHUNK, Eagle3Head, OpenedEagle3, Relay
 from .llama_file import check
 from .llama_head import LlamaHead, OpenedHead, private_functions
-from .llama_library import bindings, captured_errors, require_no_fork
+from .llama_library import bindings, captured_errors, require_no_fork, text_of
 from .llama_session import LlamaSession, Opened
+from .llama_vocabulary import LlamaVocabulary
+from .llama_weights import gpu_layers, load, price_key
 from .machine import physical_cores
 from .recurrent_state import SUPPORTED, Copies, state_bytes
-from .token_ids import checked_tokens
 
 _CHUNK = 512  # tokens of one prefill pass; llama.cpp's own default
 _STEP = 256  # llama.cpp rounds the context up to a multiple of it, but after limiting the batch to the context
@@ -80,78 +78,6 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> LlamaModel:
     return LlamaModel(path, check(path), device, interrupt)
 
 
-_CONTROL, _SHOWN = 1 << 3, 1 << 4  # LLAMA_TOKEN_ATTR_CONTROL and _USER_DEFINED
-#: Special tokens that llama.cpp makes user-defined, so that their text is shown: "<|channel|>", "<|tool_call>".
-_MARKER = re.compile(r"<\|.+>|<.+\|>").fullmatch
-
-
-class LlamaVocabulary:
-    """The tokens of a GGUF file."""
-
-    def __init__(self, low: Any, model: Any) -> None:
-        self._low = low
-        self._handle = low.llama_model_get_vocab(model)
-        self._pieces: dict[int, bytes] = {}
-        self.size = int(low.llama_vocab_n_tokens(self._handle))
-        self.bos = _token(low.llama_vocab_bos(self._handle))
-        self.eos = _token(low.llama_vocab_eos(self._handle))
-        # llama.cpp ends the process if the file demands a bos or eos that does not exist.
-        self._has_ends = (self.bos is not None or not low.llama_vocab_get_add_bos(self._handle)) and (
-            self.eos is not None or not low.llama_vocab_get_add_eos(self._handle)
-        )
-        template: bytes | None = low.llama_model_chat_template(model, None)
-        self.template: str | None = template.decode("utf-8", "surrogateescape") if template else None
-
-    @property
-    def _vocab(self) -> Any:
-        if self._handle is None:
-            raise ClosedError("the model of this vocabulary is closed; load it again")
-        return self._handle
-
-    def close(self) -> None:
-        """Called when the model is freed; any further use raises ClosedError."""
-        self._handle = None
-
-    def tokenize(self, text: str, *, special: bool = False, start: bool = False) -> list[int]:
-        encoded = text.encode("utf-8", "replace")  # pasted text may contain lone surrogates, which UTF-8 cannot encode
-        room, add = len(encoded) + 8, start and self._has_ends
-        while True:
-            buffer = (self._low.llama_token * room)()
-            n = self._low.llama_tokenize(self._vocab, encoded, len(encoded), buffer, room, add, special)
-            if n >= 0:
-                return list(buffer[:n])
-            room = -n
-
-    def token_bytes(self, token: int) -> bytes:
-        known = self._pieces.get(token)
-        if known is None:
-            known = self._pieces[token] = self._read_piece(token)
-        return known
-
-    def _read_piece(self, token: int) -> bytes:
-        (token,) = checked_tokens([token], self.size)
-        room = 64
-        while True:
-            buffer = ctypes.create_string_buffer(room)
-            n = self._low.llama_token_to_piece(self._vocab, token, buffer, room, 0, False)
-            if n >= 0:
-                return buffer.raw[:n]
-            room = -n
-
-    def label(self, token: int) -> str:
-        (token,) = checked_tokens([token], self.size)
-        text = self._low.llama_vocab_get_text(self._vocab, token)
-        return text.decode("utf-8", "replace") if text else ""
-
-    def is_eog(self, token: int) -> bool:
-        return bool(self._low.llama_vocab_is_eog(self._vocab, token))
-
-    def specials(self) -> Sequence[str]:
-        attributes = ((t, self._low.llama_vocab_get_attr(self._vocab, t)) for t in range(self.size))
-        found = [(self.label(t), attr) for t, attr in attributes if attr & (_CONTROL | _SHOWN)]
-        return [label for label, attr in found if label and (attr & _CONTROL or _MARKER(label))]
-
-
 class LlamaModel:
     """The weights of a GGUF file."""
 
@@ -163,7 +89,7 @@ class LlamaModel:
         self._exact = device.exact
         self._forgets = can_forget(head.architecture)
         params = low.llama_model_default_params()
-        params.n_gpu_layers = _gpu_layers(low, device)
+        params.n_gpu_layers = gpu_layers(low, device)
         params.use_extra_bufts = not uses_amx(low)
         self._alone = is_alone(head)
         if self._alone and not drafts(head):
@@ -179,7 +105,7 @@ class LlamaModel:
         self._own_tokens = tokens_of(head) if self._alone else None
         self.parallel = parallel.read(head.fields, parallel.GGUF_MASK, head.vocabulary.size)
         self._path = path
-        self._model = _load(low, path, params, interrupt)
+        self._model = load(low, path, params, interrupt)
         if self._recurs and head.architecture not in SUPPORTED:
             low.llama_model_free(self._model)
             raise ModelFileError(
@@ -187,7 +113,7 @@ class LlamaModel:
                 f"back after a rejected draft; it can for {', '.join(sorted(SUPPORTED))}"
             )
         layouts = "" if params.use_extra_bufts else "|plain layouts"
-        self._identity = _identity(low, path, params.n_gpu_layers) + layouts
+        self._identity = price_key(low, path, params.n_gpu_layers) + layouts
         self.weights = sampled(path)
         self.vocabulary = LlamaVocabulary(low, self._model)
         self.trained_context = int(low.llama_model_n_ctx_train(self._model))
@@ -222,7 +148,7 @@ class LlamaModel:
         """The number of parameters and the quantization, for example "7.6B, Q4_K - Medium"."""
         parameters = int(self._low.llama_model_n_params(self._model))
         size = f"{parameters / 1e9:.1f}B" if parameters >= 1e9 else f"{parameters / 1e6:.1f}M"
-        kind = (_text(self._low.llama_model_desc, self._model) or "").split(maxsplit=2)  # architecture, size, type
+        kind = (text_of(self._low.llama_model_desc, self._model) or "").split(maxsplit=2)  # architecture, size, type
         return f"{size}, {kind[-1]}" if kind else size
 
     @property
@@ -232,7 +158,7 @@ class LlamaModel:
 
     def metadata(self, key: str) -> str | None:
         """The scalar `key` of the GGUF metadata as text; None if the file does not have it."""
-        return _text(self._low.llama_model_meta_val_str, self._model, key.encode())
+        return text_of(self._low.llama_model_meta_val_str, self._model, key.encode())
 
     def session(self, context: int, interrupt: Interrupt | None = None) -> LlamaSession:
         """A new sequence, stopped by `interrupt`, by default the model's own.
@@ -296,7 +222,9 @@ class LlamaModel:
     def _eagle3_head(self, described: Header, target: Session, interrupt: Interrupt) -> Eagle3Head:
         """An EAGLE-3 head, which reads rows that the session of any engine gives."""
         if not isinstance(target, HiddenRows):
-            raise ModelFileError(f"{self._path} needs the hidden rows of its target, and this engine gives none")
+            raise ModelFileError(
+                f"{self._path} needs the hidden rows of its target, and this engine gives none; leave the head out"
+            )
         width, layers = described.number("target_hidden_size"), target_layers(described)
         if not fits_rows(described, target.layer_width, target.layers, target.vocab):
             raise VocabularyMismatch(
@@ -458,68 +386,6 @@ class LlamaModel:
         indexer = f"{self.metadata('general.architecture')}.attention.indexer.head_count"
         windowed = int(self._low.llama_model_n_swa(self._model)) > 0
         return not (self._exact or self._recurs or windowed or self.metadata(indexer) is not None)
-
-
-def _token(number: int) -> int | None:
-    """A token, or None for llama.cpp's -1."""
-    return int(number) if number >= 0 else None
-
-
-def _gpu_layers(low: Any, device: Device) -> int:
-    if low.llama_supports_gpu_offload():
-        if device.exact and device.gpu_layers:
-            raise OptionError(
-                f"exact is {device.exact}, but on a GPU passes of equal width may differ in their last bits; it needs "
-                "the CPU: give gpu_layers 0"
-            )
-        return device.gpu_layers
-    if device.gpu_layers > 0:
-        raise OptionError(
-            f"gpu_layers is {device.gpu_layers}, but this llama-cpp-python was built for the CPU alone; reinstall it "
-            'with CMAKE_ARGS="-DGGML_CUDA=on" (or Metal, Vulkan), or leave gpu_layers out'
-        )
-    return 0
-
-
-def _load(low: Any, path: Path, params: Any, interrupt: Interrupt) -> Any:
-    @low.llama_progress_callback  # type: ignore[untyped-decorator]
-    def go_on(_fraction: float, _data: object) -> bool:
-        return not interrupt.is_set
-
-    params.progress_callback = go_on
-    with captured_errors() as errors:
-        model = low.llama_model_load_from_file(os.fsencode(path), params)
-    if model:
-        return model
-    if interrupt.is_set:
-        raise Interrupted
-    reason = "; ".join(errors) or "llama.cpp gave no reason"
-    raise ModelFileError(f"{path} cannot be loaded: {reason}; it may be truncated: download or convert it again")
-
-
-def _identity(low: Any, path: Path, gpu_layers: int) -> str:
-    """A key for the price of a pass: the header of the file with shapes and types, device, machine, engine version."""
-    with path.open("rb") as file:
-        head = hashlib.sha256(file.read(1 << 20))
-    head.update(str(path.stat().st_size).encode())
-    import llama_cpp  # noqa: PLC0415
-
-    system = low.llama_print_system_info().decode()
-    device = f"gpu_layers={gpu_layers}" if gpu_layers else "cpu"
-    return f"{head.hexdigest()}|{device}|{platform.node()}|llama_cpp {llama_cpp.__version__}|{system}"
-
-
-def _text(function: Any, *arguments: Any) -> str | None:
-    """Call a llama.cpp function that fills a text buffer; None if it returns no text."""
-    room = 256
-    while True:
-        buffer = ctypes.create_string_buffer(room)
-        n = function(*arguments, buffer, room)
-        if n < 0:
-            return None
-        if n < room:
-            return buffer.value.decode("utf-8", "replace")
-        room = n + 1
 
 
 @cache

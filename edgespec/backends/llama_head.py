@@ -28,6 +28,7 @@ from ..errors import EngineError, Interrupted, MissingPackage
 from ..types import Floats
 from . import Interrupt, common_prefix
 from .llama_batch import Batch
+from .tap import Wanted
 
 VERSION = "0.3.36"  # of llama-cpp-python, with which heads were tested
 _PRIVATE = (
@@ -98,6 +99,7 @@ class OpenedHead:
 class LlamaHead:
     """A head over one session, which calls `follow`, `cut` and `keep`; a drafter calls the other methods."""
 
+    wanted = Wanted.ALL
     shift = 0  #: the pair of token p is at position p - shift, and the first `shift` tokens have none
 
     def __init__(self, opened: OpenedHead, interrupt: Interrupt) -> None:

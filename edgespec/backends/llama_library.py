@@ -99,6 +99,19 @@ def captured_errors() -> Iterator[list[str]]:
         _capture.lines = None
 
 
+def text_of(function: Any, *arguments: Any) -> str | None:
+    """Call a llama.cpp function that fills a text buffer; None if it returns no text."""
+    room = 256
+    while True:
+        buffer = ctypes.create_string_buffer(room)
+        n = function(*arguments, buffer, room)
+        if n < 0:
+            return None
+        if n < room:
+            return buffer.value.decode("utf-8", "replace")
+        room = n + 1
+
+
 @cache
 def _log_callback(low: Any) -> Any:
     def keep(level: int, text: bytes, _data: object) -> None:

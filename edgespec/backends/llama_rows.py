@@ -179,7 +179,10 @@ class NamedRows:
         size = int(self._library.ggml_nbytes(tensor))
         n = size // (4 * self._width)
         if n * 4 * self._width != size:
-            raise EngineError(f"{name.decode('utf-8', 'replace')} has no rows of {self._width} numbers of 32 bits")
+            raise EngineError(
+                f"{name.decode('utf-8', 'replace')} has no rows of {self._width} numbers of 32 bits; "
+                "use another drafter"
+            )
         if len(self._wanted[name]) < n:
             self._wanted[name] = np.zeros((n, self._width), np.float32)
         self._library.ggml_backend_tensor_get(tensor, self._wanted[name].ctypes.data, 0, size)

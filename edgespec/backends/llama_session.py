@@ -20,14 +20,14 @@ from .llama_rows import NamedRows, check_layers, publishes, read_layer, request_
 from .llama_windowed import Windowed
 from .recurrent_state import Copies
 from .sequence import SequenceCache
-from .tap import FINAL, RowSource
+from .tap import FINAL, RowSource, Wanted
 from .tree_layout import Branches
 
 _ABORTED = 2
 # The next prompt of a chat differs near the end of the last one, where templates open the answer. The last token of a
 # prompt is not prefilled.
 _TAIL = 4
-_ALL_LOGITS = 64  # tokens of a pass of a prefill that computes the logits of all tokens
+_ALL_LOGITS = 64  # tokens of a pass of a prefill with the logits of all tokens, with which states come
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class LlamaSession(SequenceCache):
         self.interrupt, self._poll = interrupt, opened.poll
         self.row_width = opened.width
         self._named: NamedRows | None = None  # reads rows during passes
-        self._every = False  # whether passes compute the logits of all tokens
+        self._states: Wanted | None = None  # of which tokens final states are needed
         self._silent = 0  # tokens of the last pass with logits before those that were asked for
         self._save_at = -1  # the length at which the next state is saved
         self._rows: dict[int, Any] = {}
@@ -92,7 +92,7 @@ class LlamaSession(SequenceCache):
         self.handle = self._context = opened.handle
         self.leaves = opened.leaves
         self.can_tree = opened.leaves > 1
-        self._aborts = False
+        self._aborts = self._gives_states = False
         copies = opened.copies
         self._cache: LlamaCache | Recurrent
         if copies is None:
@@ -114,14 +114,13 @@ class LlamaSession(SequenceCache):
         private_functions().llama_set_embeddings_nextn(self._context, True, False)
         self._add_follower(self._hidden, head)
 
-    def _row_source(self, layers: tuple[int, ...]) -> RowSource:
+    def _row_source(self, layers: tuple[int, ...], wanted: Wanted) -> RowSource:
         if self.exact:
             raise OptionError(f"exact is {self.exact}, but hidden rows need passes of other widths; leave exact out")
         inside = [layer for layer in layers if layer != FINAL]
         check_layers(inside, self._opened.layers, self._opened.architecture)
-        if FINAL in layers:
-            self._low.llama_set_embeddings(self._context, True)
-            self._every = True
+        if FINAL in layers and self._states is not Wanted.ALL:
+            self._states = wanted
         if inside and publishes(self._opened.architecture):
             for layer in inside:
                 request_layer(self._context, layer)
@@ -148,8 +147,6 @@ class LlamaSession(SequenceCache):
             self._take(self._opened.reopen(self._named.callback))
             if self._followers and not self._owes:
                 self._leave_room()
-            if self._every:
-                self._low.llama_set_embeddings(self._context, True)
         self._named.want(layers)
         self.decode((0,))
         try:
@@ -168,20 +165,34 @@ class LlamaSession(SequenceCache):
         super().prefill(tokens)
 
     def _chunk(self) -> int:
-        room, until = min(self._chain.size, _ALL_LOGITS if self._every else self._chain.size), self._save_at
-        room, until = room - self.owed, until - len(self._held)
+        room, until = self._room(self._computed) - self.owed, self._save_at - len(self._held)
         return min(room, until) if until > 0 else room
+
+    def _room(self, start: int) -> int:
+        """The most tokens of a pass of a prefill from position `start` on."""
+        if self._states is Wanted.ALL:
+            return min(self._chain.size, _ALL_LOGITS)
+        left = self._end - start
+        if self._states is Wanted.LAST and _ALL_LOGITS < left <= self._chain.size:
+            return left - 1  # the last token has a pass of its own, so that only its logits are computed
+        return self._chain.size
+
+    def _with_states(self, end: int) -> bool:
+        """Whether a pass up to position `end` gives final states, for which llama.cpp computes the logits of all of its
+        tokens."""
+        return self._states is Wanted.ALL or (self._states is Wanted.LAST and end == self._end)
 
     def _recompute(self, most: int) -> None:
         # Only passes of a recurrent state, or whose rows are followed, begin with owed tokens in each round: `widest`
         # leaves room for them there.
         while self.owed > (most if self._owes else 0):
             start = self._begin()
-            tokens = self._held[start : start + (_ALL_LOGITS if self._every else self._chain.size)]
-            self._chain.chain(tokens, start, logits=self._every)
-            self._pass(self._chain, judged=False)
+            tokens = self._held[start : start + self._room(start)]
+            end = start + len(tokens)
+            self._chain.chain(tokens, start, logits=self._with_states(end))
+            self._pass(self._chain, judged=False, states=self._with_states(end))
             self._follow(start, tokens, judged=False)
-            self._computed = start + len(tokens)
+            self._computed = end
             self._cache.passed(self._computed, len(tokens))
 
     def _mark(self) -> None:
@@ -191,11 +202,11 @@ class LlamaSession(SequenceCache):
         """A pass with logits is padded to the width `exact`."""
         start, width = self._begin(), self.exact if logits else 0
         chain = (*self._held[start:], *tokens)
-        end = start + len(chain)
-        self._silent = len(chain) - len(tokens) if self._every else 0
-        silent = 0 if self._every else len(chain) - len(tokens)
-        self._chain.chain(chain, start, width=width, silent=silent, logits=logits or self._every)
-        self._pass(self._chain, judged=logits)
+        end, owed = start + len(chain), len(chain) - len(tokens)
+        states = self._with_states(end)
+        self._silent, silent = (owed, 0) if states else (0, owed)
+        self._chain.chain(chain, start, width=width, silent=silent, logits=logits or states)
+        self._pass(self._chain, judged=logits, states=states)
         self._cache.passed(end, len(chain))
         if len(chain) < width:
             self._cache.cut(end)
@@ -210,7 +221,7 @@ class LlamaSession(SequenceCache):
         cache.give(len(self._held), branches.leaves)
         self._tree.tree(tokens, len(self._held), branches)
         self._silent = 0
-        self._pass(self._tree, judged=True)
+        self._pass(self._tree, judged=True, states=self._states is not None)
 
     def _keep(self, branches: Branches, path: Sequence[int]) -> None:
         self._branching().keep(branches, path, len(self._held))
@@ -231,15 +242,19 @@ class LlamaSession(SequenceCache):
         """The hidden rows of the first `n` tokens of the last pass, valid until the next one."""
         return read_rows(private_functions().llama_get_embeddings_nextn(self._context), n, self.row_width)
 
-    def _pass(self, batch: Batch, *, judged: bool) -> None:
+    def _pass(self, batch: Batch, *, judged: bool, states: bool) -> None:
         """Run `batch`. If it fails, the cache holds at most what it held before.
 
         Args:
             judged: whether tokens of it may be rejected, rather than a part of a prefill.
+            states: whether its final states are needed; then all of its tokens have logits.
         """
         if self.interrupt.is_set:
             raise Interrupted
         self._set_aborts(not judged or self._cache.aborts)
+        if states != self._gives_states:
+            self._low.llama_set_embeddings(self._context, states)
+            self._gives_states = states
         if self._named is not None:
             self._named.begin()
         status = self._low.llama_decode(self._context, batch.native)

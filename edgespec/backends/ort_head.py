@@ -103,7 +103,9 @@ class OrtHead:
             tokens, logs = self._session.run(("tokens", "logs"), {"hidden": state.reshape(1, -1)})
         except Exception as error:
             reason = " ".join(str(error).split())
-            raise EngineError(f"ONNX Runtime could not compute the head {self.path}: {reason}") from error
+            raise EngineError(
+                f"ONNX Runtime could not compute the head {self.path}: {reason}; leave its drafter out"
+            ) from error
         return np.asarray(tokens), np.asarray(logs)
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from ..errors import OptionError
 from ..types import Floats
 from .exactness import Exactness
 from .sequence import SequenceCache
-from .tap import FINAL, RowSource
+from .tap import FINAL, RowSource, Wanted
 
 _FINAL_NAME = "output_norm"  # the output of the state from which logits are computed
 
@@ -95,7 +95,7 @@ class PaddedSession(SequenceCache):
         while self.owed > most:
             self._run(self._held[self._computed :][: self._room()], silent=0, logits=False)
 
-    def _row_source(self, layers: tuple[int, ...]) -> RowSource:
+    def _row_source(self, layers: tuple[int, ...], wanted: Wanted) -> RowSource:  # noqa: ARG002 - rows are no dearer
         if self._exactness.width:
             raise OptionError(
                 f"exact is {self._exactness.width}, but hidden rows need passes of other widths; leave exact out"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..errors import ClosedError, ContextOverflow, EngineError, Interrupted
 from ..types import Floats
 from . import MOST_OWED
-from .tap import Listener, RowFollower, RowSource, Tap
+from .tap import FOLLOWERS, Listener, RowFollower, RowSource, Wanted
 from .tree_layout import Branches, is_chain, kept_length
 
 
@@ -37,6 +37,7 @@ class SequenceCache(ABC):
         self._held: list[int] = []
         self._computed = 0  # of these, the first ones that the engine's cache holds; the others are owed
         self._last = 0  # tokens held when the last decode began
+        self._end = 0  # tokens held when the present call, or the last one, is done
         self._pending: tuple[Branches, Sequence[int]] | None = None  # a tree of which no rollback has kept a path yet
         self._closed = False
         self._followers: list[tuple[RowSource, RowFollower]] = []
@@ -90,12 +91,12 @@ class SequenceCache(ABC):
             del self._held[length:]
         self._stays()
 
-    def follow(self, layers: Sequence[int], listener: Listener) -> None:
-        """Give `listener` the hidden rows of all tokens that stay, prompts included; see `HiddenRows`."""
+    def follow(self, layers: Sequence[int], listener: Listener, wanted: Wanted = Wanted.ALL) -> None:
+        """Give `listener` the hidden rows of tokens that stay, prompts included; see `HiddenRows`."""
         self._require_open()
         if self._held or self._pending:
             raise EngineError("rows are given from the first token on: roll this session back to 0 before")
-        self._add_follower(self._row_source(tuple(layers)), Tap(listener))
+        self._add_follower(self._row_source(tuple(layers), wanted), FOLLOWERS[wanted](listener))
 
     def close(self) -> None:
         if not self._closed:
@@ -133,8 +134,8 @@ class SequenceCache(ABC):
     def _mark(self) -> None:  # noqa: B027 - nor do they prepare for rollbacks
         """What is held stays for now: rollbacks to this length or beyond should be cheap."""
 
-    def _row_source(self, layers: tuple[int, ...]) -> RowSource:  # noqa: ARG002 - engines with rows override it
-        """Let passes from now on give the hidden rows of `layers`, side by side."""
+    def _row_source(self, layers: tuple[int, ...], wanted: Wanted) -> RowSource:  # noqa: ARG002 - engines with rows override it
+        """Let passes from now on, or the last one of each call, give the hidden rows of `layers`, side by side."""
         raise EngineError("this engine gives no hidden rows of its layers; use another drafter, or another engine")
 
     @abstractmethod
@@ -148,7 +149,7 @@ class SequenceCache(ABC):
 
     def _add_follower(self, rows: RowSource, follower: RowFollower) -> None:
         self._followers.append((rows, follower))
-        if not self._owes:
+        if not self._owes and follower.wanted is Wanted.ALL:
             self._leave_room()
 
     def _leave_room(self) -> None:
@@ -158,7 +159,8 @@ class SequenceCache(ABC):
     def _follow(self, start: int, tokens: Sequence[int], *, judged: bool) -> None:
         """The last pass was over a chain of `tokens` from position `start` on."""
         for rows, follower in self._followers:
-            follower.follow(start, tokens, rows(len(tokens)), judged=judged)
+            if follower.wanted is Wanted.ALL or start + len(tokens) == self._end:
+                follower.follow(start, tokens, rows(len(tokens)), judged=judged)
 
     def _resumed(self) -> int:
         """How many of the tokens held the next pass need not compute, as far as rows are concerned."""
@@ -215,6 +217,7 @@ class SequenceCache(ABC):
             raise EngineError(f"could not decode {list(tokens[:8])}: tokens are from 0 to {self.vocab - 1}")
         if self._pending is not None:
             self.rollback(len(self._held))
+        self._end = len(self._held) + len(tokens)
 
     def _require_open(self) -> None:
         if self._closed:

@@ -1,18 +1,32 @@
 """The tap of a session: hidden rows of tokens, given to those that follow it.
 
 A session has the rows of a pass only until the next one, and some of the tokens are rejected. `Tap` keeps the rows of
-a pass until it is known which of its tokens stay, and gives its listener only those.
+a pass until it is known which of its tokens stay, and gives its listener only those; `LastRow` only the last of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Protocol
 
 from ..types import Floats
 
 FINAL = -1  #: in place of a layer: the state after the last layer and the final norm, from which logits are computed
 _KEPT = 4  # rows kept for states that a session saved
+
+
+class Wanted(Enum):
+    """Of which tokens a listener needs the rows.
+
+    ALL: of every token of the text. Where final states come with logits only, prompts are computed with the logits of
+    all tokens.
+    LAST: of the last token after each call that decodes tokens or computes a prompt. Prompts are computed as without
+    a listener but for their end.
+    """
+
+    ALL = "all"
+    LAST = "last"
 
 
 class Listener(Protocol):
@@ -22,19 +36,23 @@ class Listener(Protocol):
         """The text has `tokens` from position `start` on.
 
         Args:
-            start: where the last call ended, or the token before that, whose row is then repeated.
+            start: where the last call ended, or the token before that, whose row is then repeated. With `Wanted.LAST`
+                the position of the last token, the only one of `tokens`.
             rows: float32 [n, k * width], those of the requested layers side by side; valid during this call.
         """
         ...
 
     def forget(self, length: int) -> None:
-        """The text has only `length` of the tokens that were heard. The row of the last of them is repeated before
-        further tokens are decoded, because it may be needed with the token that now follows."""
+        """The text has only `length` of the tokens that were heard. With `Wanted.ALL` the row of the last of them is
+        repeated before further tokens are decoded, because it may be needed with the token that now follows."""
         ...
 
 
 class RowFollower(Protocol):
-    """What a session tells about the rows of its passes. It is told of every pass, and then what stays of it."""
+    """What a session tells about the rows of its passes. It is told of every pass, or of the last one of each
+    call with `Wanted.LAST`, and then what stays of it."""
+
+    wanted: Wanted
 
     def follow(self, start: int, tokens: Sequence[int], rows: Floats, *, judged: bool) -> None:
         """A pass computed `tokens` from position `start` on. Those before that were not cut stay.
@@ -69,6 +87,8 @@ RowSource = Callable[[int], Floats]
 
 class Tap:
     """Gives the rows of tokens that stay to a listener."""
+
+    wanted = Wanted.ALL
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -120,3 +140,43 @@ class Tap:
             self._kept[length] = self._last
             while len(self._kept) > _KEPT:
                 del self._kept[next(iter(self._kept))]
+
+
+class LastRow:
+    """Gives the row of the last token that stays to a listener. After a rollback there is none until the next pass."""
+
+    wanted = Wanted.LAST
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._heard = 0  # the length of the text up to the token whose row the listener has; 0 if it has none
+        self._start, self._tokens = 0, list[int]()  # those of the last pass, which may be rejected
+        self._rows: Floats | None = None
+
+    def follow(self, start: int, tokens: Sequence[int], rows: Floats, *, judged: bool) -> None:
+        self.settle()
+        self._start, self._tokens, self._rows = start, list(tokens), rows.copy() if judged else rows
+        if not judged:
+            self.settle()
+
+    def settle(self) -> None:
+        if (n := len(self._tokens)) and self._rows is not None:
+            self._heard = self._start + n
+            self._listener.heard(self._heard - 1, self._tokens[-1:], self._rows[n - 1 : n])
+        self._tokens, self._rows = [], None
+
+    def cut(self, length: int) -> int:
+        del self._tokens[max(0, length - self._start) :]
+        if length < self._heard and not self._tokens:
+            self._listener.forget(length)
+            self._heard = 0
+        return length
+
+    def resumed(self, length: int) -> int:
+        return length
+
+    def keep(self, length: int) -> None:
+        """Nothing is kept: the next pass gives a row."""
+
+
+FOLLOWERS: dict[Wanted, Callable[[Listener], RowFollower]] = {Wanted.ALL: Tap, Wanted.LAST: LastRow}

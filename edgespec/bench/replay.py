@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..backends import Head, HeadWeights, HiddenRows, Interrupt, Listener, Model, PartOfTarget, Session, Vocabulary
+from ..backends import (
+    Head,
+    HeadWeights,
+    HiddenRows,
+    Interrupt,
+    Listener,
+    Model,
+    PartOfTarget,
+    Session,
+    Vocabulary,
+    Wanted,
+)
 from ..backends.parallel import Parallel, parallel_of
 from ..errors import EngineError, ModelFileError
 from ..types import Floats
@@ -57,11 +68,11 @@ class ReplaySession:
     def rollback(self, length: int, keep: Sequence[int] = ()) -> None:
         self.inner.rollback(length, keep)
 
-    def follow(self, layers: Sequence[int], listener: Listener) -> None:
+    def follow(self, layers: Sequence[int], listener: Listener, wanted: Wanted = Wanted.ALL) -> None:
         """See `HiddenRows`."""
         if not isinstance(self.inner, HiddenRows):
             raise EngineError("this engine gives no hidden rows; use another drafter")
-        self.inner.follow(layers, listener)
+        self.inner.follow(layers, listener, wanted)
 
     def close(self) -> None:
         self.inner.close()

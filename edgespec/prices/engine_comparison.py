@@ -19,8 +19,9 @@ from ..backends import (
     open_model,
     recall_choice,
 )
+from ..backends.parallel import Parallel, parallel_of
 from ..errors import EngineError, MissingPackage, ModelError, OptionError
-from .draft_length import TYPICAL, best
+from .draft_length import TYPICAL, best, committed
 from .prices import Prices
 from .sample_text import sample_text
 from .store import measure_and_keep
@@ -45,7 +46,8 @@ def with_engine(
     choice. An engine that cannot load the model is left out.
 
     Args:
-        drafts: whether the model drafts, token by token; else it verifies drafts, of which 70% are accepted.
+        drafts: whether the model drafts: by its header token by token, or in blocks (PARD), of which 70% are accepted
+            at each place; else it verifies drafts, of which 70% are accepted.
         again: whether to measure although the choice is known.
         on_progress: called with what is being measured, such as "target in OpenVINO", and the share done.
 
@@ -117,26 +119,35 @@ class _Job:
 
     def compared(self, candidates: Sequence[str]) -> EngineChoice | None:
         """Measure the engines and keep the choice; None if none loads the model, as opening it will report."""
-        found: dict[str, Prices] = {}
+        found: dict[str, tuple[Prices, Parallel | None]] = {}
         for engine in candidates:
             with suppress(ModelError, EngineError, MissingPackage, OptionError):
                 found[engine] = self._measured(engine)
         if not found:
             return None
-        curves = {engine: prices.curve() for engine, prices in found.items()}
-        speeds = {engine: self._speed(curve) for engine, curve in curves.items()}
-        busy = [engine for engine, prices in found.items() if not prices.trusted]
+        curves = {engine: prices.curve() for engine, (prices, _) in found.items()}
+        speeds = {engine: self._speed(*each) for engine, each in found.items()}
+        busy = [engine for engine, (prices, _) in found.items() if not prices.trusted]
         choice = EngineChoice(max(speeds, key=lambda engine: speeds[engine]), speeds, curves, busy)
         keep_choice(self.path, self.device, choice, drafts=self.drafts)
         return choice
 
-    def _measured(self, engine: str) -> Prices:
+    def _measured(self, engine: str) -> tuple[Prices, Parallel | None]:
+        """The prices of passes, and how the model guesses several tokens in one, if it does."""
         device = replace(self.device, backend=engine)
         what = f"{'draft' if self.drafts else 'target'} in {TITLES[engine]}"
         with ExitStack() as opened:
             model = opened.enter_context(closing(open_model(self.path, device, self.interrupt)))
             session = opened.enter_context(closing(model.session(_CONTEXT)))
-            return measure_and_keep(session, sample_text(model.vocabulary), lambda share: self.report(what, share))
+            text = sample_text(model.vocabulary)
+            return measure_and_keep(session, text, lambda share: self.report(what, share)), parallel_of(model)
 
-    def _speed(self, curve: Sequence[float]) -> float:
-        return (1.0 if self.drafts else best(curve, 0.0, TYPICAL).speedup) / curve[0]
+    def _speed(self, prices: Prices, parallel: Parallel | None) -> float:
+        """Tokens per second: committed, or guessed, of a block those that are expected to be right."""
+        curve = prices.curve()
+        if not self.drafts:
+            return best(curve, 0.0, TYPICAL).speedup / curve[0]
+        if parallel is None:
+            return 1.0 / curve[0]
+        # A block reads about two committed tokens and a mask for each guess but the first.
+        return max((committed(TYPICAL, n) - 1) / prices.price(1 + n) for n in range(1, 1 + parallel.guesses))

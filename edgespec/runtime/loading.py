@@ -21,6 +21,7 @@ from ..backends import (
     PartOfTarget,
     Session,
     StateHead,
+    Wanted,
     context_length,
     fingerprint,
     open_model,
@@ -349,7 +350,7 @@ class _Opening:
                 if not isinstance(session, HiddenRows):
                     raise OptionError(f"the drafter {head.kind} reads states, which this engine does not give")
                 drafter = MedusaDrafter(head, session.vocab)
-                session.follow((FINAL,), drafter)
+                session.follow((FINAL,), drafter, Wanted.LAST)
                 heard = drafter.last_state
                 drafter.step_price = self.weights.head_step(head.kind, partial(state_head_step, session, head, heard))
                 yield drafter
