@@ -23,14 +23,15 @@
 
     gguf.py              the GGUF writer; gguf_graph.py: the metadata that llama.cpp reads for a graph
     head_rows.py         the head of a GGUF file, with fewer rows
-    eagle3.py            EAGLE-3 heads; eagle3_target.py: the target of one
+    eagle3.py            EAGLE-3 heads
+    head_target.py       the target of a head; target_weights.py: its embeddings and outputs
     quantize.py          llama.cpp's own quantizer, block by block
     native.py            the calls into llama.cpp that the GGUF writer needs
 
     onnx.py              the ONNX writer
     onnx_graph.py        the nodes of the graph of a decoder; onnx_nodes.py: of any graph
     exit_layer.py        layers of a GGUF file as the draft of the whole
-    medusa.py            Medusa heads; medusa_target.py: the target of some
+    medusa.py            Medusa heads
     packing.py           numbers in the layouts of ONNX Runtime's operators
     layout.py            the offset of each array in the file of weights
     auxiliary_files.py   tokenizer, templates, configs and licence beside the graph
@@ -152,13 +153,13 @@ def convert_head(
                 f"{source} holds no head of a known kind ({medusa.met(source)}); expected an EAGLE-3 head, or Medusa "
                 "heads as in medusa_lm_head.safetensors"
             )
-        described = import_module("edgespec.converters.medusa_target").MedusaTarget.of(target)
+        described = import_module("edgespec.converters.head_target").HeadTarget.of(target)
         steps = medusa.write(source, described, output, quantization.lower(), rows=rows, force=force)
         return steps
     require("gguf", "converting a head")
     if rows is not None:
         raise OptionError("the tokens of an EAGLE-3 head are its own; leave --head-rows out")
-    described = import_module("edgespec.converters.eagle3_target").Eagle3Target.open(target)
+    described = import_module("edgespec.converters.head_target").HeadTarget.of(target)
     quantization = (quantization or str(eagle3.DEFAULT)).lower()
     eagle3.check(quantization)
     eagle3.check_file(output, ".gguf", force)

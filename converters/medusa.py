@@ -26,7 +26,7 @@ from onnx import TensorProto
 
 from edgespec.converters import ConversionProgress, checkpoint
 from edgespec.converters.atomic_file import atomic_file, check_file, reason, scratch
-from edgespec.converters.medusa_target import MedusaTarget
+from edgespec.converters.head_target import HeadTarget
 from edgespec.converters.onnx import SCHEMES
 from edgespec.converters.onnx_nodes import MS, Nodes, Scheme
 from edgespec.converters.packing import FLOAT, Unquantized
@@ -117,7 +117,7 @@ def read(source: Path) -> MedusaHeads:
 
 
 def write(
-    source: Path, target: MedusaTarget, output: Path, quantization: str = "", *, rows: int | None = None,
+    source: Path, target: HeadTarget, output: Path, quantization: str = "", *, rows: int | None = None,
     force: bool = False,
 ) -> Iterator[ConversionProgress]:  # fmt: skip
     """Convert the heads in `source` for `target` into the ONNX file `output`.
@@ -139,7 +139,7 @@ def write(
 
 def _written(
     heads: MedusaHeads,
-    target: MedusaTarget,
+    target: HeadTarget,
     output: Path,
     quantization: tuple[str, Scheme],
     tokens: Sequence[range],
@@ -299,7 +299,7 @@ def _check_shapes(blocks: Sequence[Sequence[_Block]], outputs: Sequence[StoredTe
             raise ConversionError(f"{tensor.path}: {tensor.name} is {tensor.dtype}; F32, F16 and BF16 are supported")
 
 
-def _rows(heads: MedusaHeads, target: MedusaTarget, rows: int | None) -> tuple[range, ...]:
+def _rows(heads: MedusaHeads, target: HeadTarget, rows: int | None) -> tuple[range, ...]:
     """The rows that the heads keep, as ranges."""
     if heads.width != target.width:
         raise ConversionError(

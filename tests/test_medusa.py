@@ -23,7 +23,7 @@ from edgespec.converters.stored_tensor import float32
 from edgespec.engine import Finished, Text
 from edgespec.errors import ConversionError, EdgespecError, ModelError, ModelFileError, OptionError
 
-from . import checkpoints, torch_files
+from . import checkpoints, heads, torch_files
 
 Floats = npt.NDArray[np.float32]
 Tensors = dict[str, Floats]
