@@ -117,12 +117,20 @@ def check(quantization: str) -> None:
 
 
 def write(
-    source: Path, target: HeadTarget, output: Path, quantization: str, force: bool
-) -> Iterator[ConversionProgress | Note]:
+    source: Path, target: HeadTarget, output: Path, quantization: str = "", *, rows: int | None = None,
+    force: bool = False,
+) -> Iterator[ConversionProgress | Note]:  # fmt: skip
     """Convert the head in the folder `source`. See `edgespec.converters.convert_head`."""
-    check(quantization)
+    if rows is not None:
+        raise OptionError("the tokens of an EAGLE-3 head are its own; leave --head-rows out")
+    check(quantization or DEFAULT)
     check_file(output, ".gguf", force)
-    checkpoint = Checkpoint.open(source)
+    return _written(Checkpoint.open(source), target, output, quantization or DEFAULT, force)
+
+
+def _written(
+    checkpoint: Checkpoint, target: HeadTarget, output: Path, quantization: str, force: bool
+) -> Iterator[ConversionProgress | Note]:
     sizes = _read(checkpoint, target)
     tensors = list(_tensors(checkpoint, sizes, target, quantization))
     total = sum(prod(tensor.shape) for tensor in tensors)
@@ -179,9 +187,7 @@ def _read(checkpoint: Checkpoint, target: HeadTarget) -> _Sizes:
         raise ConversionError(f"{path}: {heads} heads of {head_dim} over {kv_heads} key-value heads cannot be")
     width = config.count("target_hidden_size", target.width)
     if width != target.width:
-        raise ConversionError(
-            f"{path}: the head is for a model {width} wide, and {target.path} is {target.width} wide"
-        )
+        raise ConversionError(f"{path}: the head is for a model {width} wide, and {target.path} is {target.width} wide")
     return _Sizes(
         hidden=hidden,
         ffn=config.count("intermediate_size"),

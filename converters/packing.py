@@ -7,8 +7,8 @@ A packing has
     parts(rows, columns)    the arrays that stand for such a matrix
     pack(rows)              float32 [n, columns] as n rows of each part; ValueError for a number that is not finite or
                             too large
-    unpack(*parts)          n rows of each part as float32 [n, columns], perhaps with padding after them; not for numbers
-                            that are not quantized
+    unpack(*parts)          n rows of each part as float32 [n, columns], perhaps with padding after them, of those that
+                            quantize
 """
 
 from __future__ import annotations
@@ -123,9 +123,7 @@ class Blockwise:
             self._packed(zeros.astype(np.uint8).reshape(n, blocks)),
         )
 
-    def unpack(
-        self, codes: npt.NDArray[np.uint8], scales: npt.NDArray[Any], zeros: npt.NDArray[np.uint8]
-    ) -> Floats:
+    def unpack(self, codes: npt.NDArray[np.uint8], scales: npt.NDArray[Any], zeros: npt.NDArray[np.uint8]) -> Floats:
         n, blocks = scales.shape
         values = self._unpacked(codes.reshape(n, -1)).reshape(n, blocks, -1).astype(np.float32)
         values -= self._unpacked(zeros)[:, :blocks, None]

@@ -88,7 +88,7 @@ class GgufWeights:
 
     def _of(self, name: str) -> StoredTensor:
         tensor = self.header.tensors.get(name)
-        if tensor is None or len(tensor.shape) != 2:  # noqa: PLR2004 - a matrix
+        if tensor is None or len(tensor.shape) != 2:
             raise ConversionError(f"{self.path} has no matrix {name}; give the model as one file, or its checkpoint")
         shape, offset = tensor.shape[::-1], self.header.length + tensor.offset
         if (plain := _PLAIN_KINDS.get(tensor.kind)) is not None:

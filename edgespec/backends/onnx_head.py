@@ -16,7 +16,7 @@ from ..storage.files import contents, regular
 from .onnx_proto import parse
 
 _FORMAT = "1"
-_KINDS = ("medusa",)
+_KINDS = ("medusa", "eagle")
 _LARGEST = 1 << 31  # bytes
 _MOST = 1 << 24  # of any number
 # Fields of a ModelProto: their number and the type of their content. Those of these numbers have tags of one byte.
@@ -39,6 +39,7 @@ class DescribedHead:
         target: the name of the model it was converted for.
         target_tokens: the tokens of that.
         labels: some of them (`head_fit`).
+        kv_heads, head_dim: the shape of its KV cache; 0 for a head without one.
     """
 
     path: Path
@@ -52,12 +53,24 @@ class DescribedHead:
     target: str
     target_tokens: int
     labels: Mapping[int, str]
+    kv_heads: int = 0
+    head_dim: int = 0
+
+    @property
+    def attention(self) -> tuple[int, ...]:
+        """The layers with keys and values."""
+        return (0,) if self.kv_heads else ()
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of one token in its KV cache."""
+        return 8 * self.kv_heads * self.head_dim
 
     @property
     def summary(self) -> str:
         """For users: "medusa head for Qwen (5 heads, 16384 tokens, 150.0M, int8)"."""
-        size = f"{self.parameters / 1e6:.1f}M, {self.quantization}"
-        return f"{self.kind} head for {self.target} ({self.heads} heads, {self.rows} tokens, {size})"
+        size = f"{self.rows} tokens, {self.parameters / 1e6:.1f}M, {self.quantization}"
+        return f"{self.kind} head for {self.target} ({f'{self.heads} heads, ' if self.heads > 1 else ''}{size})"
 
 
 def kind(path: Path) -> str:
@@ -106,12 +119,27 @@ def read_head(path: Path) -> DescribedHead:
     except (DecodeError, KeyError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ModelFileError(f"{path} is no head, or it is damaged ({reason:.80}); {_AGAIN}") from error
-    shapes = {each.name: [axis.dim_value for axis in each.type.tensor_type.shape.dim] for each in model.graph.output}
-    inputs = {each.name: [axis.dim_value for axis in each.type.tensor_type.shape.dim] for each in model.graph.input}
-    named = [found.heads, found.guesses]
-    if inputs != {"hidden": [1, found.width]} or shapes != {"tokens": named, "logs": named}:
+    if (_shapes(model.graph.input), _shapes(model.graph.output)) != _expected(found):
         raise ModelFileError(f"{path} contradicts its metadata; {_AGAIN}")
     return found
+
+
+def _shapes(values: Any) -> dict[str, list[int]]:
+    """The shapes of inputs or outputs by name; 0 is any length."""
+    return {_text(each.name): [axis.dim_value for axis in each.type.tensor_type.shape.dim] for each in values}
+
+
+def _expected(head: DescribedHead) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+    """The shapes of the inputs and outputs that a head of its kind has."""
+    if head.kind == "medusa":
+        named = [head.heads, head.guesses]
+        return {"hidden": [1, head.width]}, {"tokens": named, "logs": named}
+    cache, named = [1, head.kv_heads, 0, head.head_dim], [1, head.guesses]
+    numbers = {"input_ids": [1, 0], "hidden": [1, 0, head.width], "positions": [0]}
+    lengths = {"seqlens_k": [1], "total_sequence_length": [1]}
+    inputs = {**numbers, **lengths, "past.0.key": cache, "past.0.value": cache}
+    own = {"tokens": named, "logs": named, "state": [1, head.width]}
+    return inputs, {**own, "present.0.key": cache, "present.0.value": cache}
 
 
 def _described(path: Path, props: Mapping[str, str]) -> DescribedHead:
@@ -145,6 +173,7 @@ def _described(path: Path, props: Mapping[str, str]) -> DescribedHead:
         _shown(props["edgespec.head.target"]),
         number("target_tokens"),
         {int(token): label for token, label in labels.items()},
+        *((number("kv_heads"), number("head_dim")) if what != "medusa" else ()),
     )
 
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from copy import copy
 from dataclasses import replace
 
-from ..backends import Device, Interrupt, Model, StateHead, open_model
+from ..backends import Device, FittedHead, Interrupt, Model, open_model
 from ..engine import Finished, Text
 from ..errors import Interrupted
 from ..prices import BASE
@@ -29,6 +29,7 @@ _TITLES = {
     "model": "edgespec, draft model only",
     "mtp": "edgespec, head only",
     "pard": "edgespec, PARD draft model only",
+    "eagle": "edgespec, EAGLE only",
     "eagle3": "edgespec, EAGLE-3 only",
     "medusa": "edgespec, Medusa heads only",
     "exit": "edgespec, first layers only",
@@ -94,7 +95,7 @@ class ContenderFactory:
             if files.draft is not None:
                 draft = open_model(files.draft, chosen.of_draft(files.draft), interrupt)
                 opened.callback(draft.close)
-                self.draft = draft if isinstance(draft, StateHead) else SharedModel(draft)
+                self.draft = draft if isinstance(draft, FittedHead) else SharedModel(draft)
             self.close = opened.pop_all().close
 
     def contender(self, name: str) -> EdgespecContender:
@@ -107,7 +108,7 @@ class ContenderFactory:
         draft = None if speculation.k == 0 else self.draft
         runtime = assemble(
             self.target,
-            copy(draft) if isinstance(draft, StateHead) else draft,  # it closes what it is given
+            copy(draft) if isinstance(draft, FittedHead) else draft,  # it closes what it is given
             device=self.device,
             speculation=speculation,
             interrupt=self._interrupt,

@@ -13,6 +13,7 @@ from typing import Any
 from ..backends import (
     FINAL,
     Device,
+    FittedHead,
     HeadWeights,
     HiddenRows,
     Interrupt,
@@ -31,6 +32,7 @@ from ..backends.machine import OtherPrograms
 from ..backends.parallel import parallel_of
 from ..drafters import Drafter, Factory, Target
 from ..drafters.cross_vocabulary import CrossVocabularyDrafter
+from ..drafters.eagle import EagleDrafter
 from ..drafters.eagle3 import Eagle3Drafter
 from ..drafters.failsafe import Failsafe
 from ..drafters.head import HeadDrafter
@@ -55,7 +57,7 @@ from .weights import Weights
 _EXIT = "exit"  # the name of a draft model of layers of its target
 _OBSERVED = 0.1  # seconds over which the load by other programs is measured
 
-_HEADS: dict[str, type[HeadDrafter]] = {each.name: each for each in (MtpDrafter, Eagle3Drafter)}
+_HEADS: dict[str, type[HeadDrafter]] = {each.name: each for each in (MtpDrafter, EagleDrafter, Eagle3Drafter)}
 
 #: Called with the model whose passes are being measured, "target", "draft" or "target in OpenVINO", and the share done,
 #: from 0 to 1.
@@ -186,7 +188,7 @@ def assemble(  # noqa: PLR0913 - all but the models are options by name
     """
     device, speculation = settings(device, speculation)
     require_known(speculation.drafters or (), drafters)
-    if isinstance(draft, StateHead):
+    if isinstance(draft, FittedHead):
         draft.require_fit(target.vocabulary)
     elif draft is not None and not speculation.through_text:
         require_same_tokens(target.vocabulary, draft.vocabulary)

@@ -10,7 +10,7 @@ from ..values import shown, texts, whole
 from ..verify import verifier
 
 #: The names of the built-in drafters.
-DRAFTERS = ("lookup", "model", "cross-vocabulary", "mtp", "pard", "eagle3", "medusa", "exit", "recycling")
+DRAFTERS = ("lookup", "model", "cross-vocabulary", "mtp", "pard", "eagle", "eagle3", "medusa", "exit", "recycling")
 LONGEST = 256  #: the most tokens of a draft, within the widest pass of all engines
 
 

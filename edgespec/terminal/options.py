@@ -297,8 +297,8 @@ load_options = grouped_options(
         "--drafter",
         metavar="NAME,...",
         help="Drafters: lookup, recycling, model, cross-vocabulary, pard (a PARD draft model), mtp (the model's head), "
-        "eagle3 or medusa (a head given with --draft), exit (the model's first layers), or those of an installed "
-        "package [default: those that are possible; recycling and the model's own head only without a draft]",
+        "eagle, eagle3 or medusa (a head given with --draft), exit (the model's first layers), or those of an "
+        "installed package [default: those that are possible; recycling and the model's own head only without a draft]",
     ),
     click.option("--k", default="auto", metavar="auto|N", help="Tokens to draft per round; 0 is plain decoding"),
     click.option("--verifier", default="match", show_default=True, metavar="NAME", help="match, rejection or block"),
@@ -325,7 +325,7 @@ load_options = grouped_options(
 draft_options = grouped_options(
     DraftOptions,
     "draft_options",
-    click.option("--for", "target", type=PATH, metavar="TARGET", help="SOURCE is a head (Medusa) for this model"),
+    click.option("--for", "target", type=PATH, metavar="TARGET", help="SOURCE is a head (EAGLE, say) for this model"),
     click.option("--head-rows", "rows", type=int, metavar="N", help="Write a head with N tokens; also of a GGUF"),
     click.option("--exit-layer", type=int, metavar="L", help="Cut SOURCE, a GGUF: its first L layers are its draft"),
     click.option("--keep-layers", metavar="RANGES", help="Write only these layers of SOURCE, a GGUF, as 0-5,26-31"),
