@@ -433,11 +433,15 @@ def test_a_head_that_fails_is_turned_off(
     with runtime(made[kind, True]) as speaker:
         plain = tokens(speaker, RIGHT_PROMPT, Speculation((), 0))
         run = LlamaHead._pass
-        monkeypatch.setattr(LlamaHead, "_pass", lambda self, *_args, **_kwargs: -3)
+        monkeypatch.setattr(LlamaHead, "_pass", _fails)
         assert tokens(speaker, RIGHT_PROMPT, Speculation(("mtp",), 3)) == plain
         assert any("could not run the head" in notice for notice in speaker.notices)
         monkeypatch.setattr(LlamaHead, "_pass", run)
         assert tokens(speaker, RIGHT_PROMPT, Speculation(("mtp",), 3)) == plain
+
+
+def _fails(*_args: object, **_kwargs: object) -> None:
+    raise EngineError("llama.cpp could not run the head")
 
 
 def tokens(speaker: Runtime, prompt: Sequence[int], speculation: Speculation) -> list[int]:

@@ -35,13 +35,13 @@ from .head_header import (
     target_layers,
     tokens_of,
 )
+from .head_pairs import CHUNK
 from .llama_eagle3 import Eagle3Head, OpenedEagle3, Relay
 from .llama_file import check
 from .llama_head import LlamaHead, OpenedHead, private_functions
 from .llama_library import bindings, captured_errors, require_no_fork
 from .llama_session import LlamaSession, Opened
 from .machine import physical_cores
-from .paired_head import CHUNK
 from .recurrent_state import SUPPORTED, Copies, state_bytes
 from .token_ids import checked_tokens
 

@@ -16,8 +16,8 @@ import numpy as np
 from ..errors import EngineError, Interrupted, MissingPackage
 from ..types import Floats
 from . import Interrupt
+from .head_pairs import HeadLimits, PairedHead
 from .llama_batch import Batch
-from .paired_head import HeadLimits, PairedHead
 
 VERSION = "0.3.36"  # of llama-cpp-python, with which heads were tested
 _PRIVATE = (
@@ -128,7 +128,8 @@ class LlamaHead(PairedHead):
         # A masked head, that of a shared cache, gives rows of outputs only: there is one.
         last = 0 if self._shared else int(self._batch.native.n_tokens) - 1
         found = private_functions().llama_get_embeddings_nextn(self._handle)
-        return read_rows(found, last + 1, self._rows.shape[1])[last].copy()
+        own: Floats = read_rows(found, last + 1, self._rows.shape[1])[last].copy()
+        return own
 
     def _remove(self, length: int) -> None:
         """A cache of attention always can."""

@@ -14,10 +14,10 @@ import numpy as np
 from ..errors import EngineError, Interrupted
 from ..types import Floats
 from . import Interrupt
+from .head_pairs import CHUNK, HeadLimits, PairedHead
 from .onnx_head import DescribedHead
 from .ort_cache import OrtCache
 from .ort_package import CPU, bindings
-from .paired_head import CHUNK, HeadLimits, PairedHead
 
 
 class EagleHead(PairedHead):
@@ -37,7 +37,7 @@ class EagleHead(PairedHead):
         self._cache = OrtCache(described, context, np.float32, CPU)
         self._row = np.full(self.vocab, -np.inf, np.float32)
         self._named = np.zeros(0, np.int64)  # the tokens of which `_row` has logits
-        self._own = np.zeros(described.width, np.float32)
+        self._own: Floats = np.zeros(described.width, np.float32)
 
     def close(self) -> None:
         self._session = None
@@ -80,7 +80,7 @@ class EagleHead(PairedHead):
         return self._row
 
     def _own_row(self) -> Floats:
-        return self._own.copy()
+        return np.array(self._own)
 
     def _remove(self, length: int) -> None:
         """Nothing to do: a pass states how much of the cache is valid."""
