@@ -193,7 +193,8 @@ def train(parameters: Sequence[Any], texts: Texts, loss_of: Callable[[Any, Any],
         hits = 0.95 * hits + 0.05 * np.array(found)
         if step % 20 == 19:
             real = hits / (1 - 0.95 ** (step + 1))
-            click.echo(f"{step + 1}: loss {loss.item():.3f}, right {' '.join(f'{hit:.1%}' for hit in real)}")
+            shares, seconds = " ".join(f"{hit:.1%}" for hit in real), time.perf_counter() - begun
+            click.echo(f"{step + 1}: loss {loss.item():.3f}, right {shares}, {seconds:.0f} s")
 
 
 def matrix(rows: int, columns: int, gain: float = 1.0) -> Any:

@@ -13,6 +13,7 @@ Needs torch, which is no part of any extra.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from edgespec.types import Floats
 from .head_training import (
     Schedule,
     matrix,
+    most_common,
     normed,
     output_matrix,
     texts_of,
@@ -58,20 +60,33 @@ def head_config(width: int, vocabulary: int) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What is minimized.
+
+    Args:
+        kept: the tokens among which distributions are compared.
+        noise: the greatest change of a number of a state that is read.
+        entropy: the weight of the cross entropy beside the distance.
+    """
+
+    kept: npt.NDArray[np.int64]
+    noise: float
+    entropy: float
+
+
 class Trainer:
     """Trains a head.
 
     Args:
         embedding: the target's embeddings, which are its output matrix, too.
-        noise: the greatest change of a number of a state that is read.
-        entropy: the weight of the cross entropy beside the distance.
     """
 
-    def __init__(self, config: dict[str, Any], embedding: Floats, noise: float, entropy: float) -> None:
+    def __init__(self, config: dict[str, Any], embedding: Floats, loss: Loss) -> None:
         torch = self._torch = torch_package()
         torch.manual_seed(0)
-        self._config, self._noise, self._entropy = config, noise, entropy
-        self._embedding = torch.from_numpy(embedding)
+        self._config, self._loss = config, loss
+        self._embedding, self._output = torch.from_numpy(embedding), torch.from_numpy(embedding[loss.kept])
         width, ffn = config["hidden_size"], config["intermediate_size"]
         kv = config["num_key_value_heads"] * _HEAD
         start = torch.cat([torch.zeros(width, width), torch.eye(width)], 1)  # the state as it was
@@ -103,14 +118,14 @@ class Trainer:
         """
         torch, wanted = self._torch, rows[:, 1:]
         with torch.no_grad():
-            right = (wanted @ self._embedding.T).log_softmax(-1)
-            read = rows[:, :-1] + (2 * torch.rand_like(wanted) - 1) * self._noise
+            right = (wanted @ self._output.T).log_softmax(-1)
+            read = rows[:, :-1] + (2 * torch.rand_like(wanted) - 1) * self._loss.noise
         state = self._state(self._embedding[tokens[:, 1:]], read)
-        found = (state @ self._embedding.T).log_softmax(-1)
+        found = (state @ self._output.T).log_softmax(-1)
         distance = torch.nn.functional.smooth_l1_loss(state, wanted)
         entropy = -(right.exp() * found).sum(-1).mean()
         hits = (found.argmax(-1) == right.argmax(-1)).float().mean()
-        return distance + self._entropy * entropy, [float(hits)]
+        return distance + self._loss.entropy * entropy, [float(hits)]
 
     def _state(self, embedded: Any, state: Any) -> Any:
         torch, p, theta = self._torch, self._p, self._config["rope_theta"]
@@ -132,6 +147,7 @@ class Trainer:
 @click.argument("target", type=click.Path(path_type=Path, exists=True))
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--tokens", default=300_000, show_default=True, help="Tokens of training text")
+@click.option("--rows", default=2048, show_default=True, help="Tokens among which distributions are compared")
 @click.option("--noise", default=0.1, show_default=True, help="Of the states that it reads, in their deviations")
 @click.option("--entropy", default=0.1, show_default=True, help="The weight of the cross entropy")
 @click.option("--steps", default=1200, show_default=True)
@@ -142,6 +158,7 @@ def main(  # noqa: PLR0913, PLR0917 - click passes every option
     target: Path,
     folder: Path,
     tokens: int,
+    rows: int,
     noise: float,
     entropy: float,
     steps: int,
@@ -155,7 +172,8 @@ def main(  # noqa: PLR0913, PLR0917 - click passes every option
     embedding = output_matrix(target)
     config = head_config(width, len(embedding))
     deviation = float(texts.rows.astype(np.float32).std())
-    trainer = Trainer(config, embedding, noise * deviation, entropy)
+    chosen = most_common(texts, len(embedding), rows)
+    trainer = Trainer(config, embedding, Loss(chosen, noise * deviation, entropy))
     train(trainer.parameters, texts, trainer.loss, Schedule(steps, seconds))
     write_checkpoint(folder, config, trainer.tensors())
     click.echo(f"edgespec convert {folder} --for {target} --out head.onnx")

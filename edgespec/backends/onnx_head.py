@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,15 +12,17 @@ from typing import Any, BinaryIO
 from google.protobuf.message import DecodeError
 
 from ..errors import ModelFileError
-from ..storage.files import contents, regular
+from ..storage.files import regular
 from .onnx_proto import parse
 
 _FORMAT = "1"
 _KINDS = ("medusa", "eagle")
 _LARGEST = 1 << 31  # bytes
 _MOST = 1 << 24  # of any number
-# Fields of a ModelProto: their number and the type of their content. Those of these numbers have tags of one byte.
-_BYTES, _GRAPH, _PROPERTY = 2, bytes([7 << 3 | 2]), bytes([14 << 3 | 2])
+#: The numbers of fields in the format: of a ModelProto, and of a GraphProto.
+_GRAPH, _PROPERTY, _IN_AND_OUT = 7, 14, (11, 12)
+_SKIPPED = {1: 8, 5: 4}  # bytes of a field that is a number of a fixed size, by the type in its tag
+_VARIABLE, _BYTES = 0, 2
 _KIND = re.compile(rb"^\n.edgespec\.head\x12.([a-z0-9-]{1,40})$", re.DOTALL)  # key and value of a property
 _LONGEST = 1 << 20  # bytes of a field that is read
 _AGAIN = "convert the head again, or copy it again"
@@ -80,29 +82,77 @@ def kind(path: Path) -> str:
     """
     try:
         with regular(path).open("rb") as file:
-            while (tag := file.read(1)) and (length := _length(file)) >= 0:
-                if tag == _GRAPH:
-                    file.seek(length, 1)
-                elif tag[0] & 7 == _BYTES:
-                    field = file.read(min(length, _LONGEST))
-                    if tag == _PROPERTY and (found := _KIND.search(field)):
-                        return found[1].decode("ascii")
+            for number, length in _fields(file, path.stat().st_size):
+                if number == _PROPERTY and (found := _KIND.search(file.read(min(length, _LONGEST)))):
+                    return found[1].decode("ascii")
     except (OSError, ValueError):
         pass
     return ""
 
 
-def _length(file: BinaryIO) -> int:
-    """The number at the beginning of a field, or its length; -1 at the end of the file."""
+def _skimmed(path: Path) -> bytes:
+    """The model at `path` without its nodes and weights, of which there may be gigabytes. Raises ValueError."""
+    with regular(path).open("rb") as file:
+        parts = []
+        for number, length in _fields(file, path.stat().st_size):
+            if number == _GRAPH:
+                inner = [(each, _content(file, size)) for each, size in _fields(file, file.tell() + length)
+                         if each in _IN_AND_OUT]  # fmt: skip
+                parts.append(_field(number, b"".join(_field(each, data) for each, data in inner)))
+            elif number == _PROPERTY:
+                parts.append(_field(number, _content(file, length)))
+    return b"".join(parts)
+
+
+def _fields(file: BinaryIO, end: int) -> Iterator[tuple[int, int]]:
+    """The number and the bytes of each field with content up to the position `end`; the file is at that content.
+
+    Raises:
+        ValueError: the fields end elsewhere, or one is malformed.
+    """
+    while file.tell() < end:
+        tag = _number(file)
+        if tag & 7 == _BYTES:
+            length, start = _number(file), file.tell()
+            if length > end - start:
+                raise ValueError("it is truncated")
+            yield tag >> 3, length
+            file.seek(start + length)
+        elif tag & 7 == _VARIABLE:
+            _number(file)
+        elif tag & 7 in _SKIPPED:
+            file.seek(_SKIPPED[tag & 7], 1)
+        else:
+            raise ValueError("a field of an unknown type")
+    if file.tell() != end:
+        raise ValueError("it is truncated")
+
+
+def _number(file: BinaryIO) -> int:
+    """A number of variable length."""
     value = 0
     for shift in range(0, 63, 7):
         byte = file.read(1)
         if not byte:
-            return -1
+            raise ValueError("it is truncated")
         value |= (byte[0] & 127) << shift
         if byte[0] < 128:
             return value
     raise ValueError("a number without end")
+
+
+def _content(file: BinaryIO, length: int) -> bytes:
+    if length > _LONGEST:
+        raise ValueError(f"a field of {length} bytes")
+    return file.read(length)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A field of a message, with its tag."""
+    length, rest = b"", len(content)
+    while rest > 127:
+        length, rest = length + bytes([rest & 127 | 128]), rest >> 7
+    return bytes([number << 3 | _BYTES]) + length + bytes([rest]) + content
 
 
 def read_head(path: Path) -> DescribedHead:
@@ -112,7 +162,9 @@ def read_head(path: Path) -> DescribedHead:
         ModelFileError: it cannot be read, is no head of a kind that is known, or contradicts itself.
     """
     try:
-        model = _model(path)
+        if path.stat().st_size > _LARGEST:
+            raise ValueError("it is larger than ONNX files are")
+        model = parse(_skimmed(path))
         found = _described(path, _metadata(model))
     except OSError as error:
         raise ModelFileError(f"{path} cannot be opened: {error.strerror}; give a file that can be read") from error
@@ -175,12 +227,6 @@ def _described(path: Path, props: Mapping[str, str]) -> DescribedHead:
         {int(token): label for token, label in labels.items()},
         *((number("kv_heads"), number("head_dim")) if what != "medusa" else ()),
     )
-
-
-def _model(path: Path) -> Any:
-    if path.stat().st_size > _LARGEST:
-        raise ValueError("it is larger than ONNX files are")
-    return parse(contents(path) or b"")
 
 
 def _metadata(model: Any) -> dict[str, str]:
