@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgespec.backends import Labels, parallel
+from edgespec.backends import Labels, parallel, state_head_kind
 from edgespec.backends.gguf_header import Header, header
 from edgespec.errors import HubError
 
@@ -52,11 +52,13 @@ class ModelSummary:
 
 
 def of_path(path: Path) -> ModelSummary:
-    """The summary of a GGUF file, an ONNX model or an OpenVINO IR model.
+    """The summary of a GGUF file, an ONNX model or head, or an OpenVINO IR model.
 
     Raises:
         ModelError: it cannot be read.
     """
+    if state_head_kind(path):
+        return _of_head(path)
     if is_graph(path):
         tokens = vocabulary(path)
         template = getattr(tokens, "template", None)
@@ -92,6 +94,16 @@ def of_source(source: Source) -> ModelSummary:
     if seen.head is None:
         return ModelSummary(name, size, seen.sizes, pictures=seen.pictures)
     return replace(_of_header(seen.head, name, size), sizes=seen.sizes, pictures=seen.pictures)
+
+
+def _of_head(path: Path) -> ModelSummary:
+    """Of a head that edgespec converted to ONNX."""
+    from edgespec.backends.onnx_head import read_head  # noqa: PLC0415 - needs protobuf
+
+    head, size = read_head(path), size_of(path)
+    return ModelSummary(
+        str(path), size, sizes(path), head.vocabulary, path=path, head_alone=True, head_drafts=True, drafter=head.kind
+    )
 
 
 def _of_header(head: Header, name: str, size: int) -> ModelSummary:

@@ -16,6 +16,7 @@ from edgespec.backends.onnx_head import read_head
 from edgespec.cli import app
 from edgespec.converters import convert, convert_head
 from edgespec.errors import ConversionError, EdgespecError, ModelError, ModelFileError, OptionError
+from edgespec.models import demo as model_demo
 from edgespec.models.sizes import sizes
 
 from . import checkpoints, eagle3_heads, torch_files
@@ -72,6 +73,22 @@ def test_the_commands(place: Place, tmp_path: Path) -> None:
     said = CliRunner().invoke(app, [*asked, "--stats", "--temp", "0", "--ctx", "256", "--k", "2"])
     assert said.exit_code == 0, said.output
     assert "eagle" in said.output
+
+
+def test_what_models_show_and_pair_say(place: Place) -> None:
+    """Of Medusa heads as well."""
+    weights = {"0.0.weight": np.ones((place.vocabulary, HIDDEN), np.float32)}
+    (place.folder / "medusa").mkdir()
+    checkpoints.write_safetensors(place.folder / "medusa" / "medusa_lm_head.safetensors", weights)
+    list(convert_head(place.folder / "medusa", place.folder / "target.gguf", place.folder / "medusa.onnx"))
+    for head, name in ((place.head, "eagle"), (place.folder / "medusa.onnx", "medusa")):
+        said = CliRunner().invoke(app, ["models", "show", str(head)])
+        assert f"drafts for its target, with --draft (drafter {name})" in said.output
+        said = CliRunner().invoke(app, ["models", "pair", str(place.folder / "ring.gguf"), str(head)])
+        assert "vocabulary: that of this target" in said.output, said.output
+    demo = str(model_demo().target)
+    said = CliRunner().invoke(app, ["models", "pair", demo, str(place.head)])
+    assert "vocabulary: that of another model" in said.output
 
 
 # --- what is refused

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from ..errors import ModelFileError
 from ..storage.files import regular
+from .head_fit import SampledLabels
 from .onnx_proto import parse
 
 _FORMAT = "1"
@@ -57,6 +58,11 @@ class DescribedHead:
     labels: Mapping[int, str]
     kv_heads: int = 0
     head_dim: int = 0
+
+    @property
+    def vocabulary(self) -> SampledLabels:
+        """The tokens of its target, as far as they are known."""
+        return SampledLabels(self.target_tokens, self.labels)
 
     @property
     def attention(self) -> tuple[int, ...]:

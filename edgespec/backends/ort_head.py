@@ -77,7 +77,7 @@ class OrtHead:
 
     def require_fit(self, vocabulary: Labels) -> None:
         """ModelError unless a target with this vocabulary may be the one that the head was made for."""
-        if vocabulary.size != self.vocab or not is_same(self._described.labels, vocabulary):
+        if not is_same(self._described.vocabulary, vocabulary):
             raise ModelError(
                 f"{self.path} is a head for {self._described.target} with {self.vocab} tokens, whose vocabulary is not "
                 f"that of this model with {vocabulary.size}; convert a head for this model with `edgespec convert`"

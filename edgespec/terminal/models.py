@@ -17,6 +17,7 @@ from edgespec.storage import pair_file as pairfile
 
 from ..backends import Device, engines, recall_choice, require_same_tokens
 from ..backends.gguf_header import header
+from ..backends.head_fit import SampledLabels, is_same
 from ..errors import HubError, OptionError, VocabularyMismatch
 from ..library import converted
 from . import instead, model_facts
@@ -216,6 +217,8 @@ def _with_head(target: ModelSummary, head: ModelSummary) -> Iterator[str]:
     if all(path is not None and path.suffix.lower() == ".gguf" for path in paths):
         ours, theirs = (header(path) for path in paths if path is not None)
         yield f"rows and vocabulary: {'those of this target' if fits(ours, theirs) else 'those of another model'}"
+    elif isinstance(head.tokens, SampledLabels) and target.tokens is not None:
+        yield f"vocabulary: {'that of this target' if is_same(head.tokens, target.tokens) else 'that of another model'}"
     yield from planned(target, head, fit.Requested())
 
 
