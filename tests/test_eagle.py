@@ -15,9 +15,11 @@ from edgespec import Device, Interrupt, Runtime, Sampling, Speculation, load
 from edgespec.backends import FINAL, HeadWeights, Model, Session, open_model
 from edgespec.backends.openvino_session import OpenvinoSession
 from edgespec.backends.ort_eagle import EagleHead
+from edgespec.bench.edgespec_contender import ContenderFactory
 from edgespec.converters import convert, convert_head
 from edgespec.engine import Finished, Text
 from edgespec.errors import Interrupted
+from edgespec.runtime.loading import Files
 from edgespec.tools.check import check
 from edgespec.types import Floats
 
@@ -351,6 +353,16 @@ def test_two_runtimes_over_the_same_weights(place: Place, kind: str) -> None:
         plain = said(speaker, Speculation((), 0))
         for each in (speaker, second, speaker):
             assert said(each, Speculation(("eagle",), 2)) == plain
+
+
+def test_the_benchmark_drafts_with_it(place: Place) -> None:
+    path, device = place.target("llama", "ring")
+    factory = ContenderFactory(Files(path, place.right), device, Interrupt(), lambda *_: None)
+    with closing(factory):
+        for _ in range(2):  # each has sessions of its own over the same weights
+            contender = factory.contender("k=2")
+            of, accepted = drafted(contender.runtime, GREEDY)
+            assert accepted > 0.9 * of > 0
 
 
 def test_look_ups_beside_it(place: Place) -> None:

@@ -25,6 +25,8 @@ class ReplaySession:
         self.leaves = session.leaves
         self.widest = session.widest
         self.identity = session.identity
+        self.layers = session.layers if isinstance(session, HiddenRows) else 0
+        self.layer_width = session.layer_width if isinstance(session, HiddenRows) else 0
         self.text: Sequence[int] = ()
         #: The session inside.
         self.inner = session
