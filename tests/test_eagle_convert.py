@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgespec import Device, Speculation, load
-from edgespec.backends import Interrupt, open_model, state_head_kind
+from edgespec.backends import Interrupt, onnx_head, open_model, state_head_kind
 from edgespec.backends.onnx_head import read_head
 from edgespec.cli import app
 from edgespec.converters import convert, convert_head
@@ -62,6 +62,20 @@ def test_what_it_holds(place: Place) -> None:
     assert described.parameters == 2 * place.vocabulary * HIDDEN + sum(each.size for each in place.tensors.values())
     assert described.summary == f"eagle head for source ({place.vocabulary} tokens, 0.1M, fp32)"
     assert sizes(place.head).cache == 2 * 2 * 16 * 4
+
+
+def test_metadata_are_read_without_weights(place: Place, tmp_path: Path) -> None:
+    content = place.head.read_bytes()
+    assert len(onnx_head._skimmed(place.head)) < 12_000 < len(content) / 10
+    path = tmp_path / "head.onnx"
+    for end in (len(content) - 1, len(content) // 2, 100, 0):
+        path.write_bytes(content[:end])
+        with pytest.raises(ModelFileError, match="is no head, or it is damaged"):
+            read_head(path)
+    path.write_bytes(b"\x3a" + b"\xff" * 8 + b"\x7f")  # a graph of 2^63 bytes
+    with pytest.raises(ModelFileError, match="it is truncated"):
+        read_head(path)
+    assert not state_head_kind(path)
 
 
 def test_the_commands(place: Place, tmp_path: Path) -> None:
