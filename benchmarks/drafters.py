@@ -45,7 +45,9 @@ class Configurations:
         self._open = ExitStack()
         self._target = SharedModel(self._opened(target, device))
         found = {drafter_of(draft): self._opened(draft, device.of_draft(draft)) for draft in drafts}
-        self._drafts = {name: each if isinstance(each, StateHead) else SharedModel(each) for name, each in found.items()}
+        self._drafts = {
+            name: each if isinstance(each, StateHead) else SharedModel(each) for name, each in found.items()
+        }
         self.names = (PLAIN, AGAIN, Lookup.name, Recycling.name, *self._drafts, TOGETHER)
 
     def _opened(self, path: Path, device: Device) -> Model:
@@ -135,7 +137,9 @@ def main(  # noqa: PLR0913, PLR0917 - click passes every option
         click.echo(times.report())
         if out is not None:
             with out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"target": target.name, "backend": backend, "kind": kind, **times.ratios(kind)}) + "\n")
+                file.write(
+                    json.dumps({"target": target.name, "backend": backend, "kind": kind, **times.ratios(kind)}) + "\n"
+                )
     configurations.close()
 
 
@@ -143,7 +147,9 @@ def _prices(runtime: Runtime) -> str:
     plain = runtime.prices.plain()
     curve = " ".join(f"{runtime.prices.price(n) / plain:.2f}" for n in range(1, 17))
     steps = ", ".join(f"{name} {step / plain:.3f}" for name, step in runtime.step_prices.items())
-    return f"plain step {plain * 1e3:.2f} ms; price(n)/price(1), n = 1..16: {curve}; of a plain step, a guess of: {steps}"
+    return (
+        f"plain step {plain * 1e3:.2f} ms; price(n)/price(1), n = 1..16: {curve}; of a plain step, a guess of: {steps}"
+    )
 
 
 if __name__ == "__main__":

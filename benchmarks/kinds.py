@@ -52,7 +52,9 @@ def _items(runtime: Runtime, questions: Sequence[Question], longest: int) -> Ite
             messages.append({"role": "user", "content": turn})
             prompt = runtime.prompt(messages)
             made = _ANSWERS.get(question.category)
-            answer = _said(runtime, prompt, longest) if made is None else runtime.vocabulary.tokenize(made(turn))[:longest]
+            answer = (
+                _said(runtime, prompt, longest) if made is None else runtime.vocabulary.tokenize(made(turn))[:longest]
+            )
             yield Item(prompt, answer)
             messages.append({"role": "assistant", "content": runtime.text(answer)})
 

@@ -23,7 +23,9 @@
 
     gguf.py              the GGUF writer; gguf_graph.py: the metadata that llama.cpp reads for a graph
     head_rows.py         the head of a GGUF file, with fewer rows
-    eagle3.py            EAGLE-3 heads; eagle3_target.py: the target of one
+    head_kinds.py        which kind of head a checkpoint holds
+    eagle3.py            EAGLE-3 heads
+    head_target.py       the target of a head; target_weights.py: its embeddings and outputs
     quantize.py          llama.cpp's own quantizer, block by block
     native.py            the calls into llama.cpp that the GGUF writer needs
 
@@ -31,7 +33,9 @@
     onnx_graph.py        the nodes of the graph of a decoder; onnx_nodes.py: of any graph
     onnx_weights.py      nodes over its weights; onnx_mlp.py: of an MLP; onnx_recurrence.py: of a recurrent layer
     exit_layer.py        layers of a GGUF file as the draft of the whole
-    medusa.py            Medusa heads; medusa_target.py: the target of some
+    head_file.py         heads as ONNX files
+    medusa.py            Medusa heads
+    eagle.py             EAGLE-1 and EAGLE-2 heads
     packing.py           numbers in the layouts of ONNX Runtime's operators
     layout.py            the offset of each array in the file of weights
     auxiliary_files.py   tokenizer, templates, configs and licence beside the graph
@@ -156,37 +160,21 @@ def convert_head(
     As `convert`: what can be checked is checked at once, and nothing is left behind by a conversion that fails.
 
     Args:
-        target: a GGUF file, or the folder of a checkpoint; for Medusa heads also that of a converted ONNX model.
-        rows: the tokens that Medusa heads have, the most common ones; None for all.
+        target: a GGUF file, or the folder of a checkpoint; but for EAGLE-3 heads also that of a converted ONNX model.
+        rows: the tokens that Medusa and EAGLE heads guess, the most common ones; None for all.
 
     Raises:
         OptionError, MissingPackage, ConversionError, ModelFileError: as `convert`; a head of an unknown kind, or one
             for another model.
     """
     source, target, output = Path(source), Path(target), Path(output)
-    eagle3 = import_module("edgespec.converters.eagle3")
-    read_json = import_module("edgespec.converters.checkpoint").read_json
-    config = None if source.is_file() else read_json(source / "config.json")
-    steps: Iterator[ConversionProgress | Note]
-    if config is None or not eagle3.is_head(config):
-        require("onnx", "converting Medusa heads")
-        medusa = import_module("edgespec.converters.medusa")
-        if not medusa.is_medusa(source):
-            raise ConversionError(
-                f"{source} holds no head of a known kind ({medusa.met(source)}); expected an EAGLE-3 head, or Medusa "
-                "heads as in medusa_lm_head.safetensors"
-            )
-        described = import_module("edgespec.converters.medusa_target").MedusaTarget.of(target)
-        steps = medusa.write(source, described, output, quantization.lower(), rows=rows, force=force)
-        return steps
-    require("gguf", "converting a head")
-    if rows is not None:
-        raise OptionError("the tokens of an EAGLE-3 head are its own; leave --head-rows out")
-    described = import_module("edgespec.converters.eagle3_target").Eagle3Target.open(target)
-    quantization = (quantization or str(eagle3.DEFAULT)).lower()
-    eagle3.check(quantization)
-    eagle3.check_file(output, ".gguf", force)
-    steps = eagle3.write(source, described, output, quantization, force)
+    kind = import_module("edgespec.converters.head_kinds").kind_of(source)
+    require("gguf" if kind == "eagle3" else "onnx", "converting a head")
+    described = import_module("edgespec.converters.head_target").HeadTarget.of(target)
+    writer = import_module(f"edgespec.converters.{kind}")
+    steps: Iterator[ConversionProgress | Note] = writer.write(
+        source, described, output, quantization.lower(), rows=rows, force=force
+    )
     return steps
 
 

@@ -24,7 +24,7 @@ from edgespec.converters import ConversionProgress, Note, native, quantize
 from edgespec.converters.atomic_file import atomic_file, check_file
 from edgespec.converters.checkpoint import Checkpoint, Json
 from edgespec.converters.config import Config
-from edgespec.converters.eagle3_target import Eagle3Target
+from edgespec.converters.head_target import HeadTarget
 from edgespec.converters.rope import Rope
 from edgespec.converters.stored_tensor import StoredTensor
 from edgespec.converters.thread_pool import OrderedThreadPool
@@ -117,12 +117,20 @@ def check(quantization: str) -> None:
 
 
 def write(
-    source: Path, target: Eagle3Target, output: Path, quantization: str, force: bool
-) -> Iterator[ConversionProgress | Note]:
+    source: Path, target: HeadTarget, output: Path, quantization: str = "", *, rows: int | None = None,
+    force: bool = False,
+) -> Iterator[ConversionProgress | Note]:  # fmt: skip
     """Convert the head in the folder `source`. See `edgespec.converters.convert_head`."""
-    check(quantization)
+    if rows is not None:
+        raise OptionError("the tokens of an EAGLE-3 head are its own; leave --head-rows out")
+    check(quantization or DEFAULT)
     check_file(output, ".gguf", force)
-    checkpoint = Checkpoint.open(source)
+    return _written(Checkpoint.open(source), target, output, quantization or DEFAULT, force)
+
+
+def _written(
+    checkpoint: Checkpoint, target: HeadTarget, output: Path, quantization: str, force: bool
+) -> Iterator[ConversionProgress | Note]:
     sizes = _read(checkpoint, target)
     tensors = list(_tensors(checkpoint, sizes, target, quantization))
     total = sum(prod(tensor.shape) for tensor in tensors)
@@ -160,7 +168,7 @@ def _write(file: Any, tensors: list[_Tensor], total: int) -> Iterator[Conversion
 # --- config.json
 
 
-def _read(checkpoint: Checkpoint, target: Eagle3Target) -> _Sizes:
+def _read(checkpoint: Checkpoint, target: HeadTarget) -> _Sizes:
     values, path = checkpoint.config, checkpoint.folder / "config.json"
     if isinstance(nested := values.get("transformer_layer_config"), dict):
         values = {**nested, **{key: value for key, value in values.items() if value is not None}}
@@ -177,18 +185,16 @@ def _read(checkpoint: Checkpoint, target: Eagle3Target) -> _Sizes:
     kv_heads = config.count("num_key_value_heads", heads)
     if heads % kv_heads or head_dim % 2:
         raise ConversionError(f"{path}: {heads} heads of {head_dim} over {kv_heads} key-value heads cannot be")
-    width = config.count("target_hidden_size", target.hidden)
-    if width != target.hidden:
-        raise ConversionError(
-            f"{path}: the head is for a model {width} wide, and {target.path} is {target.hidden} wide"
-        )
+    width = config.count("target_hidden_size", target.width)
+    if width != target.width:
+        raise ConversionError(f"{path}: the head is for a model {width} wide, and {target.path} is {target.width} wide")
     return _Sizes(
         hidden=hidden,
         ffn=config.count("intermediate_size"),
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        rows=config.count("draft_vocab_size", target.vocabulary),
+        rows=config.count("draft_vocab_size", target.tokens),
         context=config.count("max_position_embeddings", 2048),
         epsilon=config.number("rms_norm_eps", 1e-6),
         rope=config.rope(head_dim),
@@ -198,7 +204,7 @@ def _read(checkpoint: Checkpoint, target: Eagle3Target) -> _Sizes:
     )
 
 
-def _layers(values: Json, path: Path, target: Eagle3Target) -> tuple[int, ...]:
+def _layers(values: Json, path: Path, target: HeadTarget) -> tuple[int, ...]:
     """The layers of the target whose inputs the head reads."""
     key, inner = "eagle_aux_hidden_state_layer_ids", values.get("eagle_config")
     found = values.get(key, inner.get(key) if isinstance(inner, dict) else None)
@@ -216,7 +222,7 @@ def _layers(values: Json, path: Path, target: Eagle3Target) -> tuple[int, ...]:
 # --- tensors
 
 
-def _tensors(checkpoint: Checkpoint, sizes: _Sizes, target: Eagle3Target, quantization: str) -> Iterator[_Tensor]:
+def _tensors(checkpoint: Checkpoint, sizes: _Sizes, target: HeadTarget, quantization: str) -> Iterator[_Tensor]:
     stored = {_renamed(name): tensor for name, tensor in checkpoint.tensors.items() if name not in _UNUSED}
     shapes = _shapes(sizes, target)
     offsets = stored.pop("d2t", None)
@@ -257,13 +263,13 @@ def _renamed(name: str) -> str:
     return _ENDS.get(plain, plain)
 
 
-def _shapes(sizes: _Sizes, target: Eagle3Target) -> dict[str, tuple[int, ...]]:
+def _shapes(sizes: _Sizes, target: HeadTarget) -> dict[str, tuple[int, ...]]:
     hidden, kv = sizes.hidden, sizes.kv_heads * sizes.head_dim
     wide, both = sizes.heads * sizes.head_dim, 2 * sizes.hidden
-    found: dict[str, tuple[int, ...]] = {"token_embd.weight": (target.vocabulary, hidden)}
-    found |= {"fc.weight": (hidden, _COUNT * target.hidden)}
+    found: dict[str, tuple[int, ...]] = {"token_embd.weight": (target.tokens, hidden)}
+    found |= {"fc.weight": (hidden, _COUNT * target.width)}
     if sizes.norm_before_fc:
-        found["enc.output_norm.weight"] = (_COUNT * target.hidden,)
+        found["enc.output_norm.weight"] = (_COUNT * target.width,)
     block: dict[str, tuple[int, ...]] = {
         "attn_norm": (hidden,),
         "attn_norm_2": (hidden,),
@@ -280,26 +286,26 @@ def _shapes(sizes: _Sizes, target: Eagle3Target) -> dict[str, tuple[int, ...]]:
     return found | {"output_norm.weight": (hidden,), "output.weight": (sizes.rows, hidden)}
 
 
-def _borrow_embedding(stored: dict[str, StoredTensor], sizes: _Sizes, target: Eagle3Target) -> None:
+def _borrow_embedding(stored: dict[str, StoredTensor], sizes: _Sizes, target: HeadTarget) -> None:
     """Take the embedding of a target that is a checkpoint; that of a GGUF file is used at run time."""
-    if target.hidden != sizes.hidden:
+    if target.width != sizes.hidden:
         raise ConversionError(
-            f"the head lacks embed_tokens.weight, and that of {target.path} is {target.hidden} wide and not "
+            f"the head lacks embed_tokens.weight, and that of {target.path} is {target.width} wide and not "
             f"{sizes.hidden}; fetch the whole head"
         )
-    if target.embedding is not None:
-        stored["token_embd.weight"] = target.embedding
+    if target.checkpoint is not None:
+        stored["token_embd.weight"] = target.weights.embedding()
 
 
 def _target_tokens(
-    checkpoint: Checkpoint, offsets: StoredTensor | None, sizes: _Sizes, target: Eagle3Target
+    checkpoint: Checkpoint, offsets: StoredTensor | None, sizes: _Sizes, target: HeadTarget
 ) -> npt.NDArray[np.int64] | None:
     """The target's token for each row of the output matrix; None where they are the same."""
     if offsets is None:
-        if sizes.rows == target.vocabulary:
+        if sizes.rows == target.tokens:
             return None
         raise ConversionError(
-            f"{checkpoint.folder} lacks d2t: {sizes.rows} rows, and {target.path} has {target.vocabulary} tokens"
+            f"{checkpoint.folder} lacks d2t: {sizes.rows} rows, and {target.path} has {target.tokens} tokens"
         )
     dtype = {"I64": "<i8", "I32": "<i4"}.get(offsets.dtype)
     if dtype is None or prod(offsets.shape) != sizes.rows:
@@ -309,9 +315,9 @@ def _target_tokens(
     with offsets.path.open("rb") as file:
         values = np.fromfile(file, dtype, sizes.rows, offset=offsets.offset)
     tokens: npt.NDArray[np.int64] = values.astype(np.int64) + np.arange(sizes.rows)
-    if not 0 <= int(tokens.min()) <= int(tokens.max()) < target.vocabulary or len(np.unique(tokens)) < len(tokens):
+    if not 0 <= int(tokens.min()) <= int(tokens.max()) < target.tokens or len(np.unique(tokens)) < len(tokens):
         raise ConversionError(
-            f"{checkpoint.folder}: d2t names tokens twice, or beyond the {target.vocabulary} of {target.path}: it may "
+            f"{checkpoint.folder}: d2t names tokens twice, or beyond the {target.tokens} of {target.path}: it may "
             "be a head for another model"
         )
     return tokens
@@ -326,7 +332,7 @@ def _kind(quantization: str, shape: tuple[int, ...]) -> int:
     return kind if shape[-1] % blocks == 0 else _KINDS["f16"]
 
 
-def _header(sizes: _Sizes, target: Eagle3Target, tensors: list[_Tensor]) -> bytes:
+def _header(sizes: _Sizes, target: HeadTarget, tensors: list[_Tensor]) -> bytes:
     """Everything before the tensors' data."""
     import gguf  # noqa: PLC0415
 
@@ -345,10 +351,10 @@ def _header(sizes: _Sizes, target: Eagle3Target, tensors: list[_Tensor]) -> byte
     writer.add_key_length(sizes.head_dim)
     writer.add_value_length(sizes.head_dim)
     writer.add_layer_norm_rms_eps(sizes.epsilon)
-    writer.add_vocab_size(target.vocabulary)
+    writer.add_vocab_size(target.tokens)
     gguf_graph.describe_rope(writer, sizes.rope)
     writer.add_array("eagle3.target_layers", list(sizes.layers))
-    writer.add_uint32("eagle3.target_hidden_size", target.hidden)
+    writer.add_uint32("eagle3.target_hidden_size", target.width)
     writer.add_bool("eagle3.norm_before_residual", sizes.norm_before_residual)
     writer.add_bool("eagle3.norm_before_fc", sizes.norm_before_fc)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)

@@ -13,35 +13,22 @@ The checkpoint is `medusa_lm_head.safetensors` or `.pt`, or a model with the ten
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import onnx
 from onnx import TensorProto
 
-from edgespec.converters import ConversionProgress, checkpoint
-from edgespec.converters.atomic_file import atomic_file, check_file, reason, scratch
-from edgespec.converters.medusa_target import MedusaTarget
-from edgespec.converters.onnx import SCHEMES
-from edgespec.converters.onnx_nodes import MS, Nodes, Scheme
-from edgespec.converters.packing import FLOAT, Unquantized
+from edgespec.converters import ConversionProgress, head_file, head_kinds
+from edgespec.converters.atomic_file import check_file
+from edgespec.converters.head_file import DEFAULT, PADDING, HeadNodes
+from edgespec.converters.head_kinds import MEDUSA_FILES, MEDUSA_NAME, MEDUSA_PREFIX
+from edgespec.converters.head_target import HeadTarget
+from edgespec.converters.onnx_nodes import Scheme
 from edgespec.converters.stored_tensor import DTYPES, StoredTensor
-from edgespec.converters.thread_pool import OrderedThreadPool
-from edgespec.errors import ConversionError, OptionError
+from edgespec.errors import ConversionError
 
-DEFAULT = "int8"  # quantization
-GUESSES = 8  #: tokens that a head names
-_FILES = ("medusa_lm_head.safetensors", "medusa_lm_head.pt", "medusa_lm_head.bin")
-_PREFIX = "medusa_head."
-_NAME = re.compile(r"(\d{1,3})\.(\d{1,3})\.(linear\.weight|linear\.bias|weight)")
-_LEAST = 64  # tokens of a smaller vocabulary
-_PADDING = 1024  # tokens by which the rows of a head and the vocabulary of its target may differ
-_LARGEST = 2_000_000_000  # bytes of an ONNX file: its format allows 2 GiB
 _Block = tuple[StoredTensor, StoredTensor]  # weight and bias
 
 
@@ -67,36 +54,21 @@ class MedusaHeads:
         """Tokens of a head."""
         return self.outputs[0].shape[0]
 
-    def parameters(self) -> int:
-        blocks = sum(len(head) for head in self.blocks)
-        return blocks * self.width * (self.width + 1) + len(self.outputs) * self.rows * self.width
-
-
-def is_medusa(source: Path) -> bool:
-    """Whether `source`, a file of weights or a folder, has Medusa heads, as far as names tell."""
-    return any(_NAME.fullmatch(name) for name in _named(_tensors(source)))
-
-
-def met(source: Path) -> str:
-    """What `source` has in place of Medusa heads."""
-    names = list(_tensors(source))
-    if any("hydra" in name or "res_connection" in name for name in names):
-        return "Hydra heads, which edgespec does not run"
-    return f"its first tensor is {names[0]}" if names else "no tensors"
-
 
 def read(source: Path) -> MedusaHeads:
     """The heads in `source`, a file of weights or a folder.
 
     ConversionError if they are incomplete, or have tensors that Medusa heads do not have.
     """
-    tensors = dict(_named(_tensors(source)))
+    tensors = dict(_named(head_kinds.tensors(source)))
     listed = tensors.pop("d2t", None)
     if not tensors:
-        raise ConversionError(f"{source} has no Medusa heads; expected {_FILES[0]}, {_FILES[1]}, or tensors {_PREFIX}*")
+        raise ConversionError(
+            f"{source} has no Medusa heads; expected {MEDUSA_FILES[0]}, {MEDUSA_FILES[1]}, or tensors {MEDUSA_PREFIX}*"
+        )
     found: dict[tuple[int, int, str], StoredTensor] = {}
     for name, tensor in tensors.items():
-        if (parts := _NAME.fullmatch(name)) is None:
+        if (parts := MEDUSA_NAME.fullmatch(name)) is None:
             raise ConversionError(f"{tensor.path}: {name} is no tensor of a Medusa head; expected the plain heads")
         found[int(parts[1]), int(parts[2]), parts[3]] = tensor
     heads = 1 + max(head for head, _, _ in found)
@@ -117,7 +89,7 @@ def read(source: Path) -> MedusaHeads:
 
 
 def write(
-    source: Path, target: MedusaTarget, output: Path, quantization: str = "", *, rows: int | None = None,
+    source: Path, target: HeadTarget, output: Path, quantization: str = "", *, rows: int | None = None,
     force: bool = False,
 ) -> Iterator[ConversionProgress]:  # fmt: skip
     """Convert the heads in `source` for `target` into the ONNX file `output`.
@@ -130,132 +102,43 @@ def write(
         OptionError: an unknown quantization, or a number of rows that cannot be.
         ConversionError: the heads cannot be read, are for another model, or the output cannot be written.
     """
-    scheme = _scheme(quantization or DEFAULT)
+    quantization = quantization or DEFAULT
+    scheme = head_file.scheme(quantization)
     check_file(output, ".onnx", force)
     heads = read(source)
-    tokens = _rows(heads, target, rows)
-    return _written(heads, target, output, (quantization or DEFAULT, scheme), tokens, force=force)
+    own = _own(heads, target)
+    kept = head_file.kept(own, target, rows)
+    made = _Graph(heads, scheme, kept, head_file.chosen(own, kept))
+    props = head_file.metadata("medusa", target, sum(map(len, kept)), quantization)
+    return head_file.write(made, {**props, "edgespec.head.heads": str(len(heads.outputs))}, output, force=force)
 
 
-def _written(
-    heads: MedusaHeads,
-    target: MedusaTarget,
-    output: Path,
-    quantization: tuple[str, Scheme],
-    tokens: Sequence[range],
-    *,
-    force: bool,
-) -> Iterator[ConversionProgress]:
-    count = sum(map(len, tokens))
-    made = _Graph(heads, quantization[1], tokens, min(GUESSES, count))
-    if made.layout.size > _LARGEST:
-        raise ConversionError(
-            f"{output} would have {made.layout.size:,} bytes, more than an ONNX file can; choose fewer rows or bits"
-        )
-    metadata = {
-        "edgespec.head": "medusa",
-        "edgespec.head.format": "1",
-        "edgespec.head.heads": str(len(heads.outputs)),
-        "edgespec.head.width": str(heads.width),
-        "edgespec.head.rows": str(count),
-        "edgespec.head.guesses": str(min(GUESSES, count)),
-        "edgespec.head.parameters": str(heads.parameters()),
-        "edgespec.head.target": target.name,
-        "edgespec.head.target_tokens": str(target.tokens),
-        "edgespec.head.labels": json.dumps(target.labels),
-        "edgespec.quantization": quantization[0],
-    }
-    with scratch() as folder:
-        path = folder / "weights"
-        try:
-            with path.open("xb") as file, OrderedThreadPool() as pool:
-                file.truncate(made.layout.size)
-                done = 0
-                for matrix in made.layout.matrices:
-                    for name, size in matrix.write(file, pool):
-                        done += size
-                        yield ConversionProgress(name, done, made.parameters)
-        except OSError as error:
-            raise ConversionError(reason(error, path, made.layout.size)) from error
-        data = _inlined(made.model(metadata), path)
-    with atomic_file(output, len(data), force) as file:
-        file.write(data)
-    yield ConversionProgress("done", made.parameters, made.parameters)
-
-
-def _inlined(model: onnx.ModelProto, weights: Path) -> bytes:
-    """The model with its weights, as one file."""
-    with weights.open("rb") as file:
-        for tensor in model.graph.initializer:
-            if tensor.data_location == TensorProto.EXTERNAL:
-                place = {entry.key: entry.value for entry in tensor.external_data}
-                file.seek(int(place["offset"]))
-                tensor.raw_data = file.read(int(place["length"]))
-                tensor.ClearField("external_data")
-                tensor.data_location = TensorProto.DEFAULT
-    data: bytes = model.SerializeToString()
-    return data
-
-
-class _Graph(Nodes):
+class _Graph(HeadNodes):
     """The graph of all heads."""
 
-    def __init__(self, heads: MedusaHeads, scheme: Scheme, tokens: Sequence[range], guesses: int) -> None:
+    def __init__(self, heads: MedusaHeads, scheme: Scheme, kept: Sequence[range], tokens: Sequence[int]) -> None:
         super().__init__(scheme)
-        self.parameters = 0
         count = len(heads.outputs)
         self._input("hidden", TensorProto.FLOAT, (1, heads.width))
-        self._output("tokens", TensorProto.INT64, (count, guesses))
-        self._output("logs", TensorProto.FLOAT, (count, guesses))
-        rows = [self._head(heads, head, tokens) for head in range(count)]
+        rows = [self._head(heads, head, kept) for head in range(count)]
         logits = self._node("Concat", rows, "logits", {"axis": 0}) if count > 1 else rows[0]
-        names = ("best.logits", "best.rows")
-        self._node("TopK", (logits, self._constant("guesses", np.array([guesses]))), names, {"axis": -1})
-        total = self._node("ReduceLogSumExp", (logits, self._constant("last", np.array([-1]))), "total")
-        self._node("Sub", ("best.logits", total), "logs")
-        ids = np.concatenate([np.arange(part.start, part.stop) for part in tokens])
-        ids = np.array(heads.d2t, np.int64)[ids] if heads.d2t else ids.astype(np.int64)
-        self._node("Gather", (self._constant("d2t", ids), "best.rows"), "tokens")
+        self._best(logits, tokens, count)
 
-    def _head(self, heads: MedusaHeads, head: int, tokens: Sequence[range]) -> str:
+    def _head(self, heads: MedusaHeads, head: int, kept: Sequence[range]) -> str:
         """The logits of a head [1, rows]."""
         x = "hidden"
         for layer, (weight, bias) in enumerate(heads.blocks[head]):
             name = f"heads.{head}.{layer}"
             product = self._multiplied(name, self._reserved((weight,), self._scheme.matrices), x, f"{name}.linear")
-            (place,) = self._reserved((bias,), Unquantized(FLOAT)).places
-            shift = self._stored(f"{name}.bias", place, bias.shape)
-            change = self._node("Add", (product, shift), f"{name}.biased")
-            active = self._node("QuickGelu", (change,), f"{name}.active", {"alpha": 1.0}, MS)  # SiLU
-            x = self._node("Add", (x, active), f"{name}.sum")
-        parts = tuple(heads.outputs[head].rows(part) for part in tokens)
-        matrix = self._reserved(parts, self._scheme.ends)
+            change = self._node("Add", (product, self._vector(f"{name}.bias", bias)), f"{name}.biased")
+            x = self._node("Add", (x, self._silu(change, f"{name}.active")), f"{name}.sum")
+        matrix = self._reserved(tuple(heads.outputs[head].rows(part) for part in kept), self._scheme.ends)
         return self._multiplied(f"heads.{head}.output", matrix, x, f"heads.{head}.logits")
-
-    def _reserved(self, sources: tuple[StoredTensor, ...], packing: Any) -> Any:
-        self.parameters += sum(int(np.prod(source.shape)) for source in sources)
-        return self.layout.matrix(sources, packing)
-
-
-def _scheme(quantization: str) -> Scheme:
-    known = {name: scheme for name, scheme in SCHEMES.items() if not scheme.half}
-    if quantization not in known:
-        raise OptionError(f"unknown quantization {quantization!r} of a head; known: {', '.join(known)}")
-    return known[quantization]
-
-
-def _tensors(source: Path) -> Mapping[str, StoredTensor]:
-    if source.is_file():
-        return checkpoint.tensors(source)
-    if not source.is_dir():
-        raise ConversionError(f"{source} is neither a file nor a folder; give a head's file of weights, or its folder")
-    found = next((source / name for name in _FILES if (source / name).is_file()), None)
-    return checkpoint.folder_tensors(source) if found is None else checkpoint.tensors(found)
 
 
 def _named(tensors: Mapping[str, StoredTensor]) -> Mapping[str, StoredTensor]:
     """The tensors of heads, by their names without a prefix."""
-    own = {name.removeprefix(_PREFIX): each for name, each in tensors.items() if name.startswith(_PREFIX)}
+    own = {name.removeprefix(MEDUSA_PREFIX): each for name, each in tensors.items() if name.startswith(MEDUSA_PREFIX)}
     return own or tensors
 
 
@@ -299,8 +182,8 @@ def _check_shapes(blocks: Sequence[Sequence[_Block]], outputs: Sequence[StoredTe
             raise ConversionError(f"{tensor.path}: {tensor.name} is {tensor.dtype}; F32, F16 and BF16 are supported")
 
 
-def _rows(heads: MedusaHeads, target: MedusaTarget, rows: int | None) -> tuple[range, ...]:
-    """The rows that the heads keep, as ranges."""
+def _own(heads: MedusaHeads, target: HeadTarget) -> Sequence[int]:
+    """The target's token of each row."""
     if heads.width != target.width:
         raise ConversionError(
             f"{heads.source} reads states of {heads.width} numbers, those of {target.name} have {target.width}: it was "
@@ -311,27 +194,9 @@ def _rows(heads: MedusaHeads, target: MedusaTarget, rows: int | None) -> tuple[r
             f"{heads.source} guesses the token {heads.d2t[-1]}, and {target.name} has {target.tokens}: it was made for "
             "another model; give that one with --for"
         )
-    if not heads.d2t and abs(heads.rows - target.tokens) > _PADDING:
+    if not heads.d2t and abs(heads.rows - target.tokens) > PADDING:
         raise ConversionError(
             f"{heads.source} has heads of {heads.rows} tokens, and {target.name} has {target.tokens}: it was made for "
             "another model; give that one with --for"
         )
-    own = heads.d2t or tuple(range(min(heads.rows, target.tokens)))
-    if rows is None:
-        return _ranges(range(len(own)))
-    if not _LEAST <= rows <= len(own):
-        raise OptionError(f"the head cannot have {rows} rows; give a number from {_LEAST} to {len(own)}")
-    control = {*target.control}
-    kept = [row for row, token in enumerate(own) if token in control][:rows]
-    others = np.setdiff1d(np.arange(len(own)), kept)[: rows - len(kept)].tolist()
-    return _ranges(sorted({*kept, *others}))
-
-
-def _ranges(tokens: Sequence[int]) -> tuple[range, ...]:
-    found: list[range] = []
-    for token in tokens:
-        if found and token == found[-1].stop:
-            found[-1] = range(found[-1].start, token + 1)
-        else:
-            found.append(range(token, token + 1))
-    return tuple(found)
+    return heads.d2t or range(min(heads.rows, target.tokens))

@@ -34,12 +34,12 @@ from onnx import TensorProto
 
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.decoder import Decoder
-from edgespec.converters.layout import Matrix, Place
+from edgespec.converters.layout import Place
 from edgespec.converters.onnx_mlp import MlpNodes
 from edgespec.converters.onnx_nodes import MS, Scheme
 from edgespec.converters.onnx_recurrence import RecurrentNodes
 from edgespec.converters.onnx_weights import name_of
-from edgespec.converters.packing import Blockwise, Part, Unquantized, number
+from edgespec.converters.packing import Part, number
 from edgespec.converters.rope import Rope
 from edgespec.errors import ConversionError
 
@@ -62,7 +62,10 @@ class GraphBuilder(RecurrentNodes, MlpNodes):
         self._output("logits", TensorProto.FLOAT, (1, "m", decoder.vocabulary))
 
         embedding = self._matrix(None, "token_embd")
-        stream, change = self._placed(self._scaled(self._embedded(embedding), decoder.scales.embedding)), ""
+        stream, change = (
+            self._placed(self._scaled(self._embedded(embedding, decoder.hidden), decoder.scales.embedding)),
+            "",
+        )
         for layer in range(decoder.layers):
             normed, stream = self._entered(layer, "attn_norm", stream, change)
             if layer:
@@ -248,31 +251,3 @@ class GraphBuilder(RecurrentNodes, MlpNodes):
                 self.tables.append((place, rope, function))
                 self._stored(name, place)
         return names
-
-    def _embedded(self, matrix: Matrix) -> str:
-        packing, (first, *others) = matrix.packing, matrix.places
-        name, hidden = "token_embd", self._decoder.hidden
-        if isinstance(packing, Unquantized):
-            return self._node("Gather", (self._stored(f"{name}.weight", first), "input_ids"), name)
-        if isinstance(packing, Blockwise):
-            # The bytes of the head, seen as rows.
-            rows = first.part.shape[0]
-            codes = self._stored(f"{name}.rows", first, (rows, first.part.nbytes // rows))
-            scales, zeros = (self._stored(f"{name}.{place.part.suffix}", place) for place in others)
-            width = packing.width(hidden)
-            sizes = {"bits": packing.bits, "block_size": width, "gather_axis": 0, "quantize_axis": 1}
-            whole = self._node("GatherBlockQuantized", (codes, "input_ids", scales, zeros), f"{name}.whole", sizes, MS)
-            return whole if hidden % width == 0 else self._cut(whole, hidden, name)
-        codes, scales = self._stored(f"{name}.codes", first), self._stored(f"{name}.scales", others[0])
-        columns = self._node("Gather", (codes, "input_ids"), f"{name}.columns", {"axis": 1})
-        turned = self._node("Transpose", (columns,), f"{name}.rows", {"perm": [1, 2, 0]})
-        numbers = self._node("Cast", (turned,), f"{name}.numbers", {"to": TensorProto.FLOAT})
-        scale = self._node("Gather", (scales, "input_ids"), f"{name}.scale")
-        steps = self._node("Unsqueeze", (scale, self._constant("last", np.array([-1], np.int64))), f"{name}.steps")
-        return self._node("Mul", (numbers, steps), name)
-
-    def _cut(self, x: str, width: int, output: str) -> str:
-        """The first `width` columns of x."""
-        places = {"start": 0, "width": width, "last": -1}
-        start, end, axis = (self._constant(key, np.array([value], np.int64)) for key, value in places.items())
-        return self._node("Slice", (x, start, end, axis), output)

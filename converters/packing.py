@@ -7,6 +7,8 @@ A packing has
     parts(rows, columns)    the arrays that stand for such a matrix
     pack(rows)              float32 [n, columns] as n rows of each part; ValueError for a number that is not finite or
                             too large
+    unpack(*parts)          n rows of each part as float32 [n, columns], perhaps with padding after them, of those that
+                            quantize
 """
 
 from __future__ import annotations
@@ -121,6 +123,19 @@ class Blockwise:
             self._packed(zeros.astype(np.uint8).reshape(n, blocks)),
         )
 
+    def unpack(self, codes: npt.NDArray[np.uint8], scales: npt.NDArray[Any], zeros: npt.NDArray[np.uint8]) -> Floats:
+        n, blocks = scales.shape
+        values = self._unpacked(codes.reshape(n, -1)).reshape(n, blocks, -1).astype(np.float32)
+        values -= self._unpacked(zeros)[:, :blocks, None]
+        values *= scales[:, :, None].astype(np.float32)
+        return values.reshape(n, -1)
+
+    def _unpacked(self, packed: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """One to a byte."""
+        if self.bits == 8:
+            return packed
+        return np.stack([packed & 15, packed >> 4], -1).reshape(len(packed), -1)
+
     def _packed(self, codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
         """With 4 bits two to a byte, the first in the lower half."""
         if self.bits == 8:
@@ -148,6 +163,11 @@ class Turned:
         scales[scales == 0] = 1
         codes = rows / scales[:, None]
         return np.ascontiguousarray(np.rint(codes, out=codes).astype(np.int8).T), scales
+
+    def unpack(self, codes: npt.NDArray[np.int8], scales: Floats) -> Floats:
+        values: Floats = codes.T.astype(np.float32)
+        values *= scales[:, None]
+        return values
 
 
 Packing: TypeAlias = Unquantized | Blockwise | Turned

@@ -61,9 +61,8 @@ def of_path(path: Path) -> ModelSummary:
     Raises:
         ModelError: it cannot be read.
     """
-    if kind := state_head_kind(path):
-        found = ModelSummary(str(path), size_of(path), sizes(path), path=path)
-        return replace(found, head_alone=True, head_drafts=True, drafter=kind)
+    if state_head_kind(path):
+        return _of_head(path)
     if is_graph(path):
         tokens = vocabulary(path)
         template = getattr(tokens, "template", None)
@@ -100,6 +99,16 @@ def of_source(source: Source) -> ModelSummary:
     if seen.head is None:
         return ModelSummary(name, size, seen.sizes, pictures=seen.pictures)
     return replace(_of_header(seen.head, name, size), sizes=seen.sizes, pictures=seen.pictures)
+
+
+def _of_head(path: Path) -> ModelSummary:
+    """Of a head that edgespec converted to ONNX."""
+    from edgespec.backends.onnx_head import read_head  # noqa: PLC0415 - needs protobuf
+
+    head, size = read_head(path), size_of(path)
+    return ModelSummary(
+        str(path), size, sizes(path), head.vocabulary, path=path, head_alone=True, head_drafts=True, drafter=head.kind
+    )
 
 
 def _of_header(head: Header, name: str, size: int) -> ModelSummary:

@@ -168,8 +168,10 @@ def sizes(path: Path) -> Sizes:
     Raises:
         ModelFileError: it is none of these, or truncated.
     """
-    if state_head_kind(path):  # it has no cache
-        return Sizes(size_of(path), cache=0)
+    if state_head_kind(path):
+        from edgespec.backends.onnx_head import read_head  # noqa: PLC0415 - needs protobuf
+
+        return Sizes(size_of(path), cache=read_head(path).cache_bytes)
     if is_graph(path):
         return _of_graph(path)
     return of_header(header(path), size_of(path))

@@ -162,21 +162,28 @@ class Reference:
         both = np.concatenate(
             [self._norm(self._matrix("embed_tokens")[tokens], "input_layernorm.weight"), normed], axis=1
         )
-        q, k = (self._turned(both @ self._matrix(f"self_attn.{each}_proj").T) for each in "qk")
-        v = (both @ self._matrix("self_attn.v_proj").T).reshape(len(g), -1, self._dim)
+        return self._changed(both, normed if self._config.get("norm_before_residual") else g)
+
+    def _changed(self, x: npt.NDArray[np.float64], stream: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """The stream after a layer whose attention reads x."""
+        q, k = (self._turned(self._linear(f"self_attn.{each}_proj", x)) for each in "qk")
+        v = self._linear("self_attn.v_proj", x).reshape(len(x), -1, self._dim)
         k, v = (np.repeat(each, self._heads // self._kv, axis=1) for each in (k, v))
         scores = np.einsum("qhd,khd->hqk", q, k) / self._dim**0.5
-        scores[:, np.triu(np.ones((len(g), len(g)), bool), 1)] = -np.inf
+        scores[:, np.triu(np.ones((len(x), len(x)), bool), 1)] = -np.inf
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
-        mixed = np.einsum("hqk,khd->qhd", weights, v).reshape(len(g), -1)
-        stream = mixed @ self._matrix("self_attn.o_proj").T
-        stream = stream + (normed if self._config.get("norm_before_residual") else g)
+        mixed = np.einsum("hqk,khd->qhd", weights, v).reshape(len(x), -1)
+        stream = stream + self._linear("self_attn.o_proj", mixed)
         inner = self._norm(stream, "post_attention_layernorm.weight")
-        gate = inner @ self._matrix("mlp.gate_proj").T
-        inside = gate / (1 + np.exp(-gate)) * (inner @ self._matrix("mlp.up_proj").T)
-        changed: npt.NDArray[np.float64] = stream + inside @ self._matrix("mlp.down_proj").T
+        gate = self._linear("mlp.gate_proj", inner)
+        inside = gate / (1 + np.exp(-gate)) * self._linear("mlp.up_proj", inner)
+        changed: npt.NDArray[np.float64] = stream + self._linear("mlp.down_proj", inside)
         return changed
+
+    def _linear(self, name: str, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        product: npt.NDArray[np.float64] = x @ self._matrix(name).T
+        return product + self._tensors.get(f"{name}.bias", 0)
 
     def _turned(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         x, half = x.reshape(len(x), -1, self._dim), self._dim // 2

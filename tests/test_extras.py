@@ -109,7 +109,18 @@ for package in map(import_module, {packages}):
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [
         f"edgespec.converters.{name}"
-        for name in ("medusa", "onnx", "onnx_graph", "onnx_mlp", "onnx_nodes", "onnx_recurrence", "onnx_weights")
+        for name in (
+            "eagle",
+            "exit_onnx",
+            "head_file",
+            "medusa",
+            "onnx",
+            "onnx_graph",
+            "onnx_mlp",
+            "onnx_nodes",
+            "onnx_recurrence",
+            "onnx_weights",
+        )
     ]
 
 

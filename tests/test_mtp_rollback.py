@@ -14,9 +14,7 @@ from edgespec.backends.llama_head import LlamaHead
 from edgespec.backends.llama_session import LlamaSession
 from edgespec.backends.llama_windowed import Windowed
 from edgespec.engine import Finished, Text
-from edgespec.errors import (
-    Interrupted,
-)
+from edgespec.errors import EngineError, Interrupted
 from edgespec.tools.check import check
 
 from . import heads, windowed
@@ -257,11 +255,15 @@ def test_a_head_that_fails_is_turned_off(
     with runtime(made[kind, True]) as speaker:
         plain = tokens(speaker, RIGHT_PROMPT, Speculation((), 0))
         run = LlamaHead._pass
-        monkeypatch.setattr(LlamaHead, "_pass", lambda self, *_args, **_kwargs: -3)
+        monkeypatch.setattr(LlamaHead, "_pass", _fails)
         assert tokens(speaker, RIGHT_PROMPT, Speculation(("mtp",), 3)) == plain
         assert any("could not run the head" in notice for notice in speaker.notices)
         monkeypatch.setattr(LlamaHead, "_pass", run)
         assert tokens(speaker, RIGHT_PROMPT, Speculation(("mtp",), 3)) == plain
+
+
+def _fails(*_args: object, **_kwargs: object) -> None:
+    raise EngineError("llama.cpp could not run the head")
 
 
 @pytest.mark.usefixtures("few_snapshots")

@@ -30,6 +30,7 @@ __all__ = [
     "TITLES",
     "Device",
     "EngineChoice",
+    "FittedHead",
     "Head",
     "HeadWeights",
     "HiddenRows",
@@ -276,7 +277,7 @@ class HeadWeights(Protocol):
 
     @property
     def head_drafter(self) -> str:
-        """The name of the drafter that uses the head: "mtp", "eagle3" or "exit"."""
+        """The name of the drafter that uses the head: "mtp", "eagle", "eagle3" or "exit"."""
         ...
 
     def head(self, target: Session, interrupt: Interrupt | None = None) -> Head:
@@ -294,19 +295,25 @@ class HeadWeights(Protocol):
 
 
 @runtime_checkable
-class StateHead(Protocol):
-    """Weights of heads that guess several places from one final state of their target (`FINAL`)."""
+class FittedHead(Protocol):
+    """Weights of a head that has no vocabulary of its own."""
 
     #: What the drafter is called.
     kind: str
+
+    def require_fit(self, vocabulary: Labels) -> None:
+        """ModelError unless a target with this vocabulary may be the one that the head was made for."""
+        ...
+
+
+@runtime_checkable
+class StateHead(FittedHead, Protocol):
+    """Weights of heads that guess several places from one final state of their target (`FINAL`)."""
+
     #: Guesses of a pass at successive places.
     heads: int
     #: Numbers of a state.
     width: int
-
-    def require_fit(self, vocabulary: Labels) -> None:
-        """ModelError unless a target with this vocabulary may be the one that the heads were made for."""
-        ...
 
     def require_width(self, width: int) -> None:
         """ModelError unless they read states of this many numbers."""

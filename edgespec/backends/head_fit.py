@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from . import Labels
 
 _COMPARED = 32  # tokens
 _EQUAL = 0.75  # share of them that must be equal: padding at the end has labels of the converter's choice
+
+
+@dataclass(frozen=True, slots=True)
+class SampledLabels:
+    """A vocabulary of which only a sample is known (`Labels`): other tokens have no label."""
+
+    size: int
+    labels: Mapping[int, str]
+
+    def label(self, token: int) -> str:
+        return self.labels.get(token, "")
 
 
 def sample(vocabulary: Labels) -> dict[int, str]:
@@ -16,7 +28,9 @@ def sample(vocabulary: Labels) -> dict[int, str]:
     return {token: vocabulary.label(token) for token in range(step - 1, vocabulary.size, step)}
 
 
-def is_same(labels: Mapping[int, str], vocabulary: Labels) -> bool:
-    """Whether a vocabulary has most of these labels at their places."""
-    equal = [token < vocabulary.size and vocabulary.label(token) == label for token, label in labels.items()]
-    return sum(equal) >= _EQUAL * len(equal)
+def is_same(sampled: SampledLabels, vocabulary: Labels) -> bool:
+    """Whether a vocabulary has as many tokens, and most of these labels at their places."""
+    if sampled.size != vocabulary.size:
+        return False
+    equal = [vocabulary.label(token) == label for token, label in sampled.labels.items() if token < sampled.size]
+    return sum(equal) >= _EQUAL * len(sampled.labels)

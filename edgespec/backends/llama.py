@@ -32,7 +32,8 @@ from .head_header import (
     target_layers,
     tokens_of,
 )
-from .llama_eagle3 import CHUNK, Eagle3Head, OpenedEagle3, Relay
+from .head_pairs import CHUNK
+from .llama_eagle3 import Eagle3Head, OpenedEagle3, Relay
 from .llama_file import check
 from .llama_head import LlamaHead, OpenedHead, private_functions
 from .llama_library import bindings, captured_errors, require_no_fork, text_of

@@ -19,9 +19,6 @@ from . import Interrupt
 from .llama_batch import Batch
 from .llama_head import LlamaHead, OpenedHead, private_functions, read_rows
 
-CHUNK = 64  #: tokens of one pass: an encoder's pass reserves logits for all
-_AT_ONCE = 16  # tokens heard at once beyond which they are computed before the next draft
-
 
 @dataclass(frozen=True, slots=True)
 class OpenedEagle3:
@@ -45,20 +42,7 @@ class Eagle3Head(LlamaHead):
         self._encoding = Batch(self._low, opened.head.chunk, 1)
         self._encoding.native.token = None
 
-    def heard(self, start: int, tokens: Sequence[int], rows: Floats) -> None:
-        """The target's rows of `tokens`, see `Listener`."""
-        for at in range(0, len(tokens), CHUNK):
-            part = tokens[at : at + CHUNK]
-            encoded = self._encoded(rows[at : at + CHUNK])
-            if encoded is None:
-                return  # then `follow` gets no rows from here on, until a rollback to before
-            self.follow(start + at, part, encoded, judged=len(tokens) <= _AT_ONCE)
-
-    def forget(self, length: int) -> None:
-        """The text was cut, see `Listener`."""
-        self.cut(length)
-
-    def _encoded(self, rows: Floats) -> Floats | None:
+    def _read(self, rows: Floats) -> Floats | None:
         """The encoder's rows, valid until the next pass; None if it failed."""
         n, rows = len(rows), np.ascontiguousarray(rows, np.float32)
         self._drop_chain(0)

@@ -7,13 +7,31 @@ its own tokens. Rows beyond the length are invalid, so a rollback costs nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from .onnx_file import Described
 from .ort_package import CPU, bindings
+
+
+class CacheShape(Protocol):
+    """What determines the shape of a cache."""
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys and values."""
+        ...
+
+    @property
+    def head_dim(self) -> int:
+        """Numbers of each."""
+        ...
+
+    @property
+    def attention(self) -> Sequence[int]:
+        """The layers with keys and values."""
+        ...
 
 
 class OrtCache:
@@ -29,7 +47,7 @@ class OrtCache:
     """
 
     def __init__(
-        self, model: Described, capacity: int, dtype: npt.DTypeLike, device: str, layers: Sequence[int] | None = None
+        self, model: CacheShape, capacity: int, dtype: npt.DTypeLike, device: str, layers: Sequence[int] | None = None
     ) -> None:
         shape = (1, model.kv_heads, capacity, model.head_dim)
         names = [f"{layer}.{kind}" for layer in layers or model.attention for kind in ("key", "value")]

@@ -1,4 +1,4 @@
-"""Heads over the final state of their target, run by ONNX Runtime beside any engine."""
+"""Heads over the final states of their target, run by ONNX Runtime beside any engine."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import numpy as np
 from ..errors import ClosedError, EngineError, ModelError, ModelFileError
 from ..storage.checksum import sampled
 from ..types import Floats, Ints
-from . import Device, Interrupt, Labels, Session
+from . import FINAL, Device, HiddenRows, Interrupt, Labels, Session
 from .head_fit import is_same
 from .machine import physical_cores
 from .onnx_head import DescribedHead, read_head
+from .ort_eagle import EagleHead
 from .ort_package import bindings
 
 _QUIET = 4
 _SMALL = 4_000_000  # parameters that one thread computes
 
 
-def open_model(path: Path, device: Device, interrupt: Interrupt) -> OrtHead:  # noqa: ARG001 - as of engines
+def open_model(path: Path, device: Device, interrupt: Interrupt) -> OrtHead:
     """Load the head at `path`.
 
     Raises:
@@ -29,11 +30,14 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> OrtHead:  # 
         ModelFileError: the file is no head, or damaged.
     """
     bindings()
-    return OrtHead(read_head(path), device.threads or physical_cores())
+    described, threads = read_head(path), device.threads or physical_cores()
+    if described.kind == OrtEagle.kind:
+        return OrtEagle(described, threads, interrupt)
+    return OrtStateHead(described, threads)
 
 
 class OrtHead:
-    """The weights of a head that reads the target's state after the final norm (`FINAL`); a `StateHead`.
+    """The weights of a head that reads states of its target after the final norm (`FINAL`).
 
     It is a `Model` of which there are no sessions.
     """
@@ -43,7 +47,7 @@ class OrtHead:
 
     def __init__(self, described: DescribedHead, threads: int) -> None:
         self.path, self.kind = described.path, described.kind
-        self.heads, self.width, self.vocab = described.heads, described.width, described.target_tokens
+        self.width, self.vocab = described.width, described.target_tokens
         self.description = described.summary
         self.weights = sampled(described.path)
         self.sampling: dict[str, float] = {}
@@ -73,7 +77,7 @@ class OrtHead:
 
     def require_fit(self, vocabulary: Labels) -> None:
         """ModelError unless a target with this vocabulary may be the one that the head was made for."""
-        if vocabulary.size != self.vocab or not is_same(self._described.labels, vocabulary):
+        if not is_same(self._described.vocabulary, vocabulary):
             raise ModelError(
                 f"{self.path} is a head for {self._described.target} with {self.vocab} tokens, whose vocabulary is not "
                 f"that of this model with {vocabulary.size}; convert a head for this model with `edgespec convert`"
@@ -87,6 +91,24 @@ class OrtHead:
                 f"{width} as those of this model; convert a head for this model with `edgespec convert`"
             )
 
+    def close(self) -> None:
+        """Free the weights."""
+        self._session = None
+
+    def _open(self) -> Any:
+        """The session of onnxruntime. Raises ClosedError."""
+        if self._session is None:
+            raise ClosedError(f"{self.description} is closed; load it again")
+        return self._session
+
+
+class OrtStateHead(OrtHead):
+    """Heads that guess several places from one state; a `StateHead`."""
+
+    def __init__(self, described: DescribedHead, threads: int) -> None:
+        super().__init__(described, threads)
+        self.heads = described.heads
+
     def guesses(self, state: Floats) -> tuple[Ints, Floats]:
         """The likeliest tokens at successive places and the logarithms of their probabilities, both [heads, n].
 
@@ -97,10 +119,9 @@ class OrtHead:
             EngineError: the pass failed.
             ClosedError: it was closed.
         """
-        if self._session is None:
-            raise ClosedError(f"{self.description} is closed; load it again")
+        session = self._open()
         try:
-            tokens, logs = self._session.run(("tokens", "logs"), {"hidden": state.reshape(1, -1)})
+            tokens, logs = session.run(("tokens", "logs"), {"hidden": state.reshape(1, -1)})
         except Exception as error:
             reason = " ".join(str(error).split())
             raise EngineError(
@@ -108,9 +129,25 @@ class OrtHead:
             ) from error
         return np.asarray(tokens), np.asarray(logs)
 
-    def close(self) -> None:
-        """Free the weights."""
-        self._session = None
+
+class OrtEagle(OrtHead):
+    """A head of EAGLE-1 or 2; `HeadWeights`."""
+
+    kind = "eagle"
+    head_drafter = kind  #: the name of the drafter
+
+    def __init__(self, described: DescribedHead, threads: int, interrupt: Interrupt) -> None:
+        super().__init__(described, threads)
+        self._interrupt = interrupt
+
+    def head(self, target: Session, interrupt: Interrupt | None = None) -> EagleHead:
+        """The head over a session of its target; see `HeadWeights`."""
+        if not isinstance(target, HiddenRows):
+            raise ModelFileError(f"{self.path} reads states of its target, and this engine gives none; leave it out")
+        self.require_width(target.layer_width or self.width)
+        head = EagleHead(self._open(), self._described, target.context, interrupt or self._interrupt)
+        target.follow((FINAL,), head)
+        return head
 
 
 def _alone(path: Path) -> str:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from copy import copy
 from dataclasses import replace
 
-from ..backends import Device, Interrupt, Model, StateHead, open_model
+from ..backends import Device, FittedHead, Interrupt, Model, open_model
 from ..engine import Finished, Text
 from ..errors import Interrupted
 from ..prices import BASE
@@ -29,6 +29,7 @@ _TITLES = {
     "model": "edgespec, draft model only",
     "mtp": "edgespec, head only",
     "pard": "edgespec, PARD draft model only",
+    "eagle": "edgespec, EAGLE only",
     "eagle3": "edgespec, EAGLE-3 only",
     "medusa": "edgespec, Medusa heads only",
     "exit": "edgespec, first layers only",
@@ -96,7 +97,7 @@ class ContenderFactory:
             for path, place in zip(self.files.drafts, chosen.draft_devices, strict=True):
                 draft = open_model(path, place, interrupt)
                 opened.callback(draft.close)
-                self.drafts.append(draft if isinstance(draft, StateHead) else SharedModel(draft))
+                self.drafts.append(draft if isinstance(draft, FittedHead) else SharedModel(draft))
             self.close = opened.pop_all().close
 
     def contender(self, name: str) -> EdgespecContender:
@@ -110,7 +111,7 @@ class ContenderFactory:
         runtime = assemble(
             self.target,
             # It closes what it is given.
-            [copy(draft) if isinstance(draft, StateHead) else draft for draft in drafts],
+            [copy(draft) if isinstance(draft, FittedHead) else draft for draft in drafts],
             device=self.device,
             speculation=speculation,
             interrupt=self._interrupt,

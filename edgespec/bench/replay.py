@@ -37,9 +37,8 @@ class ReplaySession:
         self.leaves = session.leaves
         self.widest = session.widest
         self.identity = session.identity
-        self.layer_width, self.layers = 0, 0
-        if isinstance(session, HiddenRows):
-            self.layer_width, self.layers = session.layer_width, session.layers
+        self.layers = session.layers if isinstance(session, HiddenRows) else 0
+        self.layer_width = session.layer_width if isinstance(session, HiddenRows) else 0
         self.text: Sequence[int] = ()
         #: The session inside.
         self.inner = session

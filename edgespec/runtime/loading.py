@@ -14,6 +14,7 @@ from typing import Any
 from ..backends import (
     FINAL,
     Device,
+    FittedHead,
     HeadWeights,
     HiddenRows,
     Interrupt,
@@ -33,6 +34,7 @@ from ..backends.machine import OtherPrograms
 from ..backends.parallel import parallel_of
 from ..drafters import Drafter, Factory, Target
 from ..drafters.cross_vocabulary import CrossVocabularyDrafter
+from ..drafters.eagle import EagleDrafter
 from ..drafters.eagle3 import Eagle3Drafter
 from ..drafters.exit import ExitDrafter
 from ..drafters.failsafe import Failsafe
@@ -58,10 +60,13 @@ from .weights import Weights
 
 _OBSERVED = 0.1  # seconds over which the load by other programs is measured
 
-_READING = (MtpDrafter.name, Eagle3Drafter.name, MedusaDrafter.name)  # drafters that read rows of their target
+#: Drafters that read rows of their target.
+_READING = (MtpDrafter.name, EagleDrafter.name, Eagle3Drafter.name, MedusaDrafter.name)
 #: Heads by the name of their drafter, in the order in which they are opened: that for multi-token prediction uses a
 #: context of the target which is opened anew for the rows that others read.
-_HEADS: dict[str, type[HeadDrafter]] = {each.name: each for each in (Eagle3Drafter, MtpDrafter, ExitDrafter)}
+_HEADS: dict[str, type[HeadDrafter]] = {
+    each.name: each for each in (EagleDrafter, Eagle3Drafter, MtpDrafter, ExitDrafter)
+}
 
 #: Called with the model whose passes are being measured, "target", "draft", "draft 2" or "target in OpenVINO", and the
 #: share done, from 0 to 1.
@@ -200,7 +205,7 @@ def assemble(  # noqa: PLR0913 - all but the models are options by name
     require_known(speculation.drafters or (), drafters)
     drafts = tuple(draft) if isinstance(draft, Sequence) else (draft,) if draft is not None else ()
     for each in drafts:
-        if isinstance(each, StateHead):
+        if isinstance(each, FittedHead):
             each.require_fit(target.vocabulary)
         elif not speculation.through_text:
             require_same_tokens(target.vocabulary, each.vocabulary)

@@ -11,7 +11,19 @@ from ..values import shown, texts, whole
 from ..verify import verifier
 
 #: The names of the built-in drafters.
-DRAFTERS = ("lookup", "model", "cross-vocabulary", "mtp", "pard", "eagle3", "medusa", "exit", "recycling", "lookahead")
+DRAFTERS = (
+    "lookup",
+    "model",
+    "cross-vocabulary",
+    "mtp",
+    "pard",
+    "eagle",
+    "eagle3",
+    "medusa",
+    "exit",
+    "recycling",
+    "lookahead",
+)
 _MODELS = ("model", "cross-vocabulary", "pard", "exit")  # those of draft models, of which there may be several
 LONGEST = 256  #: the most tokens of a draft, within the widest pass of all engines
 

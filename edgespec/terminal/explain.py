@@ -15,6 +15,7 @@ _NAMES = {
     "cross-vocabulary": ("your draft model", "is"),
     "mtp": ("the model's head", "is"),
     "pard": ("your PARD draft model", "is"),
+    "eagle": ("the EAGLE head", "is"),
     "eagle3": ("the EAGLE-3 head", "is"),
     "medusa": ("your Medusa heads", "are"),
     "exit": ("the model's first layers", "are"),

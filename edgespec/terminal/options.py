@@ -307,9 +307,9 @@ load_options = grouped_options(
         "--drafter",
         metavar="NAME,...",
         help="Drafters: lookup, recycling, model, cross-vocabulary, pard (a PARD draft model), mtp (the model's head), "
-        "eagle3 or medusa (a head given with --draft), exit (the model's first layers), model2 (a second draft model), "
-        "lookahead, or those of an installed package [default: those that are possible; recycling and the model's own "
-        "head only without a draft, never lookahead]",
+        "eagle, eagle3 or medusa (a head given with --draft), exit (the model's first layers), model2 (a second draft "
+        "model), lookahead, or those of an installed package [default: those that are possible; recycling and the "
+        "model's own head only without a draft, never lookahead]",
     ),
     click.option(
         "--k",
@@ -341,7 +341,7 @@ load_options = grouped_options(
 draft_options = grouped_options(
     DraftOptions,
     "draft_options",
-    click.option("--for", "target", type=PATH, metavar="TARGET", help="SOURCE is a head for this model"),
+    click.option("--for", "target", type=PATH, metavar="TARGET", help="SOURCE is a head (EAGLE, say) for this model"),
     click.option("--head-rows", "rows", type=int, metavar="N", help="Write a head with N tokens; also of a GGUF"),
     click.option("--exit-layer", type=int, metavar="L", help="The first L layers of SOURCE are its draft"),
     click.option("--keep-layers", metavar="RANGES", help="Write only these layers of SOURCE, a GGUF, as 0-5,26-31"),

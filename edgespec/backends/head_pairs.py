@@ -1,0 +1,248 @@
+"""A head that reads a token and a hidden row of the token before, beside a session of its target.
+
+It gives the logits of the next token and a row with which it goes on by itself. Most have a KV cache for the pairs of
+token and row. The target's rows are lost with its next pass, so the session gives them away after each. Held here, with
+`fed` for the number of pairs in the cache of the head:
+
+    tokens[:known]      tokens whose rows came from the target
+    rows[0]             the row before position `fed`; zeros at the beginning of the text
+    rows[i]             the row of the token at position `fed + i - 1`, so `known = fed + count - 1`
+
+The pairs at the positions from `fed` on are therefore `tokens[fed:]` and `rows`, in order. Without any row (`count` 0),
+the one before `fed` must come from the target again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import EngineError, Interrupted
+from ..types import Floats
+from . import common_prefix
+from .tap import Wanted
+
+CHUNK = 64  #: tokens of one pass of a head that hears rows as a `Listener`
+_AT_ONCE = 16  # tokens heard at once beyond which they are computed before the next draft
+_RIDING = 64  # pairs that are computed in the pass of the first guess; more go before it
+_KEPT = 4  # rows kept for saved states of the target
+
+
+@dataclass(frozen=True, slots=True)
+class HeadLimits:
+    """The limits of a head.
+
+    Args:
+        vocab: tokens of the target.
+        context: the most tokens of text.
+        width: numbers of a row.
+        chunk: the most tokens of one pass.
+        shared: whether it reads the KV cache of its target, and therefore has none.
+    """
+
+    vocab: int
+    context: int
+    width: int
+    chunk: int
+    shared: bool = False
+
+
+class PairedHead(ABC):
+    """A head without its passes, which a subclass for each engine adds.
+
+    The session of the target calls `follow`, `cut` and `keep`, or, through a `Tap`, `heard` and `forget`; a drafter
+    calls the other methods.
+    """
+
+    wanted = Wanted.ALL
+    shift = 0  #: the pair of token p is at position p - shift, and the first `shift` tokens have none
+
+    def __init__(self, limits: HeadLimits) -> None:
+        self.vocab, self.context = limits.vocab, limits.context
+        self._shared = limits.shared
+        self._rows = np.zeros((limits.chunk + 1, limits.width), np.float32)
+        self._count, self._fed = 1, 0
+        self._tokens: list[int] = []
+        self._kept: dict[int, Floats] = {}
+        self._chain: list[int] = []  # the last committed token and drafted ones, in the cache after `known` pairs
+        self._chain_rows: list[Floats] = []  # the head's own row after each
+
+    # --- for the session of the target
+
+    def heard(self, start: int, tokens: Sequence[int], rows: Floats) -> None:
+        """See `Listener`."""
+        for at in range(0, len(tokens), CHUNK):
+            part = tokens[at : at + CHUNK]
+            read = self._read(rows[at : at + CHUNK])
+            if read is None:
+                return  # then `follow` gets no rows from here on, until a rollback to before
+            self.follow(start + at, part, read, judged=len(tokens) <= _AT_ONCE)
+
+    def forget(self, length: int) -> None:
+        """See `Listener`."""
+        self.cut(length)
+
+    def follow(self, start: int, tokens: Sequence[int], rows: Floats, *, judged: bool) -> None:
+        """The target computed `tokens` from position `start` on, with these rows.
+
+        Args:
+            rows: valid during this call.
+            judged: whether tokens may be rejected. Others are computed by the head at once.
+        """
+        known = len(self._tokens)
+        if start > known:  # rows are missing: no drafts until a rollback to where there are some
+            return
+        tokens, rows = tokens[known - start :], rows[known - start :]
+        self._drop_chain(0)
+        if self._count + len(tokens) > len(self._rows) and not self._feed():
+            return
+        self._rows[self._count : self._count + len(tokens)] = rows
+        self._count += len(tokens)
+        self._tokens.extend(tokens)
+        if not judged:
+            self._feed()
+
+    def cut(self, length: int) -> int:
+        """The text has only `length` tokens. Returns after how many of them the target must go on so that the head can
+        follow: one fewer where the row of the last one is not known any more."""
+        known = len(self._tokens)
+        if length >= known and self._count:
+            return length
+        self._drop_chain(0)
+        self._kept = {at: row for at, row in self._kept.items() if at <= length}
+        if length >= self._fed:
+            self._count = min(self._count, length - self._fed + 1)
+        else:
+            self._remove(length)
+            self._fed, self._count = length, 1
+            if length in self._kept:
+                self._rows[0] = self._kept[length]
+            elif length:
+                self._count = 0
+            else:
+                self._rows[0] = 0
+        del self._tokens[max(0, self._fed + self._count - 1) :]
+        return len(self._tokens)
+
+    def settle(self) -> None:  # noqa: B027 - part of `RowFollower`
+        """Nothing to do: rows of tokens that may be rejected are dropped by `cut`."""
+
+    def resumed(self, length: int) -> int:
+        """From which position on the target must compute next, at the latest, to go on after `length` tokens."""
+        return length if self._count else min(length, len(self._tokens))
+
+    def keep(self, length: int) -> None:
+        """The target saved its state after `length` tokens, the last ones of which `follow` was just called."""
+        if self._count and len(self._tokens) == length:
+            self._kept[length] = self._rows[self._count - 1].copy()
+            while len(self._kept) > _KEPT:
+                del self._kept[next(iter(self._kept))]
+
+    # --- for the drafter
+
+    def follows(self, context: Sequence[int]) -> bool:
+        """Whether the head can draft after `context`: it has the row of every token but the last one."""
+        known = len(self._tokens)
+        return self._count > 0 and self.shift <= known == len(context) - 1 and self._tokens == list(context[:-1])
+
+    def logits(self, last: int, path: Sequence[int]) -> Floats:
+        """The logits after the text, its last token and `path`, float32 [vocab], valid until the next call.
+
+        Raises:
+            EngineError: the engine failed.
+            Interrupted: the interrupt was set.
+        """
+        wanted = [last, *path]
+        same = min(common_prefix(self._chain, wanted), len(wanted) - 1)
+        self._drop_chain(same)
+        for i in range(same, len(wanted)):
+            self._step(wanted[i], logits=i == len(wanted) - 1)
+        return self._logits()
+
+    # --- passes
+
+    def _step(self, token: int, *, logits: bool) -> None:
+        """Compute `token`, after what is held or after the chain."""
+        if self._chain:
+            tokens, rows = [token], self._chain_rows[-1][None]
+        else:
+            if self._shared or self._count > _RIDING:
+                self._compute()
+            tokens, rows = [*self._tokens[self._fed :], token], self._rows[: self._count]
+        position = len(self._tokens) + (0 if self._shared else len(self._chain))
+        start = position - len(tokens) + 1
+        self._run(tokens, start, rows, logits=logits or self._shared)
+        own = self._own_row()
+        if not self._chain:
+            self._forget_fed()
+        self._chain.append(token)
+        self._chain_rows.append(own)
+
+    def _feed(self) -> bool:
+        """Compute all pairs that are not in the cache; False if that failed, which leaves them to be computed."""
+        try:
+            self._compute()
+        except (EngineError, Interrupted):
+            return False
+        return True
+
+    def _compute(self) -> None:
+        """Compute all pairs that are not in the cache. Raises as `logits`, and leaves them to be computed."""
+        tokens = self._tokens[self._fed :]
+        if tokens and not self._shared:
+            self._run(tokens, self._fed, self._rows[: len(tokens)], logits=False)
+        self._forget_fed()
+
+    def _run(self, tokens: Sequence[int], start: int, rows: Floats, *, logits: bool) -> None:
+        """A pass over `tokens` from position `start` of the text on, without those that have no pair."""
+        if skipped := max(0, self.shift - start):
+            tokens, rows, start = tokens[skipped:], rows[skipped:], start + skipped
+        if tokens:
+            self._pass(tokens, start, rows, logits=logits)
+
+    def _forget_fed(self) -> None:
+        """All pairs are in the cache: only the last row is needed."""
+        self._rows[0] = self._rows[self._count - 1]
+        self._fed, self._count = len(self._tokens), 1
+
+    def _drop_chain(self, length: int) -> None:
+        """Keep only the first `length` tokens of the chain."""
+        if len(self._chain) > length:
+            self._remove(len(self._tokens) + length)
+            del self._chain[length:], self._chain_rows[length:]
+
+    # --- by engine
+
+    def _read(self, rows: Floats) -> Floats | None:
+        """What the head reads of the rows heard; None if it cannot be computed."""
+        return rows
+
+    @abstractmethod
+    def _pass(self, tokens: Sequence[int], start: int, rows: Floats, *, logits: bool) -> None:
+        """A pass over one or more `tokens` from position `start` of the text on; the last one has logits or none has.
+
+        Args:
+            rows: contiguous, the row before each token.
+
+        Raises:
+            EngineError, Interrupted: the cache is as before.
+        """
+
+    @abstractmethod
+    def _logits(self) -> Floats:
+        """The logits of the last pass, float32 [vocab], valid until the next one."""
+
+    @abstractmethod
+    def _own_row(self) -> Floats:
+        """A copy of the head's own row after the last token of the last pass, float32 [width]."""
+
+    @abstractmethod
+    def _remove(self, length: int) -> None:
+        """Remove all pairs from position `length` of the text on from the cache."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free the cache. The session of the target must not follow any more."""
