@@ -108,7 +108,7 @@ for package in map(import_module, {packages}):
     done = run(code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [
-        f"edgespec.converters.{name}" for name in ("medusa", "onnx", "onnx_graph", "onnx_nodes")
+        f"edgespec.converters.{name}" for name in ("exit_onnx", "medusa", "onnx", "onnx_graph", "onnx_nodes")
     ]
 
 
