@@ -22,6 +22,7 @@ from .engine_choice import TITLES, EngineChoice, installed, keep_choice, recall_
 from .interrupt import Interrupt
 from .machine import OtherPrograms
 from .model_files import engines, find_model, state_head_kind
+from .parallel import parallel_of
 from .tap import FINAL, Listener, Wanted
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "installed",
     "keep_choice",
     "open_model",
+    "parallel_of",
     "recall_choice",
     "require_numbers",
     "require_same_tokens",

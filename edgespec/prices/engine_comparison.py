@@ -17,9 +17,9 @@ from ..backends import (
     installed,
     keep_choice,
     open_model,
+    parallel_of,
     recall_choice,
 )
-from ..backends.parallel import Parallel, parallel_of
 from ..errors import EngineError, MissingPackage, ModelError, OptionError
 from .draft_length import TYPICAL, best, committed
 from .prices import Prices
@@ -119,7 +119,7 @@ class _Job:
 
     def compared(self, candidates: Sequence[str]) -> EngineChoice | None:
         """Measure the engines and keep the choice; None if none loads the model, as opening it will report."""
-        found: dict[str, tuple[Prices, Parallel | None]] = {}
+        found: dict[str, tuple[Prices, int]] = {}
         for engine in candidates:
             with suppress(ModelError, EngineError, MissingPackage, OptionError):
                 found[engine] = self._measured(engine)
@@ -132,22 +132,23 @@ class _Job:
         keep_choice(self.path, self.device, choice, drafts=self.drafts)
         return choice
 
-    def _measured(self, engine: str) -> tuple[Prices, Parallel | None]:
-        """The prices of passes, and how the model guesses several tokens in one, if it does."""
+    def _measured(self, engine: str) -> tuple[Prices, int]:
+        """The prices of passes, and how many tokens one guesses at most; 0 for models that guess the next one only."""
         device = replace(self.device, backend=engine)
         what = f"{'draft' if self.drafts else 'target'} in {TITLES[engine]}"
         with ExitStack() as opened:
             model = opened.enter_context(closing(open_model(self.path, device, self.interrupt)))
             session = opened.enter_context(closing(model.session(_CONTEXT)))
             text = sample_text(model.vocabulary)
-            return measure_and_keep(session, text, lambda share: self.report(what, share)), parallel_of(model)
+            prices = measure_and_keep(session, text, lambda share: self.report(what, share))
+            return prices, parallel.guesses if (parallel := parallel_of(model)) else 0
 
-    def _speed(self, prices: Prices, parallel: Parallel | None) -> float:
+    def _speed(self, prices: Prices, guesses: int) -> float:
         """Tokens per second: committed, or guessed, of a block those that are expected to be right."""
         curve = prices.curve()
         if not self.drafts:
             return best(curve, 0.0, TYPICAL).speedup / curve[0]
-        if parallel is None:
+        if not guesses:
             return 1.0 / curve[0]
         # A block reads about two committed tokens and a mask for each guess but the first.
-        return max((committed(TYPICAL, n) - 1) / prices.price(1 + n) for n in range(1, 1 + parallel.guesses))
+        return max((committed(TYPICAL, n) - 1) / prices.price(1 + n) for n in range(1, 1 + guesses))
