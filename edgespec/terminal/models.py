@@ -17,7 +17,8 @@ from edgespec.storage import pair_file as pairfile
 
 from ..backends import Device, engines, recall_choice, require_same_tokens
 from ..backends.gguf_header import header
-from ..backends.head_fit import SampledLabels, is_same
+from ..backends.head_fit import is_same
+from ..backends.head_labels import SampledLabels
 from ..errors import HubError, OptionError, VocabularyMismatch
 from ..library import converted
 from . import instead, model_facts
