@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from . import Labels
 from .head_labels import SampledLabels
 
