@@ -4,8 +4,8 @@
 
 Answers are replayed: the target's passes are computed in full and paid for, and its choice is overruled by the answer
 (see `benchmarks/kinds.py`). Each configuration has a runtime with a session of its own, and they take turns by the
-round: a slow spell of the machine falls on all alike. Each begins every kind of text without calibration. "plain, again"
-is plain decoding once more, and shows how far figures can be trusted.
+round: a slow spell of the machine falls on all alike. Each begins every kind of text without calibration. "plain,
+again" is plain decoding once more, and shows how far figures can be trusted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 import click
 
 from edgespec import Device, Interrupt, Runtime, Sampling, Speculation
-from edgespec.backends import Model, StateHead, open_model
+from edgespec.backends import FittedHead, Model, open_model
 from edgespec.bench.replay import ReplaySession, SharedModel
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.recycling import Recycling
@@ -46,7 +46,7 @@ class Configurations:
         self._target = SharedModel(self._opened(target, device))
         found = {drafter_of(draft): self._opened(draft, device.of_draft(draft)) for draft in drafts}
         self._drafts = {
-            name: each if isinstance(each, StateHead) else SharedModel(each) for name, each in found.items()
+            name: each if isinstance(each, FittedHead) else SharedModel(each) for name, each in found.items()
         }
         self.names = (PLAIN, AGAIN, Lookup.name, Recycling.name, *self._drafts, TOGETHER)
 
@@ -59,7 +59,7 @@ class Configurations:
         """A runtime of the configuration `name` without calibration, and its session."""
         chosen = tuple(self._drafts) if name == TOGETHER else (name,) if name in self._drafts else ()
         drafts = [self._drafts[each] for each in chosen]
-        own = [copy(each) if isinstance(each, StateHead) else each for each in drafts]  # a runtime closes its heads
+        own = [copy(each) if isinstance(each, FittedHead) else each for each in drafts]  # a runtime closes its heads
         runtime = assemble(
             self._target,
             own,

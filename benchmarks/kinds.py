@@ -1,7 +1,7 @@
 """Kinds of text, with the answers to replay: dialogues, copies, rewritten texts, lists, and all of them in turn.
 
-The questions are those of the bundled suite `demo`. The demo target answers dialogues by itself; it is too small to copy
-or to rewrite, so those answers are made from the question, as a larger model would give them.
+The questions are those of the bundled suite `demo`. The demo target answers dialogues by itself; it is too small to
+copy or to rewrite, so those answers are made from the question, as a larger model would give them.
 """
 
 from __future__ import annotations

@@ -44,9 +44,14 @@ _DIVISOR = 16  # of a head's numbers, for ONNX Runtime's attention
 
 @dataclass(frozen=True, slots=True)
 class EagleHead:
-    """A checkpoint, its tensors checked against its config.json, and what it takes from its target."""
+    """A checkpoint, its tensors checked against its config.json, and what it takes from its target.
 
-    ffn: int
+    Args:
+        tensors: without embeddings.
+        embedding, output: matrices with a row for each token; the second is the target's.
+        rows: tokens that it can guess.
+    """
+
     heads: int
     kv_heads: int
     head_dim: int
@@ -91,7 +96,7 @@ def read(source: Path, target: HeadTarget) -> EagleHead:
     embedding, output = _ends(source, tensors.pop(_EMBEDDING, None), target)
     rows = min(output.shape[0], target.tokens)
     rope, epsilon = config.rope(head_dim), config.number("rms_norm_eps", 1e-6)
-    return EagleHead(ffn, heads, kv_heads, head_dim, epsilon, rope, tensors, embedding, output, rows)
+    return EagleHead(heads, kv_heads, head_dim, epsilon, rope, tensors, embedding, output, rows)
 
 
 def write(

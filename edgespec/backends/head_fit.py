@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 from . import Labels
+from .head_labels import SampledLabels
 
 _COMPARED = 32  # tokens
 _EQUAL = 0.75  # share of them that must be equal: padding at the end has labels of the converter's choice
-
-
-@dataclass(frozen=True, slots=True)
-class SampledLabels:
-    """A vocabulary of which only a sample is known (`Labels`): other tokens have no label."""
-
-    size: int
-    labels: Mapping[int, str]
-
-    def label(self, token: int) -> str:
-        return self.labels.get(token, "")
 
 
 def sample(vocabulary: Labels) -> dict[int, str]:

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from ..errors import ModelFileError
 from ..storage.files import regular
-from .head_fit import SampledLabels
+from .head_labels import SampledLabels
 from .onnx_proto import parse
 
 _FORMAT = "1"

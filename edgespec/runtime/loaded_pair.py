@@ -74,8 +74,8 @@ class LoadedPair:
                 f"this pair has no drafter {missing[0]!r}, only {', '.join(known)}: 'model' needs a draft model "
                 "(--draft) with the target's vocabulary, 'model2' a second one, 'cross-vocabulary' one with another, "
                 "'mtp' a head in the model's GGUF file or in that of --draft, 'pard' a PARD draft model, 'eagle', "
-                "'eagle3' or 'medusa' such a head in --draft, 'exit' a folder of `convert --exit-layer`; the drafter of "
-                "an installed package, mtp and recycling beside a draft model, lookahead, and model with a PARD draft "
+                "'eagle3' or 'medusa' such a head in --draft, 'exit' a folder of `convert --exit-layer`; the drafter "
+                "of an installed package, mtp and recycling beside a draft model, lookahead, and model with a PARD draft "
                 "model, must be named when loading"
             )
         drafters = [known[name] for name in names]
