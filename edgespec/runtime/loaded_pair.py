@@ -75,8 +75,8 @@ class LoadedPair:
                 "(--draft) with the target's vocabulary, 'model2' a second one, 'cross-vocabulary' one with another, "
                 "'mtp' a head in the model's GGUF file or in that of --draft, 'pard' a PARD draft model, 'eagle', "
                 "'eagle3' or 'medusa' such a head in --draft, 'exit' a folder of `convert --exit-layer`; the drafter "
-                "of an installed package, mtp and recycling beside a draft model, lookahead, and model with a PARD draft "
-                "model, must be named when loading"
+                "of an installed package, mtp and recycling beside a draft model, lookahead, and model with a PARD "
+                "draft model, must be named when loading"
             )
         drafters = [known[name] for name in names]
         if speculation.k is not None:

@@ -17,12 +17,6 @@ from edgespec.models.sizes import amount, size_of
 from edgespec.storage import pair_file as pairfile
 
 from ..backends import Device, engines, recall_choice, require_same_tokens
-<<<<<<< HEAD
-=======
-from ..backends.gguf_header import header
-from ..backends.head_fit import is_same
-from ..backends.head_labels import SampledLabels
->>>>>>> eagle
 from ..errors import HubError, OptionError, VocabularyMismatch
 from ..library import converted
 from . import exit_layers, instead, model_facts, public_drafts
