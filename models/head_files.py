@@ -85,8 +85,7 @@ class HeadTarget:
         found = read_head(head)
         if self.header is None and _FINAL not in self.rows:
             return False
-        same = (found.width, found.target_tokens) == (self.width, self.vocabulary.size)
-        return same and is_same(found.labels, self.vocabulary)
+        return found.width == self.width and is_same(found.vocabulary, self.vocabulary)
 
 
 def beside(target: Path) -> Path | None:
@@ -123,7 +122,8 @@ def shape(head: Path) -> Iterator[str]:
         from edgespec.backends.onnx_head import read_head  # noqa: PLC0415 - needs protobuf
 
         found = read_head(head)
-        parts = f"{found.heads} heads, {found.rows} tokens each, {found.parameters / 1e6:.1f} M weights"
+        heads = f"{found.heads} head{'s' if found.heads != 1 else ''}"
+        parts = f"{heads}, {found.rows} tokens each, {found.parameters / 1e6:.1f} M weights"
         yield f"shape: {kind}, {parts}, {found.quantization}"
         yield f"made for: {found.target}, with states of {found.width} numbers and {found.target_tokens} tokens"
         return

@@ -114,7 +114,7 @@ def open_files(
         drafts, left_out = list[Model](), list[str]()
         for path, place in zip(files.drafts, engines.draft_devices, strict=True):
             draft = open_model(path, place, interrupt)
-            mismatch = _mismatch(target, draft) if files.found and not isinstance(draft, StateHead) else ""
+            mismatch = _mismatch(target, draft) if files.found and not isinstance(draft, FittedHead) else ""
             if mismatch:
                 draft.close()
                 left_out.append(f"{path}, found beside the model, is left out: {mismatch}")
