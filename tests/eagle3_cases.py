@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 from edgespec import Device, Interrupt, Runtime, Sampling, Speculation, load
 from edgespec.backends import HeadWeights, Session, open_model
 from edgespec.backends.gguf_header import header
+from edgespec.backends.llama import LlamaModel
 from edgespec.backends.llama_eagle3 import Eagle3Head
 from edgespec.converters import convert, convert_head
 from edgespec.converters.checkpoint import Checkpoint
@@ -114,3 +116,15 @@ def runtime(place: Place, kind: str, head: Path, name: str = "target", **options
     path, device = place.target(kind, name)
     speculation = options.pop("speculation", None) or Speculation(("eagle3",))
     return load(path, head, device=device, speculation=speculation, **options)
+
+
+def wide_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caches of 32 bits, so that only sums are rounded."""
+    params = LlamaModel._context_params
+
+    def wide(self: LlamaModel, context: int) -> Any:
+        found = params(self, context)
+        found.type_k = found.type_v = found.flash_attn_type = 0
+        return found
+
+    monkeypatch.setattr(LlamaModel, "_context_params", wide)

@@ -24,9 +24,9 @@ from edgespec.tools.check import check
 from edgespec.types import Floats
 
 from . import checkpoints, eagle3_heads, eagle_heads
+from .eagle3_cases import GREEDY, RING_PROMPT, TEXT, values, wide_caches
 from .eagle_heads import HIDDEN
 from .helpers import TreeController
-from .test_eagle3 import GREEDY, RING_PROMPT, TEXT, _wide_caches, values
 from .test_hidden_rows import fresh
 
 KINDS = ("llama", "onnx", "openvino")
@@ -98,7 +98,7 @@ Opened = Callable[..., Over]
 
 @pytest.fixture
 def opened(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opened]:
-    _wide_caches(monkeypatch)
+    wide_caches(monkeypatch)
     with ExitStack() as stack:
 
         def over(kind: str = "llama", head: Path | None = None, context: int = 256) -> Over:
@@ -357,7 +357,7 @@ def test_two_runtimes_over_the_same_weights(place: Place, kind: str) -> None:
 
 def test_the_benchmark_drafts_with_it(place: Place) -> None:
     path, device = place.target("llama", "ring")
-    factory = ContenderFactory(Files(path, place.right), device, Interrupt(), lambda *_: None)
+    factory = ContenderFactory(Files(path, (place.right,)), device, Interrupt(), lambda *_: None)
     with closing(factory):
         for _ in range(2):  # each has sessions of its own over the same weights
             contender = factory.contender("k=2")

@@ -12,12 +12,11 @@ import pytest
 from edgespec import Device, Interrupt
 from edgespec.backends import open_model
 from edgespec.backends.gguf_header import header
-from edgespec.backends.llama import LlamaModel
 from edgespec.errors import ModelFileError
 from edgespec.types import Floats
 
 from . import eagle3_heads
-from .eagle3_cases import KINDS, ROUNDING, TEXT, Over, Place, near, opening, values
+from .eagle3_cases import KINDS, ROUNDING, TEXT, Over, Place, near, opening, values, wide_caches
 from .test_hidden_rows import fresh
 
 
@@ -46,7 +45,7 @@ def test_a_head_computes_what_its_checkpoint_means(
     place: Place, opened: Callable[..., Over], changed: Any, theirs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Against NumPy in float64, of both makers' formats, after a prompt and along a path."""
-    _wide_caches(monkeypatch)
+    wide_caches(monkeypatch)
     config = eagle3_heads.config(**changed)
     tensors = eagle3_heads.tensors(config, {"hidden": 64, "vocabulary": place.vocabulary}, seed=3)
     written = (config, tensors) if theirs == "SafeAILab" else eagle3_heads.speculators(config, tensors)
@@ -57,18 +56,6 @@ def test_a_head_computes_what_its_checkpoint_means(
         features = fresh(model, TEXT, config["eagle_aux_hidden_state_layer_ids"])
     expected = eagle3_heads.Reference(config, tensors, place.vocabulary).logits(features, [*TEXT, 9], [8, 7, 6])
     near(over.rows(9, [8, 7, 6]), expected.astype(np.float32), 1e-3)
-
-
-def _wide_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Caches of 32 bits, so that only sums are rounded."""
-    params = LlamaModel._context_params
-
-    def wide(self: LlamaModel, context: int) -> Any:
-        found = params(self, context)
-        found.type_k = found.type_v = found.flash_attn_type = 0
-        return found
-
-    monkeypatch.setattr(LlamaModel, "_context_params", wide)
 
 
 def test_a_quantized_head(place: Place, opened: Callable[..., Over]) -> None:

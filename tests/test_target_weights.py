@@ -14,7 +14,7 @@ from edgespec.errors import ConversionError
 from edgespec.types import Floats
 
 from . import checkpoints
-from .test_eagle3 import values
+from .eagle3_cases import values
 
 _LIMITS = {"": 0.0, "f32": 0.0, "f16": 1e-3, "q8_0": 2e-2, "q6_k": 0.1, "q4_k_m": 0.3, "iq4_nl": 0.3, "fp32": 0.0,
            "fp16": 1e-3, "int8": 2e-2, "int4": 0.3, "int4-b32": 0.3, "r8": 2e-2}  # fmt: skip
