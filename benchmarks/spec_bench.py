@@ -7,7 +7,7 @@ Spec-Bench (Xia et al. 2024) has 480 questions and no answers of models. ANSWERS
 its scripts and FastChat write: {"question_id": 81, "choices": [{"turns": ["...", "..."]}]}. Without them, or where a
 question has none, its `reference` is replayed: what people wrote, for judges, so it is shorter than a model's answer.
 References are those of translation, summarization, mathematics (its marks of calculations are removed) and RAG (the
-short answers, joined by commas), and of 31 of the 80 questions of MT-bench; questions without either are left out.
+short answers, joined by commas), and of 31 of the 80 questions of MT-bench. The target answers the others by itself.
 
 The questions are of several sources with terms of their own, so none come with edgespec.
 """
@@ -30,12 +30,12 @@ _CALCULATION = re.compile(r"<<.*?>>")  # of GSM8K
 
 
 def joined(questions: Sequence[Line], answers: Mapping[str, Sequence[str]]) -> Iterator[Line]:
-    """The questions that have an answer for each turn, with it as `replay`."""
+    """The questions, those that have an answer for each turn with it as `replay`."""
     for question in questions:
         texts = answers.get(str(question["question_id"])) or references(question)
-        if len(texts) == len(question["turns"]) and all(text.strip() for text in texts):
-            kept = {key: question[key] for key in ("question_id", "category", "turns")}
-            yield {**kept, "replay": list(texts)}
+        whole = len(texts) == len(question["turns"]) and all(text.strip() for text in texts)
+        kept = {key: question[key] for key in ("question_id", "category", "turns")}
+        yield {**kept, "replay": list(texts)} if whole else kept
 
 
 def references(question: Line) -> list[str]:
@@ -65,8 +65,9 @@ def main(questions: Path, output: Path, answers: Path | None) -> None:
     asked = _read(questions)
     found = list(joined(asked, answers_of(_read(answers)) if answers is not None else {}))
     output.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in found), encoding="utf-8")
-    kinds = Counter(line["category"] for line in found)
-    click.echo(f"{len(found)} of {len(asked)} questions: " + ", ".join(f"{kind} {n}" for kind, n in kinds.items()))
+    kinds = Counter(line["category"] for line in found if "replay" in line)
+    replayed = ", ".join(f"{kind} {n}" for kind, n in kinds.items())
+    click.echo(f"{kinds.total()} of {len(found)} questions have answers to replay: {replayed}")
 
 
 if __name__ == "__main__":

@@ -99,10 +99,10 @@ def test_what_models_show_and_pair_say(place: Place) -> None:
         said = CliRunner().invoke(app, ["models", "show", str(head)])
         assert f"drafts for its target, with --draft (drafter {name})" in said.output
         said = CliRunner().invoke(app, ["models", "pair", str(place.folder / "ring.gguf"), str(head)])
-        assert "vocabulary: that of this target" in said.output, said.output
+        assert "rows and vocabulary: those of this target" in said.output, said.output
     demo = str(model_demo().target)
     said = CliRunner().invoke(app, ["models", "pair", demo, str(place.head)])
-    assert "vocabulary: that of another model" in said.output
+    assert "rows and vocabulary: those of another model" in said.output
 
 
 # --- what is refused

@@ -184,7 +184,7 @@ def test_what_a_head_is(files: Files) -> None:
     said = list(terminal.shown(str(files.medusa), 0))
     assert said[0].startswith(f"head    {files.medusa}  ")
     tokens = header(files.gguf).vocabulary.size
-    assert said[1].startswith(f"shape: medusa, 1 heads, {tokens} tokens each, 0.0 M weights, int8")
+    assert said[1].startswith(f"shape: medusa, 1 head, {tokens} tokens each, 0.0 M weights, int8")
     assert said[2].endswith(f"with states of {WIDTH} numbers and {tokens} tokens")
     assert said[3] == "head: it drafts for its target, with --draft (drafter medusa)"
     said = list(terminal.shown(str(files.eagle3), 0))

@@ -84,8 +84,9 @@ QUESTIONS: list[spec_bench.Line] = [
 
 
 def test_references_are_replayed_where_each_turn_has_one() -> None:
-    found = {line["question_id"]: line["replay"] for line in spec_bench.joined(QUESTIONS, {})}
-    assert found == {
+    lines = list(spec_bench.joined(QUESTIONS, {}))
+    assert [line["question_id"] for line in lines] == [line["question_id"] for line in QUESTIONS]
+    assert {line["question_id"]: line["replay"] for line in lines if "replay" in line} == {
         111: ["3", "5pi"],
         401: ["He pays 4*5=20"],
         481: ["James Ray, George Harrison"],
@@ -103,10 +104,12 @@ def test_answers_of_a_model_take_the_place_of_references(tmp_path: Path) -> None
     for path, lines in ((paths[0], QUESTIONS), (paths[2], kept)):
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     done = CliRunner().invoke(spec_bench.main, [str(paths[0]), str(paths[1]), "--answers", str(paths[2])])
-    assert done.output == "4 of 6 questions: writing 1, math_reasoning 1, rag 2\n"
+    assert done.output == "4 of 6 questions have answers to replay: writing 1, math_reasoning 1, rag 2\n"
     suite = suites.read(str(paths[1]))
-    assert [question.replay for question in suite.questions[:2]] == [("One.", "Two."), ("Twenty.",)]
-    assert list(suite.categories) == ["mt_bench", "math_reasoning", "rag"]
+    replayed = {question.id: question.replay for question in suite.questions if question.replay}
+    assert (replayed["81"], replayed["401"]) == (("One.", "Two."), ("Twenty.",))
+    assert len(replayed) == 4
+    assert len(suite.questions) == 6
     assert not suite.problems
 
 
