@@ -3,7 +3,8 @@
     python -m benchmarks.acceptance TARGET DIALOGUES.jsonl DRAFT... [--server llama-server]
 
 A draft is a draft model or the file of a head. Answers are greedy, one for each dialogue; `--server` loads the same
-files in llama.cpp's server, answers the same prompts, and reports which share of its drafted tokens was accepted.
+files in llama.cpp's server, answers the same prompts, and reports for both which share of the answers' tokens was
+drafted. Shares of the drafted tokens cannot be compared: the server drafts beyond the end of an answer.
 """
 
 from __future__ import annotations
@@ -90,14 +91,14 @@ def _asked(method: str, path: str, body: Any) -> dict[str, Any]:
 
 
 def of_server(prompts: Sequence[Sequence[int]], most: int) -> tuple[int, int]:
-    """Tokens that the server drafted, and accepted ones."""
-    drafted = accepted = 0
+    """Tokens that the server says after the first of each answer, and those of them that were drafted."""
+    tokens = accepted = 0
     for prompt in prompts:
         body = {"prompt": list(prompt), "n_predict": most, "temperature": 0, "top_k": 1, "cache_prompt": True}
         timings = _asked("POST", "/completion", body)["timings"]
-        drafted += timings.get("draft_n", 0)
+        tokens += timings["predicted_n"] - 1
         accepted += timings.get("draft_n_accepted", 0)
-    return drafted, accepted
+    return tokens, accepted
 
 
 @click.command()
@@ -121,23 +122,28 @@ def main(target: Path, dialogues: Dialogues, drafts: tuple[Path, ...], k: int, m
         click.echo(f"{draft.name} ({name}): {shares}; {drafted[0]} right; a guess costs {share:.2f} of a plain step")
         if server is not None:
             with served(server, target, draft, k):
-                offered, accepted = of_server(prompts, most)
-            click.echo(
-                f"  of all drafted tokens: edgespec {ours[1] / max(1, ours[0]):.1%} of {ours[0]}, llama-server "
-                f"{accepted / max(1, offered):.1%} of {offered}"
-            )
+                tokens, accepted = of_server(prompts, most)
+            click.echo(f"  of the answers, drafted: edgespec {_share(*ours)}, llama-server {_share(tokens, accepted)}")
 
 
 def totals(speaker: Runtime, prompts: Sequence[Sequence[int]], name: str, k: int, most: int) -> tuple[int, int]:
-    """Tokens that edgespec drafts, `k` in each round, and accepted ones."""
-    drafted = accepted = 0
+    """As `of_server`, which computes the first token with the prompt, and does not count a drafted end of an answer."""
+    tokens = accepted = 0
     for prompt in prompts:
-        *_, finished = speaker.complete(
-            prompt, Sampling(temperature=0), max_tokens=most, speculation=Speculation((name,), k)
-        )
-        of, right = finished.stats.by_drafter.get(name, (0, 0))  # type: ignore[union-attr]
-        drafted, accepted = drafted + of, accepted + right
-    return drafted, accepted
+        ((first,),) = (each.tokens for each in _rounds(speaker, prompt, 1, Speculation((), 0)))
+        for each in _rounds(speaker, [*prompt, first], most - 1, Speculation((name,), k)):
+            ended = speaker.vocabulary.is_eog(each.tokens[-1]) and len(each.round.path) == len(each.tokens)
+            tokens, accepted = tokens + len(each.tokens), accepted + len(each.round.path) - ended
+    return tokens, accepted
+
+
+def _rounds(speaker: Runtime, prompt: Sequence[int], most: int, speculation: Speculation) -> list[Text]:
+    events = speaker.complete(prompt, Sampling(temperature=0), max_tokens=most, speculation=speculation)
+    return [event for event in events if isinstance(event, Text) and event.tokens]
+
+
+def _share(tokens: int, accepted: int) -> str:
+    return f"{accepted / max(1, tokens):.1%} of {tokens}"
 
 
 if __name__ == "__main__":

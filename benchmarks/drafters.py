@@ -57,6 +57,7 @@ class Configurations:
 
     def runtime(self, name: str) -> tuple[Runtime, ReplaySession]:
         """A runtime of the configuration `name` without calibration, and its session."""
+        self._interrupt.clear()  # set when a runtime was closed
         chosen = tuple(self._drafts) if name == TOGETHER else (name,) if name in self._drafts else ()
         drafts = [self._drafts[each] for each in chosen]
         own = [copy(each) if isinstance(each, FittedHead) else each for each in drafts]  # a runtime closes its heads
