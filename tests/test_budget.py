@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgespec.controller.adaptive import Adaptive
 from edgespec.controller.budget import Budget
+from edgespec.prices import Prices
+from edgespec.types import Draft
+
+from .control_runs import book, bought
 
 
 def run(budget: Budget, rounds: int, tokens: int, steps: float) -> tuple[int, float]:
@@ -47,3 +52,13 @@ def test_gains_that_vary_are_not_stopped_by_bad_luck() -> None:
         stopped += not budget.is_left
         budget.observe(int(random.choice([1, 4])), 2.0)
     assert stopped < 50
+
+
+@pytest.mark.parametrize(("drafters", "goes_on"), [(1, False), (2, True), (3, True)])
+def test_prompts_read_by_several_drafters_do_not_end_speculation(drafters: int, goes_on: bool) -> None:
+    """The first rounds take six steps longer, for the drafters read the prompt."""
+    priced = [book((7, 0.9), name=f"model{n}", step_price=0.1) for n in range(drafters)]
+    controller = Adaptive([book((7, 0.9)), *priced], Prices([1.0, 1.1, 1.2, 1.3]))
+    for _ in range(4):
+        controller.observe(bought(Draft(), (), 5, drafting=1.5))
+    assert controller._budget.is_left == goes_on

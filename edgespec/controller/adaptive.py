@@ -81,7 +81,7 @@ class Adaptive:
         self._passengers = [PassengerValue(drafter) for drafter in self._free if trees and most_passengers_of(drafter)]
         self._tokens = 0.0
         self._steps = 0.0  # the time they took, in plain steps of that time: a machine may change its pace
-        self._budget = Budget()
+        self._budget = Budget(len(self._priced))
         self._explorer = Explorer()
         self._exploring = False
         self._believed: Sequence[float] = ()  # prices of the round that explores

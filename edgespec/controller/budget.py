@@ -10,14 +10,19 @@ from __future__ import annotations
 
 _SHARE = 0.01  # of the time, that may be lost
 _CREDIT = 48.0  # plain steps that may be lost at once, after gains
-_BEGINNING = 4.0  # and before any: an answer may be short
+_BEGINNING = 4.0  # and before any, for each drafter with a price: an answer may be short
 
 
 class Budget:
-    """What speculation may still lose, in plain steps."""
+    """What speculation may still lose, in plain steps.
 
-    def __init__(self) -> None:
-        self._credit = _BEGINNING
+    Args:
+        drafters: with a price. Each reads the prompt before its first guess, which is a loss like any other; with the
+            credit for one, several would end all speculation in the first rounds.
+    """
+
+    def __init__(self, drafters: int = 1) -> None:
+        self._credit = _BEGINNING * max(1, drafters)
 
     @property
     def is_left(self) -> bool:
