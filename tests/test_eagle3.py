@@ -156,10 +156,31 @@ def test_an_encoder_that_fails(opened: Callable[..., Over], monkeypatch: pytest.
     with monkeypatch.context() as patch:
         patch.setattr(over.head._low, "llama_encode", lambda *_: 1)
         over.session.prefill(TEXT[10:20])
-    assert not over.head.follows([*TEXT[:20], 9])
+        assert not over.head.follows([*TEXT[:20], 9])
     over.session.rollback(10)
     over.session.prefill(TEXT[10:20])
     agrees(over, opened, "llama", [*TEXT[:20], 9])
+
+
+def test_rows_wait_until_the_head_is_asked(opened: Callable[..., Over], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of few tokens: one pass of the encoder for all that came since, and none for rounds without drafts."""
+    over = opened("llama")
+    over.session.prefill(TEXT[:10])
+    assert over.head.follows(TEXT[:11])
+    encode, passes = over.head._low.llama_encode, list[int]()
+
+    def counted(handle: object, batch: Any) -> object:
+        passes.append(batch.n_tokens)
+        return encode(handle, batch)
+
+    monkeypatch.setattr(over.head._low, "llama_encode", counted)
+    for length in (11, 12, 13, 14, 15, 13, 14, 15, 16):  # a rollback to 12 tokens is among them
+        over.session.rollback(length - 1)
+        over.session.decode([TEXT[length - 1]])
+        over.session.rollback(length)
+    assert not passes
+    agrees(over, opened, "llama", [*TEXT[:16], 9])
+    assert passes[0] == 6
 
 
 def test_scaled_rotations(place: Place, opened: Callable[..., Over]) -> None:

@@ -69,21 +69,44 @@ class PairedHead(ABC):
         self._kept: dict[int, Floats] = {}
         self._chain: list[int] = []  # the last committed token and drafted ones, in the cache after `known` pairs
         self._chain_rows: list[Floats] = []  # the head's own row after each
+        self._waiting: list[tuple[int, list[int], Floats]] = []  # heard, and not read yet: start, tokens, rows
 
     # --- for the session of the target
 
     def heard(self, start: int, tokens: Sequence[int], rows: Floats) -> None:
-        """See `Listener`."""
-        for at in range(0, len(tokens), CHUNK):
-            part = tokens[at : at + CHUNK]
-            read = self._read(rows[at : at + CHUNK])
-            if read is None:
-                return  # then `follow` gets no rows from here on, until a rollback to before
-            self.follow(start + at, part, read, judged=len(tokens) <= _AT_ONCE)
+        """See `Listener`. A few tokens wait until the head is asked, for reading their rows may take a pass."""
+        if len(tokens) > _AT_ONCE:
+            self._catch_up()
+            self._take(start, tokens, rows, judged=False)
+            return
+        self._waiting.append((start, list(tokens), rows.copy()))
+        if sum(len(each) for _, each, _ in self._waiting) > CHUNK:
+            self._catch_up()
 
     def forget(self, length: int) -> None:
         """See `Listener`."""
+        left = [(start, length - start, tokens, rows) for start, tokens, rows in self._waiting if start < length]
+        self._waiting = [(start, tokens[:n], rows[:n]) for start, n, tokens, rows in left]
         self.cut(length)
+
+    def _catch_up(self) -> None:
+        """Read the rows that wait. Where that fails they go on waiting."""
+        waiting = _joined(self._waiting)
+        self._waiting = []
+        for n, (start, tokens, rows) in enumerate(waiting):
+            if not self._take(start, tokens, rows, judged=True):
+                self._waiting = waiting[n:]
+                return
+
+    def _take(self, start: int, tokens: Sequence[int], rows: Floats, *, judged: bool) -> bool:
+        """Read rows as they were heard, and follow; False if they could not be read. Then `follow` gets no rows from
+        there on, until they are heard again."""
+        for at in range(0, len(tokens), CHUNK):
+            read = self._read(rows[at : at + CHUNK])
+            if read is None:
+                return False
+            self.follow(start + at, tokens[at : at + CHUNK], read, judged=judged)
+        return True
 
     def follow(self, start: int, tokens: Sequence[int], rows: Floats, *, judged: bool) -> None:
         """The target computed `tokens` from position `start` on, with these rows.
@@ -145,6 +168,7 @@ class PairedHead(ABC):
 
     def follows(self, context: Sequence[int]) -> bool:
         """Whether the head can draft after `context`: it has the row of every token but the last one."""
+        self._catch_up()
         known = len(self._tokens)
         return self._count > 0 and self.shift <= known == len(context) - 1 and self._tokens == list(context[:-1])
 
@@ -155,6 +179,7 @@ class PairedHead(ABC):
             EngineError: the engine failed.
             Interrupted: the interrupt was set.
         """
+        self._catch_up()
         wanted = [last, *path]
         same = min(common_prefix(self._chain, wanted), len(wanted) - 1)
         self._drop_chain(same)
@@ -246,3 +271,17 @@ class PairedHead(ABC):
     @abstractmethod
     def close(self) -> None:
         """Free the cache. The session of the target must not follow any more."""
+
+
+def _joined(heard: Sequence[tuple[int, list[int], Floats]]) -> list[tuple[int, list[int], Floats]]:
+    """The same rows in as few parts as possible. A row that was repeated is taken once."""
+    joined: list[tuple[int, list[int], Floats]] = []
+    for start, tokens, rows in heard:
+        end = joined[-1][0] + len(joined[-1][1]) if joined else -1
+        if start in {end - 1, end}:
+            first, before, above = joined.pop()
+            new = end - start
+            joined.append((first, before + tokens[new:], np.concatenate([above, rows[new:]])))
+        else:
+            joined.append((start, tokens, rows))
+    return joined
