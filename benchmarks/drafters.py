@@ -11,8 +11,6 @@ again" is plain decoding once more, and shows how far figures can be trusted.
 from __future__ import annotations
 
 import json
-import random
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
@@ -25,11 +23,12 @@ from edgespec.backends import FittedHead, Model, open_model
 from edgespec.bench.replay import ReplaySession, SharedModel
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.recycling import Recycling
-from edgespec.engine import Event, Finished, Text
+from edgespec.engine import Event, Text
 from edgespec.runtime.learned import Learned
 from edgespec.runtime.loading import assemble
 
 from .acceptance import drafter_of
+from .bench import take_turns
 from .categories import Timed, Times
 from .dialogues import FILE
 from .kinds import KINDS, Item, items
@@ -83,22 +82,13 @@ def _speculation(name: str) -> Speculation:
 
 def race(speakers: Mapping[str, tuple[Runtime, ReplaySession]], item: Item) -> Iterator[tuple[str, Timed]]:
     """The rounds of all, who take turns: next is who has said the least."""
-    running: dict[str, Iterator[Event]] = {}
+    answers: dict[str, Iterator[Event]] = {}
     for name, (runtime, session) in speakers.items():
         session.text = (*item.prompt, *item.answer)
-        running[name] = iter(runtime.complete(item.prompt, Sampling(), max_tokens=len(item.answer)))
-    said = dict.fromkeys(running, 0)
-    while running:
-        least = min(said[name] for name in running)
-        name = random.choice([name for name in running if said[name] == least])  # noqa: S311 - no secret
-        started = time.perf_counter()
-        event = next(running[name])
-        seconds = time.perf_counter() - started
+        answers[name] = iter(runtime.complete(item.prompt, Sampling(), max_tokens=len(item.answer)))
+    for name, event, seconds in take_turns(answers):
         if isinstance(event, Text):
-            said[name] += len(event.tokens)
             yield name, Timed(event.round.width, len(event.tokens), seconds)
-        elif isinstance(event, Finished):
-            del running[name]
 
 
 @click.command()
