@@ -20,9 +20,11 @@ from edgespec.backends.llama_eagle3 import Eagle3Head
 from edgespec.converters import convert, convert_head
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.stored_tensor import float32
+from edgespec.engine import Text
 from edgespec.types import Floats
 
 from . import checkpoints, eagle3_heads
+from .helpers import TreeController
 
 GREEDY = Sampling(temperature=0)
 TEXT = [5 + 7 * n % 250 for n in range(40)]
@@ -128,3 +130,19 @@ def wide_caches(monkeypatch: pytest.MonkeyPatch) -> None:
         return found
 
     monkeypatch.setattr(LlamaModel, "_context_params", wide)
+
+
+def said(speaker: Runtime, speculation: Speculation) -> list[int]:
+    """The tokens of a greedy answer to `RING_PROMPT`."""
+    events = speaker.complete(RING_PROMPT, GREEDY, max_tokens=30, speculation=speculation)
+    return [token for event in events if isinstance(event, Text) for token in event.tokens]
+
+
+def drafts_trees(speaker: Runtime) -> None:
+    """Further guesses of a row cost nothing: a draft has siblings, and the answer is that of plain decoding."""
+    answer = speaker.complete(
+        RING_PROMPT, GREEDY, max_tokens=30, controlled=lambda drafters: TreeController(list(drafters), 8)
+    )
+    rounds = [event for event in answer if isinstance(event, Text)]
+    assert [token for event in rounds for token in event.tokens] == said(speaker, Speculation((), 0))
+    assert any(not event.round.draft.is_chain for event in rounds)

@@ -17,16 +17,15 @@ from edgespec.backends.openvino_session import OpenvinoSession
 from edgespec.backends.ort_eagle import EagleHead
 from edgespec.bench.edgespec_contender import ContenderFactory
 from edgespec.converters import convert, convert_head
-from edgespec.engine import Finished, Text
+from edgespec.engine import Finished
 from edgespec.errors import Interrupted
 from edgespec.runtime.loading import Files
 from edgespec.tools.check import check
 from edgespec.types import Floats
 
 from . import checkpoints, eagle3_heads, eagle_heads
-from .eagle3_cases import GREEDY, RING_PROMPT, TEXT, values, wide_caches
+from .eagle3_cases import GREEDY, RING_PROMPT, TEXT, drafts_trees, said, values, wide_caches
 from .eagle_heads import HIDDEN
-from .helpers import TreeController
 from .test_hidden_rows import fresh
 
 KINDS = ("llama", "onnx", "openvino")
@@ -332,20 +331,8 @@ def drafted(speaker: Runtime, sampling: Sampling) -> tuple[int, int]:
 
 
 def test_trees_with_free_siblings(place: Place) -> None:
-    """Further guesses of a row cost nothing: a tree has several children where wide passes are cheap."""
     with runtime(place, "llama", place.right, "ring") as speaker:
-        plain = said(speaker, Speculation((), 0))
-        answer = speaker.complete(
-            RING_PROMPT, GREEDY, max_tokens=30, controlled=lambda drafters: TreeController(list(drafters), 8)
-        )
-        rounds = [event for event in answer if isinstance(event, Text)]
-        assert [token for event in rounds for token in event.tokens] == plain
-        assert any(not event.round.draft.is_chain for event in rounds)
-
-
-def said(speaker: Runtime, speculation: Speculation) -> list[int]:
-    events = speaker.complete(RING_PROMPT, GREEDY, max_tokens=30, speculation=speculation)
-    return [token for event in events if isinstance(event, Text) for token in event.tokens]
+        drafts_trees(speaker)
 
 
 def test_two_runtimes_over_the_same_weights(place: Place, kind: str) -> None:

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from benchmarks import acceptance
-from edgespec import Device, Runtime, Sampling, Speculation, load
+from edgespec import Device, Sampling, Speculation, load
 from edgespec.bench.peers.llama_server import SERVER
-from edgespec.engine import Finished, Text
+from edgespec.engine import Finished
 from edgespec.errors import OptionError
 from edgespec.tools.check import check
 
 from . import eagle3_heads
-from .eagle3_cases import GREEDY, KINDS, RING_PROMPT, TEXT, Place, runtime
+from .eagle3_cases import GREEDY, KINDS, RING_PROMPT, TEXT, Place, drafts_trees, runtime, said
 
 
 @pytest.fixture(scope="module")
@@ -62,28 +62,16 @@ def test_a_head_that_knows_the_target_is_right(place: Place, kind: str) -> None:
             assert least <= accepted / of <= most
 
 
-def test_trees_with_free_siblings(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Further guesses of a row cost nothing: a tree has several children where wide passes are cheap."""
-    from .helpers import TreeController  # noqa: PLC0415
-
+def test_trees_with_free_siblings(place: Place) -> None:
     with runtime(place, "llama", place.right, "ring") as speaker:
-        plain = _tokens(speaker, Speculation((), 0))
-        answer = speaker.complete(
-            RING_PROMPT, GREEDY, max_tokens=30, controlled=lambda drafters: TreeController(list(drafters), 8)
-        )
-        rounds = [event for event in answer if isinstance(event, Text)]
-        assert [token for event in rounds for token in event.tokens] == plain
-        assert any(not event.round.draft.is_chain for event in rounds)
-
-
-def _tokens(speaker: Runtime, speculation: Speculation) -> list[int]:
-    events = speaker.complete(RING_PROMPT, GREEDY, max_tokens=30, speculation=speculation)
-    return [token for event in events if isinstance(event, Text) for token in event.tokens]
+        drafts_trees(speaker)
 
 
 def test_two_runtimes_over_the_same_weights(place: Place, kind: str) -> None:
     with runtime(place, kind, place.right, "ring") as speaker, speaker.another() as second:
-        assert _tokens(speaker, Speculation(("eagle3",), 2)) == _tokens(second, Speculation(("eagle3",), 2))
+        plain = said(speaker, Speculation((), 0))
+        for each in (speaker, second, speaker):
+            assert said(each, Speculation(("eagle3",), 2)) == plain
 
 
 def test_look_ups_beside_it(place: Place) -> None:
