@@ -4,8 +4,9 @@
 
 Answers are replayed: the target's passes are computed in full and paid for, and its choice is overruled by the answer
 (see `benchmarks/kinds.py`). Each configuration has a runtime with a session of its own, and they take turns by the
-round: a slow spell of the machine falls on all alike. Each begins every kind of text without calibration. "plain,
-again" is plain decoding once more, and shows how far figures can be trusted.
+round: a slow spell of the machine falls on all alike. Each begins every kind of text without calibration; with
+`--warm-up` it answers other questions of that kind before. "plain, again" is plain decoding once more, and shows how
+far figures can be trusted.
 """
 
 from __future__ import annotations
@@ -97,6 +98,7 @@ def race(speakers: Mapping[str, tuple[Runtime, ReplaySession]], item: Item) -> I
 @click.option("--threads", default=2, show_default=True)
 @click.option("--backend", default="auto", show_default=True, help="The target's engine")
 @click.option("--tokens", default=400, show_default=True, help="Tokens of each kind of text, about; twice for mix")
+@click.option("--warm-up", "before", default=0, show_default=True, help="Tokens of each kind that are not measured")
 @click.option("--longest", default=160, show_default=True, help="Tokens of an answer, at most")
 @click.option("--kind", "kinds", multiple=True, default=KINDS, help="Kinds of text [default: all]")
 @click.option("--out", type=click.Path(path_type=Path), help="Append a line of JSON for each kind to this file")
@@ -106,6 +108,7 @@ def main(  # noqa: PLR0913, PLR0917 - click passes every option
     threads: int,
     backend: str,
     tokens: int,
+    before: int,
     longest: int,
     kinds: tuple[str, ...],
     out: Path | None,
@@ -114,15 +117,18 @@ def main(  # noqa: PLR0913, PLR0917 - click passes every option
     configurations = Configurations(target, drafts, Device(2048, threads, backend=backend))
     runtime, _ = configurations.runtime(PLAIN)
     with runtime:
-        asked = items(runtime, tokens, longest)
+        asked = items(runtime, tokens + before, longest)
     times = Times(configurations.names)
     for kind in kinds:
         speakers = {name: configurations.runtime(name) for name in configurations.names}
         if kind == kinds[0]:
             click.echo(_prices(speakers[TOGETHER][0]))
+        said = 0
         for item in asked[kind]:
             for name, timed in race(speakers, item):
-                times.add(name, kind, timed)
+                if said >= before:
+                    times.add(name, kind, timed)
+            said += len(item.answer)
         for speaker, _ in speakers.values():
             speaker.close()
         click.echo(times.report())

@@ -16,6 +16,8 @@ import pytest
 
 from edgespec import Device, Finished, Interrupt, Runtime, Sampling, Speculation, Started, Text, load
 from edgespec.backends import Model, Session, open_model
+from edgespec.backends.llama_library import bindings
+from edgespec.backends.llama_session import LlamaSession
 from edgespec.errors import ContextOverflow, Interrupted, ModelFileError, TemplateError, VocabularyMismatch
 from edgespec.sampling import SHARED, distribution, gumbel
 from edgespec.text.template import ChatTemplate
@@ -60,6 +62,37 @@ def test_the_price_depends_on_file_and_threads(demo: dict[str, Path]) -> None:
     kept = [identity("target", 1), identity("target", 2), identity("draft", 1)]
     assert len(set(kept)) == 3
     assert identity("target", 1) == kept[0], "else every run would measure anew"
+
+
+def test_a_small_draft_model_takes_one_thread_but_for_prompts(
+    demo: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = Device(threads=2)
+    asked: list[int] = []
+    low = bindings()
+    set_threads = low.llama_set_n_threads
+
+    def counted(handle: object, steps: int, prompts: int) -> None:
+        asked.append(prompts)
+        set_threads(handle, steps, prompts)
+
+    monkeypatch.setattr(low, "llama_set_n_threads", counted)
+    found = []
+    for place in (device, device.of_draft(demo["draft"])):
+        model = open_model(demo["draft"], place, Interrupt())
+        session = model.session(64)
+        assert isinstance(session, LlamaSession)
+        session.prefill(list(range(300, 330)))
+        session.decode([300])
+        found.append((session.identity, low.llama_n_threads(session.handle), low.llama_n_threads_batch(session.handle)))
+        session.rollback(0)
+        session.prefill([300, 301])
+        session.close()
+        model.close()
+    assert found[0][1:] == (2, 2)
+    assert found[1][1:] == (1, 1)
+    assert asked == [2, 1], "the threads of the long prompt, and none for the short one"
+    assert found[0][0] != found[1][0], "prices of one thread are not those of two"
 
 
 # --- text

@@ -27,6 +27,7 @@ _ABORTED = 2
 # The next prompt of a chat differs near the end of the last one, where templates open the answer. The last token of a
 # prompt is not prefilled.
 _TAIL = 4
+_LONG = 16  # tokens of a prefill from which on it takes the threads of prompts, see `Opened.threads`
 _ALL_LOGITS = 64  # tokens of a pass of a prefill with the logits of all tokens, with which states come
 
 
@@ -50,6 +51,7 @@ class Opened:
         reopen: opens such a context anew, with a callback for the nodes of its graphs.
         window: tokens of the sliding window of layers whose cache does not hold all tokens; 0 where all are held.
         cells: tokens in the cache of these layers.
+        threads: those of passes, and those of prompts.
     """
 
     low: Any
@@ -67,6 +69,7 @@ class Opened:
     reopen: Callable[[Any], Opened]
     window: int = 0
     cells: int = 0
+    threads: tuple[int, int] = (0, 0)
 
 
 class LlamaSession(SequenceCache):
@@ -162,7 +165,15 @@ class LlamaSession(SequenceCache):
     def prefill(self, tokens: Sequence[int]) -> None:
         end = len(self._held) + len(tokens) - _TAIL
         self._save_at = end if len(tokens) > _TAIL and self._cache.saves(end) else -1
-        super().prefill(tokens)
+        steps, prompts = self._opened.threads
+        if prompts == steps or len(tokens) < _LONG:
+            super().prefill(tokens)
+            return
+        self._low.llama_set_n_threads(self._context, prompts, prompts)
+        try:
+            super().prefill(tokens)
+        finally:
+            self._low.llama_set_n_threads(self._context, steps, steps)
 
     def _chunk(self) -> int:
         room, until = self._room(self._computed) - self.owed, self._save_at - len(self._held)
