@@ -102,3 +102,9 @@ def test_the_first_guess_of_a_round_is_expected_apart_from_those_that_follow() -
         priced.observe([HIT, Trial("model", 0, 1, 0, hit=True), Trial("model", 0, 2, 0, hit=False)])
     assert priced.ahead.first.value > 0.9
     assert priced.ahead.later.value == pytest.approx(0.5, abs=0.1)
+
+
+def test_drafters_share_the_time_for_probes() -> None:
+    alone = PricedDrafter(table_drafter("model", {}, 0.5), Ahead(), lambda: 0.0)
+    one_of_three = PricedDrafter(table_drafter("model", {}, 0.5), Ahead(), lambda: 0.0, 2)
+    assert rounds_until_due(one_of_three) == pytest.approx(3 * rounds_until_due(alone), abs=3)

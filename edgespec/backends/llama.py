@@ -46,8 +46,8 @@ from .recurrent_state import SUPPORTED, Copies, state_bytes
 _CHUNK = 512  # tokens of one prefill pass; llama.cpp's own default
 _STEP = 256  # llama.cpp rounds the context up to a multiple of it, but after limiting the batch to the context
 # Bytes of a draft model up to which its passes take one thread, except for prompts. llama.cpp's other threads go on
-# spinning for milliseconds after a pass, which makes the next pass of a target in another engine 10% to 20% dearer (of 18
-# ms, on two cores); a guess on one thread is 12% dearer, with 15 MB and with 42 MB.
+# spinning for milliseconds after a pass, which makes the next pass of a target in another engine 10% to 20% dearer (of
+# 18 ms, on two cores); a guess on one thread is 12% dearer, with 15 MB and with 42 MB.
 _SMALL = 48 << 20
 #: The most leaves of a tree. llama.cpp compares all pairs of sequences in every pass: 4 us for 64, 40 us for 256.
 _LEAVES = 64

@@ -77,7 +77,8 @@ class Adaptive:
         self._replays = replays
         self._clock = clock
         self._free = [drafter for drafter in drafters if not drafter.step_price]
-        self._priced = [PricedDrafter(d, self.calibration.ahead(d.name), clock) for d in drafters if d.step_price]
+        asked = [drafter for drafter in drafters if drafter.step_price]
+        self._priced = [PricedDrafter(d, self.calibration.ahead(d.name), clock, len(asked) - 1) for d in asked]
         self._passengers = [PassengerValue(drafter) for drafter in self._free if trees and most_passengers_of(drafter)]
         self._tokens = 0.0
         self._steps = 0.0  # the time they took, in plain steps of that time: a machine may change its pace

@@ -13,7 +13,7 @@ from ..verify import RoundContext
 from .calibration import Ahead
 from .draft_tree import Trial
 
-_PROBING = 0.03  # share of the time that may go into probing one drafter that is not worth asking
+_PROBING = 0.03  # share of the time that may go into probing drafters that are not worth asking, all together
 _LATELY = 0.93  # of what asking brought, each time
 _DOUBT = 3.0  # times asked for nothing that a drafter not yet known begins with
 _PATIENCE = (4, 64)  # rounds between probes that miss: at first, and at most
@@ -25,9 +25,12 @@ class PricedDrafter:
     `ahead` is what is expected of its guesses. The first pass of a round is dearer than those after it: the drafter
     reads what was committed since it was asked last, and finds the caches full of the target's weights. A pass makes
     one guess, or guesses at several depths (`BlockDrafter`).
+
+    Args:
+        others: drafters with a price beside it, which share the time for probes.
     """
 
-    def __init__(self, drafter: Drafter, ahead: Ahead, clock: Callable[[], float]) -> None:
+    def __init__(self, drafter: Drafter, ahead: Ahead, clock: Callable[[], float], others: int = 0) -> None:
         self.drafter = drafter
         self.ahead = ahead
         prices = block_prices_of(drafter)
@@ -41,6 +44,7 @@ class PricedDrafter:
         self.seconds = 0.0
         self._until = 0  # the depth up to which the passes of this round make guesses
         self._clock = clock
+        self._probing = _PROBING / (1 + others)
         self._left_alone = 0
         self._patience = 1
         self._brought = 0.0
@@ -60,12 +64,12 @@ class PricedDrafter:
 
     def due(self, plain: float) -> bool:
         """Whether it is time for a probe; probes take a small share of the time at the most."""
-        return self._left_alone >= max(self._patience, self.first.seconds / (_PROBING * plain))
+        return self._left_alone >= max(self._patience, self.first.seconds / (self._probing * plain))
 
     @property
     def credit(self) -> float:
         """Plain steps that asking it instead of another drafter may cost now."""
-        return _PROBING * self._left_alone
+        return self._probing * self._left_alone
 
     def forget_round(self) -> None:
         """A round in which it was not asked so far."""
