@@ -363,6 +363,30 @@ def pair(target: str, draft: str | None, exit_layers: bool) -> None:
 
 
 @app.command()
+@click.option("--listen", default="127.0.0.1:50052", show_default=True, metavar="HOST:PORT", help="Where to listen")
+@click.option("--threads", default=0, metavar="N", help="CPU threads [default: one per physical core]")
+@click.option("--cache", is_flag=True, help="Keep large tensors in the cache folder, so that each is sent once only")
+@click.option(
+    "--any-client", is_flag=True, help="Listen on a network: whoever reaches the port may use, read and crash the worker"
+)
+@click.option(
+    "--build", type=PATH, metavar="SOURCE", help="Build what workers need from llama-cpp-python's .tar.gz, and exit"
+)
+def worker(listen: str, threads: int, cache: bool, any_client: bool, build: Path | None) -> None:
+    """Compute layers of models for `edgespec chat --rpc HOST:PORT` on another machine, one client at a time.
+
+    Both machines need the same version of llama-cpp-python. Nothing is encrypted or authenticated: leave --listen on
+    this machine, and let the other one reach it by `ssh -L 50052:127.0.0.1:50052 THIS_MACHINE`.
+    """
+    from edgespec.terminal import worker as terminal  # noqa: PLC0415
+
+    if build is not None:
+        terminal.build(build)
+        return
+    terminal.run(listen, threads, cache=cache, any_client=any_client)
+
+
+@app.command()
 def forget() -> None:
     """Delete the input history of chats, and the texts that chats with --remember kept, for all models."""
     from edgespec.runtime.earlier_texts import forget_all  # noqa: PLC0415

@@ -44,14 +44,10 @@ def library_folder() -> Path:
 
 def ggml_version() -> str:
     """The version of the loaded ggml."""
-    function = ctypes.CDLL(_base()).ggml_version
+    function = _ggml().ggml_version
     function.restype = ctypes.c_char_p
     text: bytes = function()
     return text.decode("ascii", "replace")
-
-
-def _base() -> str:
-    return str(library_folder() / f"libggml-base{_SUFFIX}")
 
 
 def library() -> Any:
@@ -146,7 +142,7 @@ def _devices() -> list[int]:
     ggml = _ggml()
     ggml.ggml_backend_dev_count.restype = ctypes.c_size_t
     ggml.ggml_backend_dev_get.argtypes, ggml.ggml_backend_dev_get.restype = (ctypes.c_size_t,), ctypes.c_void_p
-    kind_of = ctypes.CDLL(_base()).ggml_backend_dev_type
+    kind_of = ggml.ggml_backend_dev_type
     kind_of.argtypes, kind_of.restype = (ctypes.c_void_p,), ctypes.c_int
     found = [int(ggml.ggml_backend_dev_get(number)) for number in range(ggml.ggml_backend_dev_count())]
     for kind in (_GPU, _CPU):
@@ -156,4 +152,6 @@ def _devices() -> list[int]:
 
 
 def _ggml() -> Any:
-    return ctypes.CDLL(str(library_folder() / f"libggml{_SUFFIX}"))
+    """The functions of ggml, found through libllama: a wheel has each library under several names, as copies, and
+    another name would load it a second time."""
+    return bindings()._lib
