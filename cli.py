@@ -367,7 +367,9 @@ def pair(target: str, draft: str | None, exit_layers: bool) -> None:
 @click.option("--threads", default=0, metavar="N", help="CPU threads [default: one per physical core]")
 @click.option("--cache", is_flag=True, help="Keep large tensors in the cache folder, so that each is sent once only")
 @click.option(
-    "--any-client", is_flag=True, help="Listen on a network: whoever reaches the port may use, read and crash the worker"
+    "--any-client",
+    is_flag=True,
+    help="Listen on a network: whoever reaches the port may use, read and crash the worker",
 )
 @click.option(
     "--build", type=PATH, metavar="SOURCE", help="Build what workers need from llama-cpp-python's .tar.gz, and exit"

@@ -364,7 +364,7 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> Model:
     backend, file = ("head", path) if state_head_kind(path) else find_model(path, device.backend)
     if device.rpc:
         if backend != "llama":
-            raise OptionError(f"workers compute GGUF files, and {file} is none; convert its checkpoint, or leave rpc out")
+            raise OptionError(f"workers compute GGUF files, and {file} is none; convert it to one, or leave rpc out")
         backend = "workers"
     model: Model = importlib.import_module(f".{_MODULES[backend]}", __name__).open_model(file, device, interrupt)
     return model

@@ -126,10 +126,8 @@ class RemoteModel:
         far = [str(each) for each in self._endpoints if not each.is_local]
         if not far:
             return []
-        return [
-            f"What is sent to {', '.join(far)} is neither encrypted nor authenticated: use a network that you trust, "
-            "or an SSH tunnel (docs/rpc.md)"
-        ]
+        said = f"What is sent to {', '.join(far)} is neither encrypted nor authenticated"
+        return [f"{said}: use a network that you trust, or an SSH tunnel (docs/rpc.md)"]
 
 
 class RemoteSession:

@@ -92,7 +92,7 @@ class Server:
             elif what == "rollback":
                 session.rollback(said["length"], said["keep"])
             else:
-                rows = memoryview(np.ascontiguousarray(session.decode(said["tokens"], said["tree"]))).cast("B")
+                rows = np.ascontiguousarray(session.decode(said["tokens"], said["tree"])).data.cast("B")
         except EdgespecError as raised:
             error = raised
         return {**self._state(number), **(_failure(error) if error else {})}, rows

@@ -64,7 +64,7 @@ class RemoteProcess:
             )
         except OSError as error:
             self._log.close()
-            raise EngineError(f"{sys.executable} cannot be started ({error.strerror}) for a model over workers") from error
+            raise EngineError(f"{sys.executable} cannot be started ({error.strerror}); workers need it") from error
         atexit.register(self.close)
 
     @property
@@ -96,10 +96,12 @@ class RemoteProcess:
         if found is not None:
             self.was_answered = True
             return found
+        self.kill()
+        words = self._last_words()
         self.close()
         if interrupt.is_set:
             raise Interrupted
-        raise EngineError(self._last_words())
+        raise EngineError(words)
 
     def stop(self, number: int) -> None:
         """Stop a request if it is under way; without an answer, end the process after some time. Does not block."""
@@ -114,15 +116,20 @@ class RemoteProcess:
 
     def _end_unless_answered(self, number: int) -> None:
         if self._answered < number:
-            self._running.kill()
+            self.kill()
+
+    def kill(self) -> None:
+        """End the process; a request under way fails."""
+        self._running.kill()
 
     def close(self) -> None:
-        """End the process, from any thread; a request under way fails."""
+        """End the process and free what belongs to it, from any thread."""
         atexit.unregister(self.close)
-        self._running.kill()
+        self.kill()
         self._running.wait()
-        with contextlib.suppress(OSError):
-            self._in.close()
+        for each in (self._in, self._out, self._log):
+            with contextlib.suppress(OSError):  # what was not written yet
+                each.close()
 
     @property
     def _in(self) -> Any:
@@ -139,6 +146,7 @@ class RemoteProcess:
     def _last_words(self) -> str:
         """The last line of its log that tells a reason."""
         with contextlib.suppress(OSError, ValueError):
+            self._running.wait()
             self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - _LOG_END))
             lines = [" ".join(each.split()) for each in self._log.read().decode("utf-8", "replace").splitlines()]
             told = [line for line in lines if line and not line.startswith("terminate called")]
