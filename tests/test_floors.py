@@ -126,7 +126,7 @@ def test_the_reader_of_imports_reads() -> None:
 SHARED = (
     *(
         f"backends.{name}"
-        for name in ("amx", "attention_window", "device", "engine_choice", "exactness", "gguf_header")
+        for name in ("amx", "attention_window", "device", "endpoint", "engine_choice", "exactness", "gguf_header")
     ),
     *(
         f"backends.{name}"

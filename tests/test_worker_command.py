@@ -114,7 +114,7 @@ def test_a_network_is_refused_without_its_flag() -> None:
     assert "HOST:PORT" in refused(run("worker", "--listen", "50052"))
 
 
-def test_a_build_without_rpc_says_how_to_get_it(own_cache: Path) -> None:  # noqa: ARG001 - nothing was built there
+def test_a_build_without_rpc_says_how_to_get_it(own_cache: Path) -> None:
     if (llama_rpc.library_folder() / llama_rpc._NAME).is_file():
         pytest.skip("this llama.cpp was built with RPC")
     for line in (refused(run("worker")), refused(run("chat", "-p", "Hi", "--rpc", "127.0.0.1:9"))):
@@ -158,12 +158,12 @@ def test_a_compiler_that_fails_leaves_nothing(tmp_path: Path, own_cache: Path, m
     failing.write_text('#!/bin/sh\necho "x.cpp:1: error: no such header" >&2\necho half > "${@: -1}"\nexit 1\n')
     failing.chmod(0o755)
     monkeypatch.setenv("CXX", str(failing))
-    with pytest.raises(EngineError, match="cannot build RPC: x.cpp:1: error: no such header"):
+    with pytest.raises(EngineError, match=r"cannot build RPC: x\.cpp:1: error: no such header"):
         build_rpc.build(folder)
     assert [path for path in own_cache.rglob("*") if path.is_file()] == []
 
 
-def test_an_archive_is_read_and_may_not_leave_its_folder(tmp_path: Path, own_cache: Path) -> None:  # noqa: ARG001
+def test_an_archive_is_read_and_may_not_leave_its_folder(tmp_path: Path, own_cache: Path) -> None:
     path = tmp_path / "evil.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         about = tarfile.TarInfo("x/../../ggml/outside")
