@@ -362,6 +362,33 @@ def pair(target: str, draft: str | None, exit_layers: bool) -> None:
         _print_lines(paired(target, draft))
 
 
+@models.command()
+@click.argument("pair")
+@click.option("--to", "server", required=True, metavar="SERVER", help="vllm, sglang or llama-server")
+@click.option("--draft", multiple=True, default=("auto",), metavar="PATH|auto|none", help="As in chat")
+@click.option("--checkpoint", metavar="ORG/NAME", help="What the target was made of [default: what pair.json says]")
+@click.option("--draft-checkpoint", metavar="ORG/NAME", help="Likewise of the draft")
+@click.option("--k", type=int, metavar="N", help="Tokens to draft [default: as measured for the pair, else 4]")
+def export(
+    pair: str,
+    server: str,
+    draft: tuple[str, ...],
+    checkpoint: str | None,
+    draft_checkpoint: str | None,
+    k: int | None,
+) -> None:
+    """Print the command that starts another server with the models of PAIR and the same kind of draft.
+
+    PAIR is a folder with a pair.json, or what `chat` takes; nothing is downloaded. What the server cannot do is refused
+    by name.
+    """
+    from edgespec.library import quietly  # noqa: PLC0415
+    from edgespec.terminal.export import ExportOptions  # noqa: PLC0415
+
+    with quietly():
+        click.echo(ExportOptions(pair, server, draft, checkpoint, draft_checkpoint, k).line())
+
+
 @app.command()
 @click.option("--listen", default="127.0.0.1:50052", show_default=True, metavar="HOST:PORT", help="Where to listen")
 @click.option("--threads", default=0, metavar="N", help="CPU threads [default: one per physical core]")
