@@ -163,7 +163,9 @@ def _draft_checkpoint(exported: Exported) -> str:
 def _require_in_checkpoint(exported: Exported) -> None:
     """OptionError where the head for multi-token prediction is in a file of its own: checkpoints hold theirs."""
     if exported.draft is not None and exported.draft_checkpoint is not None:
-        raise OptionError("a head for multi-token prediction is taken from the target's checkpoint; leave the draft's out")
+        raise OptionError(
+            "a head for multi-token prediction is taken from the target's checkpoint; leave the draft's out"
+        )
 
 
 def _gguf(path: Path) -> Path:

@@ -39,14 +39,15 @@ class ExportOptions:
         about = self._about()
         made_of = about.get("made_of", {})
         own = self.draft == ("auto",)
-        k = self.k if self.k is not None else about.get("measured", {}).get("k") if own else None
+        measured = about.get("measured", {}).get("k", 0) if own else 0
+        k = whole("k", self.k, 1, 64) if self.k is not None else measured or export.USUAL_K
         exported = export.Exported(
             files.target,
             files.drafts[0] if files.drafts else None,
             export.method_of(files.target, files.drafts),
             self.checkpoint or made_of.get("target", {}).get("source"),
             self.draft_checkpoint or (made_of.get("draft", {}).get("source") if own else None),
-            whole("k", k, 1, 64) if k else export.USUAL_K,
+            k,
         )
         return shlex.join(export.command(self.server, exported))
 
