@@ -38,6 +38,8 @@ class Computing:
         Raises:
             Refused: the queue is full.
             and as `Runtime.chat`, for the first prompt.
+
+        What fails or is cancelled later is raised by `Channel.get`.
         """
         slot = await self.slots.take(wanted.key)
         channel = Channel[Item]()
@@ -75,8 +77,8 @@ class Computing:
             try:
                 for event in answer:
                     self.metrics.heard(event)
-                    yield Item(index, event)
                     if isinstance(event, Finished) and event.reason == "cancelled":
-                        return
+                        raise Refused("the answer was cancelled: the server is ending; send the request again", 503)
+                    yield Item(index, event)
             finally:
                 answer.close()

@@ -45,7 +45,9 @@ class Fields:
         if not isinstance(value, str):
             raise self.wrong(name, "a text")
         if most is not None and len(value) > most:
-            raise Refused(f"{self.param(name)} has {len(value)} characters; {most} are the most", param=self.param(name))
+            raise Refused(
+                f"{self.param(name)} has {len(value)} characters; {most} are the most", param=self.param(name)
+            )
         return value
 
     def flag(self, name: str, *, default: bool = False) -> bool:
@@ -101,4 +103,3 @@ class Fields:
         """The error for a field that is not what was expected."""
         param = self.param(name)
         return Refused(f"{param} is {shown(self.values.get(name))}; it must be {expected}", param=param)
-

@@ -11,7 +11,6 @@ from typing import Any
 from ..engine import Finished, Started, Text
 from ..stats import Stats
 from .computing import Item
-from .errors import Refused
 from .extension import end_as_json, round_as_json
 from .figures import finish_reason, timings, usage
 from .openai_requests import OpenAIRequest
@@ -50,11 +49,7 @@ class Answers:
         }
 
     def chunks(self, item: Item) -> Iterator[dict[str, Any]]:
-        """The chunks of a stream for an event.
-
-        Raises:
-            Refused: the server cancelled the answer.
-        """
+        """The chunks of a stream for an event."""
         index, event = item
         match event:
             case Started():
@@ -75,7 +70,7 @@ class Answers:
             yield {**self._head, "object": self._object(stream=True), "choices": [], "usage": self._usage()}
 
     def add(self, item: Item) -> None:
-        """Add an event. Raises Refused as `chunks`."""
+        """Add an event."""
         choice = self._choices[item.index]
         match item.event:
             case Text() as event:
@@ -84,8 +79,6 @@ class Answers:
                 if self._request.wanted.spans:
                     choice.rounds.append(round_as_json(event, self._text_of))
             case Finished() as event:
-                if event.reason == "cancelled":
-                    raise Refused("the server is ending, and cancelled the answer; send the request again", 503)
                 choice.end = event
 
     def whole(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from . import options
@@ -54,6 +54,15 @@ def completion(fields: Fields, settings: Settings) -> OpenAIRequest:
     return _request(fields, settings, prompts, "max_tokens", "max_completion_tokens", echo=echo)
 
 
+def generation(fields: Fields, settings: Settings) -> OpenAIRequest:
+    """A request of `/generate`: a prompt of text, which is continued. Raises Refused."""
+    if not fields.text("prompt"):
+        raise fields.wrong("prompt", "a text, and not empty")
+    request = _request(fields, settings, (Continuation(fields.text("prompt")),), "max_tokens")
+    speculation = {**options.length(fields), **request.wanted.speculation}
+    return replace(request, wanted=replace(request.wanted, n=1, speculation=speculation))
+
+
 def think(fields: Fields) -> str:
     """How the model thinks: by the fields `reasoning_effort` and `chat_template_kwargs`."""
     switch = fields.below("chat_template_kwargs").raw("enable_thinking")
@@ -73,7 +82,10 @@ def check_model(fields: Fields, settings: Settings) -> None:
 def no_model(name: str, settings: Settings) -> Refused:
     """The error for a model that is not served."""
     return Refused(
-        f"there is no model {name[:80]!r}; this server has {settings.name!r}", 404, param="model", code="model_not_found"
+        f"there is no model {name[:80]!r}; this server has {settings.name!r}",
+        404,
+        param="model",
+        code="model_not_found",
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import OptionError
-from ..runtime.speculation import Speculation
+from ..runtime.speculation import LONGEST, Speculation
 from ..sampling import Sampling
 from .errors import Refused
 from .fields import Fields
@@ -83,9 +83,7 @@ def count(fields: Fields) -> int:
 def extension(fields: Fields) -> tuple[dict[str, Any], bool]:
     """The field `edgespec`: what differs in `Speculation`, and whether the answer shows what was drafted."""
     own = fields.below("edgespec")
-    changed: dict[str, Any] = {}
-    if own.has("k"):
-        changed["k"] = None if own.raw("k") == "auto" else own.raw("k")
+    changed = length(own)
     if own.has("verifier"):
         changed["verifier"] = own.text("verifier")
     if own.has("drafters"):
@@ -95,6 +93,13 @@ def extension(fields: Fields) -> tuple[dict[str, Any], bool]:
     except OptionError as error:
         raise Refused(str(error), param="edgespec") from None
     return changed, own.flag("spans")
+
+
+def length(fields: Fields) -> dict[str, Any]:
+    """The field `k`: tokens to draft in each round, or "auto"."""
+    if not fields.has("k"):
+        return {}
+    return {"k": None if fields.raw("k") == "auto" else fields.whole("k", 0, LONGEST)}
 
 
 def _seed(fields: Fields, settings: Settings) -> int:
@@ -111,6 +116,8 @@ def _biases(fields: Fields) -> tuple[tuple[int, float], ...]:
     pairs = []
     for token in given.values:
         if not token.isdecimal() or not token.isascii() or len(token) > 9:
-            raise Refused(f"logit_bias has the key {token[:40]!r}; it must be the number of a token", param="logit_bias")
+            raise Refused(
+                f"logit_bias has the key {token[:40]!r}; it must be the number of a token", param="logit_bias"
+            )
         pairs.append((int(token), given.real(token, -1e9, 1e9) or 0.0))
     return tuple(pairs)

@@ -33,9 +33,7 @@ class Outgoing:
         """Send `value` as the whole response."""
         await self.whole(encoded(value), "application/json", status, headers)
 
-    async def whole(
-        self, body: bytes, kind: str, status: int = 200, headers: Mapping[str, str] | None = None
-    ) -> None:
+    async def whole(self, body: bytes, kind: str, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         """Send `body` as the whole response."""
         await self._start(kind, status, {**(headers or {}), "content-length": str(len(body))})
         await self._write(body, more=False)

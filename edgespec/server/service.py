@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from ..controller.calibration import Share
 from ..runtime.runtime import Runtime
 from .computing import Computing
 from .errors import Refused
@@ -112,5 +113,5 @@ class Service:
         return self._computing.slots.queued if self._computing is not None else 0
 
 
-def _share(share: Any) -> dict[str, Any]:
-    return {"rate": share.rate, "of": share.of}
+def _share(share: Share) -> dict[str, Any]:
+    return {"rate": share.right / share.tries if share.tries else None, "tries": share.tries}
