@@ -141,6 +141,7 @@ def serve(load_options: LoadOptions, sampling_options: SamplingOptions, serve_op
     edgespec serve qwen3-8b --slots 4           four answers at a time, each with a cache
     edgespec serve model.gguf --port 11434      where clients of Ollama look
     edgespec serve qwen3-8b --host 0.0.0.0 --api-key-file keys.txt
+    edgespec serve --upstream http://10.0.0.5:8000    the same address, another server behind it
     curl localhost:8080/generate -d '{"prompt": "Once", "max_tokens": 20}'
     """
     from edgespec.terminal.serve import serve as run  # noqa: PLC0415

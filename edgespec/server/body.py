@@ -23,7 +23,7 @@ async def fields_of(request: Request) -> Fields:
         Refused: it is too large, comes too slowly, or is not a JSON object.
         ClientGone: the connection was closed.
     """
-    data = await _read(request)
+    data = await read(request)
     value = await asyncio.to_thread(parsed, data) if len(data) > _LARGE else parsed(data)
     return Fields(value)
 
@@ -47,7 +47,8 @@ def parsed(data: bytes) -> Any:
     return value
 
 
-async def _read(request: Request) -> bytes:
+async def read(request: Request) -> bytes:
+    """The body. Raises as `fields_of`."""
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced[:20]) > LARGEST:
         raise _too_large()

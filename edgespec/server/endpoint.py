@@ -44,7 +44,7 @@ class Endpoint:
         try:
             fields = await fields_of(Request(scope, receive))
             self._ready()
-            await _unless_gone(receive, self._handle(fields, out))
+            await unless_gone(receive, self._handle(fields, out))
             status = out.status
         except ClientGone:
             return
@@ -65,7 +65,7 @@ async def _told(failing: Awaitable[None]) -> None:
         return
 
 
-async def _unless_gone(receive: Receive, answering: Coroutine[Any, Any, None]) -> None:
+async def unless_gone(receive: Receive, answering: Coroutine[Any, Any, None]) -> None:
     """Wait for `answering`; cancel it if the client goes. Raises ClientGone."""
     work = asyncio.ensure_future(answering)
     watch = asyncio.ensure_future(_gone(receive))

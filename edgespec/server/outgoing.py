@@ -52,6 +52,10 @@ class Outgoing:
         else:
             await self._write(data + b"\n")
 
+    async def part(self, body: bytes) -> None:
+        """Send a part of a response that began elsewhere, as it is."""
+        await self._write(body)
+
     async def end(self) -> None:
         """End the stream."""
         await self._write(b"", more=False)

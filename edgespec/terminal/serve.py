@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import EngineError
+from ..errors import EngineError, OptionError
 from ..extras import require
 from .options import LoadOptions, SamplingOptions
 from .serve_options import ServeOptions
@@ -18,6 +18,7 @@ from .serve_options import ServeOptions
 if TYPE_CHECKING:
     from ..runtime.runtime import Runtime
     from ..server.running import Running
+    from ..server.service import Service
 
 _POLL = 0.2  # seconds; on Windows a signal does not end a wait without a timeout
 _SLOTS = 2  # where none are given, and memory allows
@@ -33,6 +34,9 @@ def serve(load: LoadOptions, sampling: SamplingOptions, options: ServeOptions) -
 
     settings = options.settings(load.model)
     service = Service(settings)
+    if options.upstream is not None:
+        _pass_on(load, options, service)
+        return
     with ExitStack() as closing:
         listening = closing.enter_context(listen(settings))
         running = closing.enter_context(_stopped(Running(make_app(service), service, listening)))
@@ -53,6 +57,22 @@ def serve(load: LoadOptions, sampling: SamplingOptions, options: ServeOptions) -
             f"{address(listening)}/v1 for clients of OpenAI's API, model {settings.name!r}; Ctrl-C ends it",
             err=True,
         )
+        _wait(running)
+
+
+def _pass_on(load: LoadOptions, options: ServeOptions, service: Service) -> None:
+    """Serve what another server answers."""
+    from ..server.running import Running, address, listen  # noqa: PLC0415
+    from ..server.upstream import Upstream, make_proxy  # noqa: PLC0415
+
+    if load.model is not None:
+        raise OptionError(f"--upstream loads no model, and {load.model} is given; leave one of them out")
+    upstream = Upstream.parse(options.upstream or "", options.upstream_key())
+    with ExitStack() as closing:
+        listening = closing.enter_context(listen(service.settings))
+        app = make_proxy(upstream, service.settings)
+        running = closing.enter_context(_stopped(Running(app, service, listening)))
+        click.echo(f"{address(listening)}/v1 passes requests on to {upstream.url}; Ctrl-C ends it", err=True)
         _wait(running)
 
 

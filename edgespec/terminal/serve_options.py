@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,23 @@ class ServeOptions:
     allow_host: tuple[str, ...]
     name: str
     strict_model: bool
+    upstream: str | None
+    upstream_key_file: Path | None
+
+    def upstream_key(self) -> str | None:
+        """The key for another server: of the file, else of EDGESPEC_UPSTREAM_KEY, else none.
+
+        Raises:
+            OptionError: a file that cannot be read, or has several keys.
+        """
+        if self.upstream_key_file is None:
+            return os.environ.get("EDGESPEC_UPSTREAM_KEY")
+        keys = _keys(self.upstream_key_file)
+        if len(keys) > 1:
+            from ..errors import OptionError  # noqa: PLC0415
+
+            raise OptionError(f"{self.upstream_key_file} has {len(keys)} keys; leave the one for --upstream")
+        return keys[0]
 
     def settings(self, model: Path | None) -> Settings:
         """The settings of the server of `model`.
@@ -91,4 +109,11 @@ serve_options = grouped_options(
     click.option("--allow-host", multiple=True, metavar="NAME", help="A further name of this server; may be repeated"),
     click.option("--name", default="", metavar="NAME", help="Name of the model for clients [default: its file's]"),
     click.option("--strict-model", is_flag=True, help="Refuse requests for a model of another name"),
+    click.option("--upstream", metavar="URL", help="Load no model: pass requests on to another server of OpenAI's API"),
+    click.option(
+        "--upstream-key-file",
+        type=PATH,
+        metavar="FILE",
+        help="Its key [default: that in EDGESPEC_UPSTREAM_KEY, if any]",
+    ),
 )
