@@ -34,10 +34,9 @@ from .settings import Settings
 _TIMES = httpx.Timeout(None, connect=10.0)  # an answer may take any time, and ends when the client goes
 _log = logging.getLogger("edgespec.server")
 #: Headers of one connection (RFC 9110, 7.6.1), and those that are made anew.
-_OWN = frozenset(
-    "connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding "
-    "upgrade host content-length expect date server".split()
-)
+_OF_CONNECTIONS = ("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te")
+_ANEW = ("host", "content-length", "expect", "date", "server")
+_OWN = frozenset((*_OF_CONNECTIONS, "trailer", "transfer-encoding", "upgrade", *_ANEW))
 #: What a web page may not bring to another server.
 _OF_PAGES = frozenset(("cookie", "origin", "referer", "x-api-key"))
 
