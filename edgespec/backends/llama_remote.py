@@ -108,7 +108,7 @@ class RemoteModel:
         for endpoint in self._endpoints:
             endpoint.greet()
         process = RemoteProcess()
-        plain = replace(self._device, rpc=())
+        plain = replace(self._device, rpc=(), backend="llama")
         given = {field.name: getattr(plain, field.name) for field in fields(plain)}
         try:
             said, _ = process.ask("load", interrupt, path=shown(self._path), device=given, rpc=list(self._device.rpc))

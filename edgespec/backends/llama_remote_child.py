@@ -16,9 +16,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..errors import EdgespecError
-from . import Device, Interrupt, Session, common_prefix
+from . import Device, Interrupt, Model, Session, common_prefix, open_model
 from .endpoint import Endpoint
-from .llama import LlamaModel, open_model
 from .llama_remote_protocol import Said, receive, send
 from .llama_rpc import attach
 
@@ -67,7 +66,7 @@ class Server:
 
     def __init__(self, interrupt: Interrupt) -> None:
         self._interrupt = interrupt
-        self._model: LlamaModel | None = None
+        self._model: Model | None = None
         self._sessions: dict[int, Session] = {}
         self._told: dict[int, list[int]] = {}  # the tokens of each session, as the parent knows them
 
