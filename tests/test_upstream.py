@@ -178,8 +178,9 @@ def test_an_upstream_that_breaks_off_is_told() -> None:
         events = ask(port, "/v1/breaks").read().split(b"\n\n")
         assert events[0] == b'data: {"n": 0}'
         assert "broke off" in json.loads(events[1].removeprefix(b"data: "))["error"]["message"]
-        with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+        with pytest.raises((http.client.IncompleteRead, ConnectionError)) as cut:
             ask(port, "/v1/cut").read()
+        assert b"data:" not in getattr(cut.value, "partial", b"")
 
 
 def test_keys_do_not_mix_and_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:

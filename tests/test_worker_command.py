@@ -155,7 +155,9 @@ def test_a_compiler_that_fails_leaves_nothing(tmp_path: Path, own_cache: Path, m
     with pytest.raises(EngineError, match="no C\\+\\+ compiler \\(no-such-compiler\\)"):
         build_rpc.build(folder)
     failing = tmp_path / "c++"
-    failing.write_text('#!/bin/sh\necho "x.cpp:1: error: no such header" >&2\necho half > "${@: -1}"\nexit 1\n')
+    failing.write_text(
+        '#!/bin/sh\necho "x.cpp:1: error: no such header" >&2\nfor last; do :; done\necho half > "$last"\nexit 1\n'
+    )
     failing.chmod(0o755)
     monkeypatch.setenv("CXX", str(failing))
     with pytest.raises(EngineError, match=r"cannot build RPC: x\.cpp:1: error: no such header"):
