@@ -29,6 +29,7 @@ from edgespec.terminal.options import (
 )
 from edgespec.terminal.progress import columns, has_colour, progress
 from edgespec.terminal.prompt_options import PromptOptions, prompt_options
+from edgespec.terminal.serve_options import ServeOptions, serve_options
 
 if TYPE_CHECKING:
     from edgespec.runtime.answer import Answer
@@ -124,6 +125,28 @@ def chat(
             if kept is not None:
                 session.note(f"the input history is kept in {kept} until `edgespec forget`; --no-history turns it off")
             terminal.converse(session, kept)
+
+
+@app.command()
+@load_options
+@sampling_options
+@serve_options
+def serve(load_options: LoadOptions, sampling_options: SamplingOptions, serve_options: ServeOptions) -> None:
+    """Serve MODEL to clients of OpenAI's API, until Ctrl-C: chat, completions, responses, and calls of Ollama.
+
+    The default is the bundled demo pair. The options of sampling are for requests that do not say otherwise.
+
+    \b
+    edgespec serve qwen3-8b                     http://127.0.0.1:8080/v1, with any key
+    edgespec serve qwen3-8b --slots 4           four answers at a time, each with a cache
+    edgespec serve model.gguf --port 11434      where clients of Ollama look
+    edgespec serve qwen3-8b --host 0.0.0.0 --api-key-file keys.txt
+    edgespec serve --upstream http://10.0.0.5:8000    the same address, another server behind it
+    curl localhost:8080/generate -d '{"prompt": "Once", "max_tokens": 20}'
+    """
+    from edgespec.terminal.serve import serve as run  # noqa: PLC0415
+
+    run(load_options, sampling_options, serve_options)
 
 
 @app.command()
@@ -360,6 +383,59 @@ def pair(target: str, draft: str | None, exit_layers: bool) -> None:
             _print_lines(with_own_layers(target))
             return
         _print_lines(paired(target, draft))
+
+
+@models.command()
+@click.argument("pair")
+@click.option("--to", "server", required=True, metavar="SERVER", help="vllm, sglang or llama-server")
+@click.option("--draft", multiple=True, default=("auto",), metavar="PATH|auto|none", help="As in chat")
+@click.option("--checkpoint", metavar="ORG/NAME", help="What the target was made of [default: what pair.json says]")
+@click.option("--draft-checkpoint", metavar="ORG/NAME", help="Likewise of the draft")
+@click.option("--k", type=int, metavar="N", help="Tokens to draft [default: as measured for the pair, else 4]")
+def export(
+    pair: str,
+    server: str,
+    draft: tuple[str, ...],
+    checkpoint: str | None,
+    draft_checkpoint: str | None,
+    k: int | None,
+) -> None:
+    """Print the command that starts another server with the models of PAIR and the same kind of draft.
+
+    PAIR is a folder with a pair.json, or what `chat` takes; nothing is downloaded. What the server cannot do is refused
+    by name.
+    """
+    from edgespec.library import quietly  # noqa: PLC0415
+    from edgespec.terminal.export import ExportOptions  # noqa: PLC0415
+
+    with quietly():
+        click.echo(ExportOptions(pair, server, draft, checkpoint, draft_checkpoint, k).line())
+
+
+@app.command()
+@click.option("--listen", default="127.0.0.1:50052", show_default=True, metavar="HOST:PORT", help="Where to listen")
+@click.option("--threads", default=0, metavar="N", help="CPU threads [default: one per physical core]")
+@click.option("--cache", is_flag=True, help="Keep large tensors in the cache folder, so that each is sent once only")
+@click.option(
+    "--any-client",
+    is_flag=True,
+    help="Listen on a network: whoever reaches the port may use, read and crash the worker",
+)
+@click.option(
+    "--build", type=PATH, metavar="SOURCE", help="Build what workers need from llama-cpp-python's .tar.gz, and exit"
+)
+def worker(listen: str, threads: int, cache: bool, any_client: bool, build: Path | None) -> None:
+    """Compute layers of models for `edgespec chat --rpc HOST:PORT` on another machine, one client at a time.
+
+    Both machines need the same version of llama-cpp-python. Nothing is encrypted or authenticated: leave --listen on
+    this machine, and let the other one reach it by `ssh -L 50052:127.0.0.1:50052 THIS_MACHINE`.
+    """
+    from edgespec.terminal import worker as terminal  # noqa: PLC0415
+
+    if build is not None:
+        terminal.build(build)
+        return
+    terminal.run(listen, threads, cache=cache, any_client=any_client)
 
 
 @app.command()

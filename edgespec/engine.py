@@ -212,7 +212,8 @@ class Engine:
         top = likeliest(rows, self._top) if self._top else None  # now: the next pass may overwrite the rows
         learning = self._speculating(started)
         output = (*(draft.tokens[node] for node in acceptance.path), acceptance.token)
-        tokens, spans, reason = self._cut(output, request, text, tally.tokens)
+        drafters = [draft.drafters[node] for node in acceptance.path]
+        tokens, spans, reason = self._cut(output, drafters, request, text, tally.tokens)
         kept = (0, *(node + 1 for node in acceptance.path[: len(tokens) - 1]))
         self._target.rollback(held, kept)  # the only one of the round: it drops all rejected tokens
         evaluated = Evaluated(held, draft.pass_tokens(context[-1]), draft.pass_parents, kept, top)
@@ -261,12 +262,16 @@ class Engine:
         return acceptance, rows, seconds
 
     def _cut(
-        self, output: Sequence[int], request: Request, text: TextStream, before: int
+        self, output: Sequence[int], drafters: Sequence[str], request: Request, text: TextStream, before: int
     ) -> tuple[tuple[int, ...], list[Span], str | None]:
-        """The tokens of `output` up to the end of the answer, their text, and the reason if the answer ends."""
+        """The tokens of `output` up to the end of the answer, their text, and the reason if the answer ends.
+
+        Args:
+            drafters: the names of those that guessed the tokens of `output`, but for its last one.
+        """
         spans: list[Span] = []
-        for i, token in enumerate(output, 1):
-            spans += text.push(self._vocabulary.token_bytes(token), token, drafted=i < len(output))
+        for i, (token, drafter) in enumerate(zip(output, (*drafters, ""), strict=True), 1):
+            spans += text.push(self._vocabulary.token_bytes(token), token, drafter=drafter)
             if self._vocabulary.is_eog(token):
                 return tuple(output[:i]), spans, "end"
             if text.stopped:

@@ -30,7 +30,7 @@ FLOORS = [
 #: What an app imports: above all floors.
 DOOR = "__init__"
 #: Neighbours: the runtime imports none of them.
-NEIGHBOURS = {"__main__", "bench", "cli", "converters", "models", "terminal"}
+NEIGHBOURS = {"__main__", "bench", "cli", "converters", "models", "server", "terminal"}
 #: What the library uses of them, when it is asked for.
 USED = {"library": {"converters", "models"}}
 ENGINES = [
@@ -126,7 +126,7 @@ def test_the_reader_of_imports_reads() -> None:
 SHARED = (
     *(
         f"backends.{name}"
-        for name in ("amx", "attention_window", "device", "engine_choice", "exactness", "gguf_header")
+        for name in ("amx", "attention_window", "device", "endpoint", "engine_choice", "exactness", "gguf_header")
     ),
     *(
         f"backends.{name}"

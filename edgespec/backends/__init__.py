@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from ..errors import EngineError, ModelFileError, VocabularyMismatch
+from ..errors import EngineError, ModelFileError, OptionError, VocabularyMismatch
 from ..types import Floats, Ints
 from .device import Device
 from .engine_choice import TITLES, EngineChoice, installed, keep_choice, recall_choice
@@ -342,7 +342,7 @@ class PartOfTarget(Protocol):
 
 
 MOST_OWED = 16  #: tokens that a decode computes again at most; more are computed in passes of their own before it
-_MODULES = {"llama": "llama", "onnx": "ort", "openvino": "openvino", "head": "ort_head"}
+_MODULES = {"llama": "llama", "onnx": "ort", "openvino": "openvino", "head": "ort_head", "workers": "llama_remote"}
 _DEFAULT_CONTEXT = 4096
 _PADDING = 1024  # the most padding tokens by which vocabularies of one family may differ; Qwen2's differ by 384
 
@@ -362,6 +362,10 @@ def open_model(path: Path, device: Device, interrupt: Interrupt) -> Model:
         MissingPackage: that engine is not installed.
     """
     backend, file = ("head", path) if state_head_kind(path) else find_model(path, device.backend)
+    if device.rpc:
+        if backend != "llama":
+            raise OptionError(f"workers compute GGUF files, and {file} is none; convert it to one, or leave rpc out")
+        backend = "workers"
     model: Model = importlib.import_module(f".{_MODULES[backend]}", __name__).open_model(file, device, interrupt)
     return model
 

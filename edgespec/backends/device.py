@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import OptionError
-from ..values import instance, shown, whole
+from ..values import instance, shown, texts, whole
+from .endpoint import MOST, Endpoint
 from .model_files import engines
 
 _EXACT = (0, 2, *range(4, 33, 4))
@@ -36,6 +37,7 @@ class Device:
             state then keeps it for other rollbacks.
         head: whether to load what drafts in the model's file, if there is such: a head for multi-token prediction, or
             an exit after its first layers; loading sets it.
+        rpc: workers that compute the layers of the target, as "HOST:PORT", by llama.cpp's RPC; see `edgespec worker`.
 
     Raises:
         OptionError: a value of a wrong type or out of range.
@@ -51,6 +53,7 @@ class Device:
     draft_backend: str | None = None
     drafts: bool = False
     head: bool = False
+    rpc: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         layers = (-1, 1 << 16)
@@ -68,6 +71,18 @@ class Device:
         for backend in (self.backend, "auto" if self.draft_backend is None else self.draft_backend):
             if not isinstance(backend, str) or backend not in BACKENDS:
                 raise OptionError(f"no backend {shown(backend)}; there are {', '.join(BACKENDS)}")
+        self._check_workers()
+
+    def _check_workers(self) -> None:
+        object.__setattr__(self, "rpc", texts("rpc", self.rpc))
+        for endpoint in self.rpc:
+            Endpoint.parse(endpoint)
+        if len(set(self.rpc)) < len(self.rpc) or len(self.rpc) > MOST:
+            raise OptionError(f"rpc has {len(self.rpc)} workers; give at most {MOST}, each once")
+        if self.rpc and self.backend not in ("auto", "llama"):
+            raise OptionError(f"rpc is for llama.cpp, and the backend is {self.backend}; leave one of them out")
+        if self.rpc and self.exact:
+            raise OptionError(f"exact is {self.exact}, and workers may round otherwise; leave exact or rpc out")
 
     def of_draft(self, path: Path) -> Device:
         """The device of the draft model at `path`. It has no `exact`, which only the target's output needs.
@@ -77,4 +92,4 @@ class Device:
         """
         layers = self.gpu_layers if self.draft_gpu_layers is None else self.draft_gpu_layers
         backend = self.draft_backend or (self.backend if self.backend in engines(path) else "auto")
-        return replace(self, exact=0, gpu_layers=layers, backend=backend, drafts=True, head=False)
+        return replace(self, exact=0, gpu_layers=layers, backend=backend, drafts=True, head=False, rpc=())

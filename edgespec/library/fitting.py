@@ -31,6 +31,8 @@ def fitted(
     """
     from edgespec.models import fit  # noqa: PLC0415
 
+    if device.rpc:  # the memory is elsewhere; a worker that has too little says so
+        return device
     freely = None if not device.exact else 0  # logits are bit-identical only on the CPU
     layers = freely if anywhere else device.gpu_layers
     try:

@@ -54,7 +54,7 @@ def with_engine(
     Raises:
         Interrupted, ModelFileError.
     """
-    if device.backend != "auto":
+    if device.backend != "auto" or device.rpc:
         return device, None
     if device.head and exit_layer(path):
         return replace(device, backend="onnx"), None  # the only engine in which first layers draft

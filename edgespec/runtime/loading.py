@@ -149,10 +149,15 @@ def with_head(files: Files, device: Device, speculation: Speculation) -> tuple[F
         raise OptionError(
             f"exact is {device.exact}, but the drafter {heads[0]} needs passes of other widths; leave one of them out"
         )
+    if device.rpc and (heads := [name for name in named or () if name in (*_READING, ExitDrafter.name)]):
+        raise OptionError(
+            f"the drafter {heads[0]} reads rows of its target, and those of workers stay there; leave one of them out, "
+            "or draft with a model"
+        )
     kinds = {path: state_head_kind(path) or head_in(path) for path in files.drafts}
 
     def wanted(kind: str) -> bool:
-        return not device.exact and speculation.uses(kind)
+        return not (device.exact or device.rpc) and speculation.uses(kind)
 
     kept = tuple(path for path, kind in kinds.items() if kind is None or wanted(kind))
     in_file = [kind for kind in (MtpDrafter.name, ExitDrafter.name) if kind not in kinds.values()]

@@ -39,6 +39,7 @@ class LoadOptions:
     provider: str
     backend: str
     draft_backend: str | None
+    rpc: str | None
     remember: bool
     yes: bool
 
@@ -181,9 +182,18 @@ def _device(given: LoadOptions | MachineOptions, exact: int = 0) -> Device:
     """The requested device; without a request all layers are on the GPU."""
     from ..backends import Device  # noqa: PLC0415
 
-    layers = -1 if given.gpu_layers is None else given.gpu_layers
-    own = given.draft_gpu_layers
-    return Device(given.ctx, given.threads, layers, exact, given.provider, given.backend, own, given.draft_backend)
+    workers = given.rpc.split(",") if isinstance(given, LoadOptions) and given.rpc is not None else ()
+    return Device(
+        context=given.ctx,
+        threads=given.threads,
+        gpu_layers=-1 if given.gpu_layers is None else given.gpu_layers,
+        exact=exact,
+        provider=given.provider,
+        backend=given.backend,
+        draft_gpu_layers=given.draft_gpu_layers,
+        draft_backend=given.draft_backend,
+        rpc=tuple(each.strip() for each in workers),
+    )
 
 
 def _resolved(
@@ -331,6 +341,11 @@ load_options = grouped_options(
     _provider,
     _backend,
     _draft_backend,
+    click.option(
+        "--rpc",
+        metavar="HOST:PORT,...",
+        help="Workers (`edgespec worker`) that compute the layers of MODEL, a GGUF file; drafts stay here",
+    ),
     click.option(
         "--remember",
         is_flag=True,

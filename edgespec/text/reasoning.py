@@ -152,8 +152,8 @@ class _Splitting(ABC):
         self._held = SpanBuffer()
         self._state: _State = self._begin
 
-    def push(self, text: str, token: int, *, drafted: bool) -> list[Span]:
-        self._held.add(Span(self._marks.get(token, text), drafted))
+    def push(self, text: str, token: int, *, drafter: str) -> list[Span]:
+        self._held.add(Span(self._marks.get(token, text), drafter))
         out: list[Span] = []
         while (state := self._state(out)) is not None:
             self._state = state
@@ -215,7 +215,7 @@ class _Splitting(ABC):
         return self._end()
 
     def _emit(self, out: list[Span], length: int | None, *, reasoning: bool = False) -> None:
-        spans = (Span(text.translate(self._texts), drafted, reasoning) for text, drafted, _ in self._held.take(length))
+        spans = (Span(text.translate(self._texts), drafter, reasoning) for text, drafter, _ in self._held.take(length))
         out += (span for span in spans if span.text)
 
 

@@ -1,0 +1,102 @@
+"""What a request asks to be computed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..runtime.answer import Answer
+from ..runtime.runtime import Runtime
+from ..sampling import Sampling
+from ..text.template import Message
+
+_WORD = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A prompt of messages, for the chat template."""
+
+    messages: Sequence[Message]
+    think: str = "auto"
+
+    @property
+    def key(self) -> str:
+        """A text that begins as that of an earlier prompt does whose tokens this one begins with."""
+        return json.dumps(self.messages, ensure_ascii=False)
+
+    def answer(self, runtime: Runtime, wanted: Wanted, sampling: Sampling) -> Answer:
+        """The answer of a runtime. Raises as `Runtime.chat`."""
+        return runtime.chat(
+            self.messages,
+            sampling,
+            max_tokens=wanted.max_tokens,
+            stop=wanted.stop,
+            speculation=wanted.speculation_of(runtime),
+            think=self.think,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """A prompt of text or tokens, which is continued."""
+
+    prompt: str | Sequence[int]
+
+    @property
+    def key(self) -> str:
+        """As that of a conversation."""
+        return self.prompt if isinstance(self.prompt, str) else ",".join(map(str, self.prompt))
+
+    def answer(self, runtime: Runtime, wanted: Wanted, sampling: Sampling) -> Answer:
+        """The answer of a runtime. Raises as `Runtime.complete`."""
+        return runtime.complete(
+            self.prompt,
+            sampling,
+            max_tokens=wanted.max_tokens,
+            stop=wanted.stop,
+            speculation=wanted.speculation_of(runtime),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The answers that a request asks for, which are computed one after the other in one slot.
+
+    Args:
+        prompts: each is answered `n` times.
+        sampling: of the first answer; the seed of the next one is one higher.
+        max_tokens: of each answer; None continues to the end of the context.
+        stop: texts that end an answer.
+        speculation: fields of `Speculation` that differ from the server's.
+        spans: whether the client asked to see which text was drafted, and what was rejected.
+    """
+
+    prompts: tuple[Conversation | Continuation, ...]
+    sampling: Sampling
+    n: int = 1
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    speculation: Mapping[str, Any] = field(default_factory=dict)
+    spans: bool = False
+
+    @property
+    def count(self) -> int:
+        """The number of answers."""
+        return self.n * len(self.prompts)
+
+    @property
+    def key(self) -> str:
+        """By which the slot is chosen."""
+        return self.prompts[0].key
+
+    def answer(self, runtime: Runtime, index: int) -> Answer:
+        """The answer of this index, from 0. Raises as `Runtime.chat` and `Runtime.complete`."""
+        sampling = replace(self.sampling, seed=(self.sampling.seed + index % self.n) & _WORD)
+        return self.prompts[index // self.n].answer(runtime, self, sampling)
+
+    def speculation_of(self, runtime: Runtime) -> Any:
+        """The speculation of an answer; None for the runtime's own. Raises OptionError."""
+        return replace(runtime.speculation, **self.speculation) if self.speculation else None
