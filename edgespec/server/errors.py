@@ -49,7 +49,7 @@ class Refused(EdgespecError):
         return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
 
 
-class ClientGone(Exception):  # noqa: N818 - no failure of the server
+class ClientGone(Exception):
     """The client closed the connection, or has not read for too long."""
 
 

@@ -71,7 +71,7 @@ class Answers:
 
     def add(self, item: Item) -> None:
         """Add an event."""
-        choice = self._choices[item.index]
+        choice = self._choices[item.answer]
         match item.event:
             case Text() as event:
                 choice.text.append(event.text)

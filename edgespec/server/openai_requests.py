@@ -48,7 +48,7 @@ def completion(fields: Fields, settings: Settings) -> OpenAIRequest:
     if fields.text("suffix"):
         raise _unsupported("suffix")
     prompts = _prompts(fields)
-    echo = ()
+    echo: tuple[str, ...] = ()
     if fields.flag("echo"):
         echo = tuple(each.prompt if isinstance(each.prompt, str) else "" for each in prompts)
     return _request(fields, settings, prompts, "max_tokens", "max_completion_tokens", echo=echo)
@@ -99,6 +99,7 @@ def _request(
     speculation, spans = options.extension(fields)
     wanted = Wanted(
         prompts=prompts,
+        key=prompts[0].key,
         sampling=options.sampling(fields, settings),
         n=options.count(fields),
         max_tokens=options.most_tokens(fields, settings, *lengths),

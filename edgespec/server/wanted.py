@@ -67,6 +67,7 @@ class Wanted:
 
     Args:
         prompts: each is answered `n` times.
+        key: by which the slot is chosen; that of the first prompt.
         sampling: of the first answer; the seed of the next one is one higher.
         max_tokens: of each answer; None continues to the end of the context.
         stop: texts that end an answer.
@@ -75,6 +76,7 @@ class Wanted:
     """
 
     prompts: tuple[Conversation | Continuation, ...]
+    key: str
     sampling: Sampling
     n: int = 1
     max_tokens: int | None = None
@@ -86,11 +88,6 @@ class Wanted:
     def count(self) -> int:
         """The number of answers."""
         return self.n * len(self.prompts)
-
-    @property
-    def key(self) -> str:
-        """By which the slot is chosen."""
-        return self.prompts[0].key
 
     def answer(self, runtime: Runtime, index: int) -> Answer:
         """The answer of this index, from 0. Raises as `Runtime.chat` and `Runtime.complete`."""
