@@ -145,7 +145,7 @@ def test_the_extras_of_code_and_project_agree() -> None:
         assert package in names(extras[extra])
     everything = {each for extra in {*EXTRAS.values()} for each in names(extras[extra])}
     assert extras["all"] == [f"edgespec[{','.join(EXTRAS.values())}]"]
-    assert {*EXTRAS.values()} == {"onnx", "openvino", "bench"}
+    assert {*EXTRAS.values()} == {"onnx", "openvino", "bench", "grammar"}
     assert "edgespec[all,docs]" in extras["dev"]
     assert not everything & names(project()["dependencies"])
 
