@@ -11,7 +11,9 @@ from ..controller.adaptive import Adaptive
 from ..controller.calibration import Calibration
 from ..controller.fixed import Fixed
 from ..drafters.failsafe import Failsafe
+from ..drafters.grammar import ForcedTokens
 from ..errors import OptionError
+from ..grammar import GrammarTokens
 from ..prices import Prices
 from .earlier_texts import EarlierTexts
 from .learned import Learned
@@ -33,6 +35,7 @@ class LoadedPair:
         close_sessions: closes the sessions and the drafters.
         free_models: frees the models unless other runtimes use them.
         turns: a lock held in every round, so that runtimes over the same models do not compute at the same time.
+        grammars: grammars in the target's tokens, shared by all runtimes over the models.
         another: opens further sessions over the same models.
         earlier_texts: keeps the text of answers for look-ups in later runs; None where nothing is to be kept.
         remarks: messages for the user about drafters: which model each is, and which were left out.
@@ -47,6 +50,7 @@ class LoadedPair:
     close_sessions: Callable[[], None]
     free_models: Callable[[], None]
     turns: Turns
+    grammars: GrammarTokens
     another: Callable[[Speculation], LoadedPair]
     earlier_texts: EarlierTexts | None = None
     remarks: tuple[str, ...] = ()
@@ -61,14 +65,19 @@ class LoadedPair:
         """The calibration of the drafters for the verifier of `speculation`."""
         return self.learned.calibration(speculation.verifier)
 
-    def controller(self, speculation: Speculation) -> Controller:
+    def controller(self, speculation: Speculation, *, constrained: bool = False) -> Controller:
         """A controller for `speculation`, with the calibration so far.
+
+        Args:
+            constrained: whether it is for answers with a grammar, which drafts too.
 
         Raises:
             OptionError: a drafter that this pair does not have, or a `k` beyond the widest pass.
         """
-        known = {drafter.name: drafter for drafter in self.drafters}
+        own = {ForcedTokens.name: Failsafe(ForcedTokens())} if constrained else {}
+        known = own | {drafter.name: drafter for drafter in self.drafters}
         names = speculation.drafters if speculation.drafters is not None else tuple(known)
+        names = tuple(name for name in names if constrained or name != ForcedTokens.name)
         if missing := [name for name in names if name not in known]:
             raise OptionError(
                 f"this pair has no drafter {missing[0]!r}, only {', '.join(known)}: 'model' needs a draft model "

@@ -12,6 +12,7 @@ from ..controller.calibration import Share
 from ..drafters import Drafter, block_prices_of
 from ..engine import Request
 from ..errors import Interrupted, printable
+from ..grammar import Binding, Grammar, reasoning_before
 from ..prices import Prices
 from ..sampling import Sampling
 from ..text.stream import to_text
@@ -43,6 +44,7 @@ class Runtime:
         self.speculation = speculation
         self._pair = pair
         self._controller = pair.controller(speculation)
+        self._constrained: Controller | None = None  # for answers with a grammar
         self._template: ChatTemplate | None = None
         self._notices: list[str] = []
         self._queue = AnswerQueue(pair.interrupt, pair.turns.wake)
@@ -114,13 +116,14 @@ class Runtime:
         """The sampling that the target's file recommends: `Sampling` fields by name."""
         return dict(self._pair.models[0].sampling)
 
-    def complete(
+    def complete(  # noqa: PLR0913 - all but the first two are options by name
         self,
         prompt: str | Sequence[int],
         sampling: Sampling | None = None,
         *,
         max_tokens: int | None = None,
         stop: Sequence[str] | str = (),
+        grammar: Grammar | None = None,
         speculation: Speculation | None = None,
         controlled: Controlled | None = None,
         wait: bool = False,
@@ -132,6 +135,9 @@ class Runtime:
             sampling: how tokens are chosen; None is greedy decoding.
             max_tokens: tokens of the answer; None continues to the end of the context.
             stop: texts that end the answer; they are not part of it.
+            grammar: what the answer may be. A token that it does not allow has the probability 0, before all that
+                `sampling` says; the answer ends where the grammar does. If the context or `max_tokens` ends it before,
+                it is incomplete.
             speculation: for this answer only, for example plain decoding for a comparison.
             controlled: makes the controller of this answer from the runtime's drafters; for measurements.
             wait: if another answer is under way when the first event is requested, wait until it and those that waited
@@ -140,6 +146,8 @@ class Runtime:
 
         Raises:
             ContextOverflow: the prompt does not fit the context; nothing was computed.
+            GrammarError: the grammar is not possible with the model's tokens; from the stream: it became too complex.
+            MissingPackage: a grammar needs llguidance, which is not installed.
             OptionError: an empty prompt, or invalid options.
             BusyError: another answer is under way, and `wait` is False; raised when the first event is requested.
             ClosedError: the runtime was closed.
@@ -148,16 +156,18 @@ class Runtime:
         place, vocabulary = self._queue.place(waits=wait), self.vocabulary
         given = tokens_up_to(vocabulary, prompt, self._most, start=True) if isinstance(prompt, str) else prompt
         tokens = checked_tokens(given, vocabulary.size)
-        request = Request(tokens, Sampling() if sampling is None else sampling, max_tokens, _stops(stop))
+        chosen, bound = Sampling() if sampling is None else sampling, self._bound(grammar)
+        request = Request(tokens, chosen, max_tokens, _stops(stop), grammar=bound)
         return self._generate(request, speculation, place, controlled)
 
-    def chat(
+    def chat(  # noqa: PLR0913 - likewise
         self,
         messages: Sequence[Message],
         sampling: Sampling | None = None,
         *,
         max_tokens: int | None = None,
         stop: Sequence[str] | str = (),
+        grammar: Grammar | None = None,
         speculation: Speculation | None = None,
         wait: bool = False,
         think: str = "auto",
@@ -176,7 +186,8 @@ class Runtime:
             think: "on", "off", or an effort: "low", "medium", "high"; "auto" is the default of the template, and all
                 that one without a switch takes (see `has_think_switch`). An effort is "on" where there are none.
 
-        `stop` ends the answer, not its reasoning. The other arguments are those of `complete`.
+        `stop` ends the answer, not its reasoning. `grammar` is for the answer: the reasoning before it is free. The
+        other arguments are those of `complete`.
 
         Raises:
             TemplateError: the model has no chat template, or the template refuses these messages, or it exceeds its
@@ -198,7 +209,8 @@ class Runtime:
         except Interrupted:
             return self._streams.cancelled_answer()
         chosen, reasoning = Sampling() if sampling is None else sampling, template.reasoning(prompt)
-        request = Request(prompt, chosen, most, _stops(stop), dropped, reasoning)
+        before = reasoning_before(reasoning, think) if grammar is not None else ""
+        request = Request(prompt, chosen, most, _stops(stop), dropped, reasoning, self._bound(grammar, before))
         return self._generate(request, speculation, place)
 
     def prompt(self, messages: Sequence[Message], think: str = "auto") -> list[int]:
@@ -289,11 +301,21 @@ class Runtime:
             self._template = ChatTemplate(self.vocabulary)
         return self._template
 
+    def _bound(self, grammar: Grammar | None, before: str = "") -> Binding | None:
+        """`grammar` in the target's tokens; see `GrammarTokens.bind`."""
+        return None if grammar is None else self._pair.grammars.bind(instance("grammar", grammar, Grammar), before)
+
     def _generate(
         self, request: Request, speculation: Speculation | None, place: QueuePlace, controlled: Controlled | None = None
     ) -> Answer:
         chosen = self.speculation if speculation is None else instance("speculation", speculation, Speculation)
-        controller = self._controller if speculation is None else self._pair.controller(speculation)
+        constrained = request.grammar is not None
+        if speculation is not None:
+            controller = self._pair.controller(speculation, constrained=constrained)
+        elif constrained:
+            controller = self._constrained = self._constrained or self._pair.controller(chosen, constrained=True)
+        else:
+            controller = self._controller
         if controlled is not None:
             controller = controlled(controller.drafters)
         rule = verifier(chosen.verifier)

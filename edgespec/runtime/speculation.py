@@ -23,6 +23,7 @@ DRAFTERS = (
     "exit",
     "recycling",
     "lookahead",
+    "grammar",
 )
 _MODELS = ("model", "cross-vocabulary", "pard", "exit")  # those of draft models, of which there may be several
 LONGEST = 256  #: the most tokens of a draft, within the widest pass of all engines
