@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ class Served:
     service: Service
     runtime: Runtime
     running: Running
+    listening: socket.socket
 
     @property
     def openai(self) -> OpenAI:
@@ -72,7 +74,7 @@ def serving(
         try:
             if load:
                 service.open([runtime, *(runtime.another() for _ in range(slots - 1))], chosen)
-            yield Served(address(listening), service, runtime, running)
+            yield Served(address(listening), service, runtime, running, listening)
         finally:
             running.stop()
             assert running.ended(20), "the server does not end"

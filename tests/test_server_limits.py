@@ -188,6 +188,13 @@ def test_a_large_body_is_refused_before_it_is_read(server: Served) -> None:
     refused(response, 413)
 
 
+NAMES = (
+    *("temperature", "top_p", "top_k", "min_p", "seed", "n", "stop", "stream", "stream_options", "logit_bias", "user"),
+    *("tools", "tool_choice", "response_format", "grammar", "logprobs", "top_logprobs", "prediction", "edgespec"),
+    *("prompt", "input", "content", "tokens", "max_completion_tokens", "reasoning_effort", "chat_template_kwargs"),
+)
+
+
 def malformed(rng: random.Random) -> bytes:
     """A request that no server can answer, or can: many are nearly right."""
     values: list[Any] = [None, True, -1, 1e308, 10**400, "x", "\ud800", [], {}, [[[]]], {"role": 3}, "\0", "日本"]
@@ -200,8 +207,7 @@ def malformed(rng: random.Random) -> bytes:
             return [value(depth + 1) for _ in range(rng.randrange(4))]
         return {rng.choice(("role", "content", "type", "text", "k")): value(depth + 1) for _ in range(rng.randrange(4))}
 
-    names = [*body(), *(f"temperature top_p top_k seed n stop stream logit_bias tools response_format edgespec user "
-                        "prompt input min_p max_completion_tokens stream_options logprobs prediction").split()]  # fmt: skip
+    names = [*body(), *NAMES]
     content = {**body(max_tokens=2), **{rng.choice(names): value(0) for _ in range(rng.randrange(1, 4))}}
     data = json.dumps(content if rng.random() < 0.8 else value(0)).encode()
     if rng.random() < 0.3:
@@ -287,11 +293,13 @@ def test_a_conversation_finds_the_slot_that_has_it() -> None:
 def test_a_client_that_does_not_read_pauses_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgespec.server.channel.Channel.__init__.__defaults__", (4, 1.0))
     with serving(never_ending, context=4096) as served:  # type: ignore[arg-type]
+        served.listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # inherited by connections
         host, port = "127.0.0.1", int(served.url.rpartition(":")[2])
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.connect((host, port))
-            content = json.dumps(body(max_tokens=None, stream=True, temperature=0, edgespec={"spans": True})).encode()
+            asked = body(max_tokens=None, stream=True, temperature=0, edgespec={"spans": True})
+            content = json.dumps(asked).encode()
             head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(content)}\r\n\r\n"
             client.sendall(head.encode() + content)
             until(lambda: served.busy() == 1)
@@ -312,8 +320,9 @@ def test_the_end_refuses_and_cancels_within_seconds() -> None:
         texts: list[str] = []
 
         def read() -> None:
-            with httpx.stream("POST", f"{served.url}/v1/chat/completions", json=body(stream=True, max_tokens=None)) as r:
-                texts.extend(r.iter_lines())
+            asked = body(stream=True, max_tokens=None)
+            with httpx.stream("POST", f"{served.url}/v1/chat/completions", json=asked) as response:
+                texts.extend(response.iter_lines())
 
         reader = threading.Thread(target=read)
         reader.start()

@@ -50,7 +50,7 @@ class Slots:
 
     def __init__(self, runtimes: Sequence[Runtime], waiting: int) -> None:
         self.all = [Slot(number, runtime) for number, runtime in enumerate(runtimes)]
-        self._free = list(self.all)
+        self._free = list(self.all)  # in the order in which they became free
         self._queue: deque[asyncio.Future[Slot]] = deque()
         self._most = waiting
         self._seconds = 1.0  # that the last request took
@@ -67,8 +67,9 @@ class Slots:
         return sum(not place.done() for place in self._queue)
 
     async def take(self, key: str) -> Slot:
-        """The free slot whose last prompt has the longest common prefix with `key`; waits for one in the order of
-        requests.
+        """The free slot whose last prompt has the longest common prefix with `key`, if more than half of that prompt
+        stays, else the one that was not used for the longest time: a few words that all conversations begin with must
+        not evict one. Without a free slot it waits for one, in the order of requests.
 
         Raises:
             Refused: too many requests wait, or the server is ending.
@@ -76,7 +77,7 @@ class Slots:
         if self._ending:
             raise _ending()
         if self._free:
-            slot = max(self._free, key=lambda each: (_shared(each.key, key), -each.number))
+            slot = self._chosen(key)
             self._free.remove(slot)
         else:
             slot = await self._waited()
@@ -113,6 +114,11 @@ class Slots:
         """Free all slots; what is under way is cancelled."""
         for slot in self.all:
             slot.close()
+
+    def _chosen(self, key: str) -> Slot:
+        shared = {slot: _shared(slot.key, key) for slot in self._free}
+        kept = [slot for slot, length in shared.items() if 2 * length > len(slot.key)]
+        return max(kept, key=lambda slot: shared[slot]) if kept else self._free[0]
 
     async def _waited(self) -> Slot:
         if self.queued >= self._most:

@@ -25,7 +25,7 @@ class Conversation:
     @property
     def key(self) -> str:
         """A text that begins as that of an earlier prompt does whose tokens this one begins with."""
-        return json.dumps(self.messages, ensure_ascii=False)
+        return "".join(json.dumps(message, ensure_ascii=False) for message in self.messages)
 
     def answer(self, runtime: Runtime, wanted: Wanted, sampling: Sampling) -> Answer:
         """The answer of a runtime. Raises as `Runtime.chat`."""
