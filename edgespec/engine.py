@@ -20,6 +20,7 @@ from .backends import MOST_OWED, Interrupt, Pieces, Session, common_prefix, requ
 from .controller import Controller
 from .drafters import Follower, top_of
 from .errors import ContextOverflow, Interrupted, OptionError
+from .logprobs import TokenLogprobs, token_logprobs
 from .prices import Prices
 from .sampling import Sampling, likeliest
 from .stats import Stats, Tally
@@ -57,6 +58,8 @@ class Text(NamedTuple):
         spans: the text and the reasoning in order, in parts that were drafted and parts that were not.
         reasoning: the text of the model's reasoning, which comes before the answer, without its markers. Only chats
             separate it; a round may have both.
+        logprobs: the log probability of each of `tokens`, if `Request.logprobs` asks for them. A wider pass may compute
+            them in another order, which moves the last digits.
     """
 
     text: str
@@ -64,6 +67,7 @@ class Text(NamedTuple):
     round: Round
     spans: tuple[Span, ...]
     reasoning: str = ""
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 class Finished(NamedTuple):
@@ -95,6 +99,7 @@ class Request:
         stop: texts that end the answer.
         dropped: messages dropped from the prompt, for `Started`.
         reasoning: how reasoning is marked in the answer; None leaves it in the text. Stop texts do not end it.
+        logprobs: how many alternatives `Text.logprobs` has for each token; None leaves it empty.
 
     Raises:
         OptionError: an empty prompt, or an invalid option.
@@ -106,6 +111,7 @@ class Request:
     stop: tuple[str, ...] = ()
     dropped: int = 0
     reasoning: Reasoning | None = None
+    logprobs: int | None = None
 
     def __post_init__(self) -> None:
         if not self.prompt:
@@ -114,6 +120,8 @@ class Request:
         object.__setattr__(self, "stop", texts("stop", self.stop))
         if self.max_tokens is not None:
             object.__setattr__(self, "max_tokens", whole("max_tokens", self.max_tokens, 1))
+        if self.logprobs is not None:
+            object.__setattr__(self, "logprobs", whole("logprobs", self.logprobs, 0))
 
 
 class Engine:
@@ -214,6 +222,7 @@ class Engine:
         output = (*(draft.tokens[node] for node in acceptance.path), acceptance.token)
         tokens, spans, reason = self._cut(output, request, text, tally.tokens)
         kept = (0, *(node + 1 for node in acceptance.path[: len(tokens) - 1]))
+        logprobs = self._logprobs(rows, kept, tokens, request)
         self._target.rollback(held, kept)  # the only one of the round: it drops all rejected tokens
         evaluated = Evaluated(held, draft.pass_tokens(context[-1]), draft.pass_parents, kept, top)
         context.extend(tokens)
@@ -227,7 +236,15 @@ class Engine:
         observing = self._observe(round_, evaluated)
         tally.add(round_, time.perf_counter() - began, drafting + learning + observing, price, plain_price)
         tally.reasoning_tokens = text.reasoning_tokens
-        return _text(tokens, round_, spans), reason
+        return _text(tokens, round_, spans)._replace(logprobs=logprobs), reason
+
+    def _logprobs(
+        self, rows: Floats, kept: Sequence[int], tokens: Sequence[int], request: Request
+    ) -> tuple[TokenLogprobs, ...]:
+        """Those of the committed `tokens`: each follows the node of the pass that `kept` has in its place."""
+        if request.logprobs is None:
+            return ()
+        return token_logprobs(rows[list(kept)], tokens, request.logprobs, self._vocabulary.token_bytes)
 
     def _limit(self, request: Request, context: Sequence[int], tally: Tally) -> int:
         """The longest useful draft: it must fit the context, each round commits one token more than it accepts, and

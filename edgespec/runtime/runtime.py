@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
+from typing import Any
 
 from ..backends import Session, Vocabulary, tokens_up_to
 from ..backends.token_ids import checked_tokens
 from ..controller import Controller
 from ..controller.calibration import Share
 from ..drafters import Drafter, block_prices_of
+from ..drafters.prediction import Prediction
 from ..engine import Request
 from ..errors import Interrupted, printable
 from ..prices import Prices
 from ..sampling import Sampling
 from ..text.stream import to_text
 from ..text.template import ChatTemplate, Message
+from ..text.template_variables import checked_variables
 from ..text.think import checked_think
 from ..values import instance, texts, whole
 from ..verify import verifier
@@ -114,7 +117,7 @@ class Runtime:
         """The sampling that the target's file recommends: `Sampling` fields by name."""
         return dict(self._pair.models[0].sampling)
 
-    def complete(
+    def complete(  # noqa: PLR0913 - all but the first two are options by name
         self,
         prompt: str | Sequence[int],
         sampling: Sampling | None = None,
@@ -124,6 +127,8 @@ class Runtime:
         speculation: Speculation | None = None,
         controlled: Controlled | None = None,
         wait: bool = False,
+        prediction: str | None = None,
+        logprobs: int | None = None,
     ) -> Answer:
         """Stream the continuation of `prompt`.
 
@@ -137,6 +142,11 @@ class Runtime:
             wait: if another answer is under way when the first event is requested, wait until it and those that waited
                 before have ended. `cancel` cancels a waiting answer, too; after `close` it raises ClosedError. A thread
                 that has read only a part of the answer under way would wait for itself.
+            prediction: a text that the answer is expected to resemble, such as the file that it changes: it is drafted
+                wherever the answer goes on as it does (see `edgespec.drafters.prediction`). It does not change the
+                answer. `Stats.of_drafter("prediction")` counts its tokens.
+            logprobs: how many of the likeliest tokens `Text.logprobs` has for each token of the answer, 0 for the
+                token's own log probability alone; None computes none.
 
         Raises:
             ContextOverflow: the prompt does not fit the context; nothing was computed.
@@ -148,10 +158,11 @@ class Runtime:
         place, vocabulary = self._queue.place(waits=wait), self.vocabulary
         given = tokens_up_to(vocabulary, prompt, self._most, start=True) if isinstance(prompt, str) else prompt
         tokens = checked_tokens(given, vocabulary.size)
-        request = Request(tokens, Sampling() if sampling is None else sampling, max_tokens, _stops(stop))
-        return self._generate(request, speculation, place, controlled)
+        chosen = Sampling() if sampling is None else sampling
+        request = Request(tokens, chosen, max_tokens, _stops(stop), logprobs=logprobs)
+        return self._generate(request, speculation, place, controlled, prediction)
 
-    def chat(
+    def chat(  # noqa: PLR0913 - all but the first two are options by name
         self,
         messages: Sequence[Message],
         sampling: Sampling | None = None,
@@ -161,6 +172,10 @@ class Runtime:
         speculation: Speculation | None = None,
         wait: bool = False,
         think: str = "auto",
+        prediction: str | None = None,
+        logprobs: int | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> Answer:
         """Stream the answer to `messages`, each with "role", "content" and other fields that the chat template reads.
 
@@ -175,6 +190,11 @@ class Runtime:
         Args:
             think: "on", "off", or an effort: "low", "medium", "high"; "auto" is the default of the template, and all
                 that one without a switch takes (see `has_think_switch`). An effort is "on" where there are none.
+            tools: descriptions of functions that the model may call, as in OpenAI's API: `{"type": "function",
+                "function": {"name": ..., "description": ..., "parameters": JSON schema}}`. The template renders them;
+                calls are in the text of the answer, as the model writes them: `edgespec.text.tool_calls` parses them.
+            chat_template_kwargs: further variables of the template, with values as in JSON, such as
+                `{"enable_thinking": False}` or `{"documents": [...]}`.
 
         `stop` ends the answer, not its reasoning. The other arguments are those of `complete`.
 
@@ -190,25 +210,35 @@ class Runtime:
         room = self.context - min(most or self.context, self.context // 4)
         template, think = self._chat_template(), checked_think(think)
 
+        given = checked_variables(tools, chat_template_kwargs)
+
         def tokens(messages: Sequence[Message]) -> list[int]:
-            return template.tokens(messages, lambda: self._queue.is_cancelled(place), self._most, think)
+            return template.tokens(messages, lambda: self._queue.is_cancelled(place), self._most, think, given)
 
         try:
             prompt, dropped = fitted_prompt(tokens, messages, room)
         except Interrupted:
             return self._streams.cancelled_answer()
         chosen, reasoning = Sampling() if sampling is None else sampling, template.reasoning(prompt)
-        request = Request(prompt, chosen, most, _stops(stop), dropped, reasoning)
-        return self._generate(request, speculation, place)
+        request = Request(prompt, chosen, most, _stops(stop), dropped, reasoning, logprobs)
+        return self._generate(request, speculation, place, prediction=prediction)
 
-    def prompt(self, messages: Sequence[Message], think: str = "auto") -> list[int]:
+    def prompt(
+        self,
+        messages: Sequence[Message],
+        think: str = "auto",
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[int]:
         """The tokens of all of `messages` as `chat` renders them; none are dropped.
 
         Raises:
             TemplateError: the model has no chat template, or the template refuses these messages.
-            OptionError: `messages` is not a list of messages, or `think` is not valid.
+            OptionError: `messages` is not a list of messages, or another argument is not valid.
         """
-        return self._chat_template().tokens(checked_messages(messages), think=checked_think(think))
+        given = checked_variables(tools, chat_template_kwargs)
+        return self._chat_template().tokens(checked_messages(messages), think=checked_think(think), given=given)
 
     def has_think_switch(self) -> bool:
         """Whether `think` can have an effect: the chat template reads a variable that it sets.
@@ -290,14 +320,27 @@ class Runtime:
         return self._template
 
     def _generate(
-        self, request: Request, speculation: Speculation | None, place: QueuePlace, controlled: Controlled | None = None
+        self,
+        request: Request,
+        speculation: Speculation | None,
+        place: QueuePlace,
+        controlled: Controlled | None = None,
+        prediction: str | None = None,
     ) -> Answer:
         chosen = self.speculation if speculation is None else instance("speculation", speculation, Speculation)
-        controller = self._controller if speculation is None else self._pair.controller(speculation)
+        own = self._predicted(prediction, len(request.prompt))
+        controller = self._controller if speculation is None and not own else self._pair.controller(chosen, own)
         if controlled is not None:
             controller = controlled(controller.drafters)
         rule = verifier(chosen.verifier)
         return self._streams.answer(request, controller, rule, place, remember=chosen.remember)
+
+    def _predicted(self, text: str | None, start: int) -> tuple[Drafter, ...]:
+        """The drafter of a predicted text, for the answer after a prompt of `start` tokens; none without a text."""
+        if text is None:
+            return ()
+        tokens = tokens_up_to(self.vocabulary, instance("prediction", text, str), self.context)
+        return (Prediction(tokens, start),)
 
 
 def _stops(stop: Sequence[str] | str) -> tuple[str, ...]:
