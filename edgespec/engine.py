@@ -21,6 +21,7 @@ from .constraint import Begins, Constraint, MaskedRows
 from .controller import Controller
 from .drafters import Follower, top_of
 from .errors import ContextOverflow, Interrupted, OptionError
+from .logprobs import TokenLogprobs, token_logprobs
 from .prices import Prices
 from .sampling import Sampling, likeliest
 from .stats import Stats, Tally
@@ -58,6 +59,8 @@ class Text(NamedTuple):
         spans: the text and the reasoning in order, in parts that were drafted and parts that were not.
         reasoning: the text of the model's reasoning, which comes before the answer, without its markers. Only chats
             separate it; a round may have both.
+        logprobs: the log probability of each of `tokens`, if `Request.logprobs` asks for them. A wider pass may compute
+            them in another order, which moves the last digits.
     """
 
     text: str
@@ -65,6 +68,7 @@ class Text(NamedTuple):
     round: Round
     spans: tuple[Span, ...]
     reasoning: str = ""
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 class Finished(NamedTuple):
@@ -97,6 +101,7 @@ class Request:
         dropped: messages dropped from the prompt, for `Started`.
         reasoning: how reasoning is marked in the answer; None leaves it in the text. Stop texts do not end it.
         grammar: what the answer may be; None for any text. The answer ends where the grammar does.
+        logprobs: how many alternatives `Text.logprobs` has for each token; None leaves it empty.
 
     Raises:
         OptionError: an empty prompt, or an invalid option.
@@ -109,6 +114,7 @@ class Request:
     dropped: int = 0
     reasoning: Reasoning | None = None
     grammar: Begins | None = None
+    logprobs: int | None = None
 
     def __post_init__(self) -> None:
         if not self.prompt:
@@ -117,6 +123,8 @@ class Request:
         object.__setattr__(self, "stop", texts("stop", self.stop))
         if self.max_tokens is not None:
             object.__setattr__(self, "max_tokens", whole("max_tokens", self.max_tokens, 1))
+        if self.logprobs is not None:
+            object.__setattr__(self, "logprobs", whole("logprobs", self.logprobs, 0))
 
 
 class Engine:
@@ -222,6 +230,7 @@ class Engine:
         drafters = [draft.drafters[node] for node in acceptance.path]
         tokens, spans, reason = self._cut(output, drafters, request, text, tally.tokens, constraint)
         kept = (0, *(node + 1 for node in acceptance.path[: len(tokens) - 1]))
+        logprobs = self._logprobs(rows, kept, tokens, request)
         self._target.rollback(held, kept)  # the only one of the round: it drops all rejected tokens
         evaluated = Evaluated(held, draft.pass_tokens(context[-1]), draft.pass_parents, kept, top)
         context.extend(tokens)
@@ -235,7 +244,15 @@ class Engine:
         observing = self._observe(round_, evaluated)
         tally.add(round_, time.perf_counter() - began, drafting + learning + observing, price, plain_price)
         tally.reasoning_tokens = text.reasoning_tokens
-        return _text(tokens, round_, spans), reason
+        return _text(tokens, round_, spans)._replace(logprobs=logprobs), reason
+
+    def _logprobs(
+        self, rows: Floats, kept: Sequence[int], tokens: Sequence[int], request: Request
+    ) -> tuple[TokenLogprobs, ...]:
+        """Those of the committed `tokens`: each follows the node of the pass that `kept` has in its place."""
+        if request.logprobs is None:
+            return ()
+        return token_logprobs(rows[list(kept)], tokens, request.logprobs, self._vocabulary.token_bytes)
 
     def _limit(self, request: Request, context: Sequence[int], tally: Tally) -> int:
         """The longest useful draft: it must fit the context, each round commits one token more than it accepts, and

@@ -18,7 +18,7 @@ HOUSE = Path(edgespec.__file__).parent
 
 #: From the ground up. Rooms of one floor do not import each other, but for the ground floor's.
 FLOORS = [
-    {"errors", "extras", "values", "types", "sampling", "baseline", "stats", "storage", "constraint"},
+    {"errors", "extras", "values", "types", "sampling", "logprobs", "baseline", "stats", "storage", "constraint"},
     {"backends", "verify"},
     {"text", "prices"},
     {"drafters", "grammar"},

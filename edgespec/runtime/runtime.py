@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
+from typing import Any
 
 from ..backends import Session, Vocabulary, tokens_up_to
 from ..backends.token_ids import checked_tokens
 from ..controller import Controller
 from ..controller.calibration import Share
 from ..drafters import Drafter, block_prices_of
+from ..drafters.prediction import Prediction
 from ..engine import Request
 from ..errors import Interrupted, printable
 from ..grammar import Binding, Grammar, reasoning_before
@@ -17,6 +19,7 @@ from ..prices import Prices
 from ..sampling import Sampling
 from ..text.stream import to_text
 from ..text.template import ChatTemplate, Message
+from ..text.template_variables import checked_variables
 from ..text.think import checked_think
 from ..values import instance, texts, whole
 from ..verify import verifier
@@ -127,6 +130,8 @@ class Runtime:
         speculation: Speculation | None = None,
         controlled: Controlled | None = None,
         wait: bool = False,
+        prediction: str | None = None,
+        logprobs: int | None = None,
     ) -> Answer:
         """Stream the continuation of `prompt`.
 
@@ -143,6 +148,11 @@ class Runtime:
             wait: if another answer is under way when the first event is requested, wait until it and those that waited
                 before have ended. `cancel` cancels a waiting answer, too; after `close` it raises ClosedError. A thread
                 that has read only a part of the answer under way would wait for itself.
+            prediction: a text that the answer is expected to resemble, such as the file that it changes: it is drafted
+                wherever the answer goes on as it does (see `edgespec.drafters.prediction`). It does not change the
+                answer. `Stats.of_drafter("prediction")` counts its tokens.
+            logprobs: how many of the likeliest tokens `Text.logprobs` has for each token of the answer, 0 for the
+                token's own log probability alone; None computes none.
 
         Raises:
             ContextOverflow: the prompt does not fit the context; nothing was computed.
@@ -157,10 +167,10 @@ class Runtime:
         given = tokens_up_to(vocabulary, prompt, self._most, start=True) if isinstance(prompt, str) else prompt
         tokens = checked_tokens(given, vocabulary.size)
         chosen, bound = Sampling() if sampling is None else sampling, self._bound(grammar)
-        request = Request(tokens, chosen, max_tokens, _stops(stop), grammar=bound)
-        return self._generate(request, speculation, place, controlled)
+        request = Request(tokens, chosen, max_tokens, _stops(stop), grammar=bound, logprobs=logprobs)
+        return self._generate(request, speculation, place, controlled, prediction)
 
-    def chat(  # noqa: PLR0913 - likewise
+    def chat(  # noqa: PLR0913 - all but the first two are options by name
         self,
         messages: Sequence[Message],
         sampling: Sampling | None = None,
@@ -171,6 +181,10 @@ class Runtime:
         speculation: Speculation | None = None,
         wait: bool = False,
         think: str = "auto",
+        prediction: str | None = None,
+        logprobs: int | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> Answer:
         """Stream the answer to `messages`, each with "role", "content" and other fields that the chat template reads.
 
@@ -185,6 +199,11 @@ class Runtime:
         Args:
             think: "on", "off", or an effort: "low", "medium", "high"; "auto" is the default of the template, and all
                 that one without a switch takes (see `has_think_switch`). An effort is "on" where there are none.
+            tools: descriptions of functions that the model may call, as in OpenAI's API: `{"type": "function",
+                "function": {"name": ..., "description": ..., "parameters": JSON schema}}`. The template renders them;
+                calls are in the text of the answer, as the model writes them: `edgespec.text.tool_calls` parses them.
+            chat_template_kwargs: further variables of the template, with values as in JSON, such as
+                `{"enable_thinking": False}` or `{"documents": [...]}`.
 
         `stop` ends the answer, not its reasoning. `grammar` is for the answer: the reasoning before it is free. The
         other arguments are those of `complete`.
@@ -201,8 +220,10 @@ class Runtime:
         room = self.context - min(most or self.context, self.context // 4)
         template, think = self._chat_template(), checked_think(think)
 
+        given = checked_variables(tools, chat_template_kwargs)
+
         def tokens(messages: Sequence[Message]) -> list[int]:
-            return template.tokens(messages, lambda: self._queue.is_cancelled(place), self._most, think)
+            return template.tokens(messages, lambda: self._queue.is_cancelled(place), self._most, think, given)
 
         try:
             prompt, dropped = fitted_prompt(tokens, messages, room)
@@ -210,17 +231,26 @@ class Runtime:
             return self._streams.cancelled_answer()
         chosen, reasoning = Sampling() if sampling is None else sampling, template.reasoning(prompt)
         before = reasoning_before(reasoning, think) if grammar is not None else ""
-        request = Request(prompt, chosen, most, _stops(stop), dropped, reasoning, self._bound(grammar, before))
-        return self._generate(request, speculation, place)
+        bound = self._bound(grammar, before)
+        request = Request(prompt, chosen, most, _stops(stop), dropped, reasoning, bound, logprobs)
+        return self._generate(request, speculation, place, prediction=prediction)
 
-    def prompt(self, messages: Sequence[Message], think: str = "auto") -> list[int]:
+    def prompt(
+        self,
+        messages: Sequence[Message],
+        think: str = "auto",
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[int]:
         """The tokens of all of `messages` as `chat` renders them; none are dropped.
 
         Raises:
             TemplateError: the model has no chat template, or the template refuses these messages.
-            OptionError: `messages` is not a list of messages, or `think` is not valid.
+            OptionError: `messages` is not a list of messages, or another argument is not valid.
         """
-        return self._chat_template().tokens(checked_messages(messages), think=checked_think(think))
+        given = checked_variables(tools, chat_template_kwargs)
+        return self._chat_template().tokens(checked_messages(messages), think=checked_think(think), given=given)
 
     def has_think_switch(self) -> bool:
         """Whether `think` can have an effect: the chat template reads a variable that it sets.
@@ -306,12 +336,17 @@ class Runtime:
         return None if grammar is None else self._pair.grammars.bind(instance("grammar", grammar, Grammar), before)
 
     def _generate(
-        self, request: Request, speculation: Speculation | None, place: QueuePlace, controlled: Controlled | None = None
+        self,
+        request: Request,
+        speculation: Speculation | None,
+        place: QueuePlace,
+        controlled: Controlled | None = None,
+        prediction: str | None = None,
     ) -> Answer:
         chosen = self.speculation if speculation is None else instance("speculation", speculation, Speculation)
-        constrained = request.grammar is not None
-        if speculation is not None:
-            controller = self._pair.controller(speculation, constrained=constrained)
+        own, constrained = self._predicted(prediction, len(request.prompt)), request.grammar is not None
+        if speculation is not None or own:
+            controller = self._pair.controller(chosen, own, constrained=constrained)
         elif constrained:
             controller = self._constrained = self._constrained or self._pair.controller(chosen, constrained=True)
         else:
@@ -320,6 +355,13 @@ class Runtime:
             controller = controlled(controller.drafters)
         rule = verifier(chosen.verifier)
         return self._streams.answer(request, controller, rule, place, remember=chosen.remember)
+
+    def _predicted(self, text: str | None, start: int) -> tuple[Drafter, ...]:
+        """The drafter of a predicted text, for the answer after a prompt of `start` tokens; none without a text."""
+        if text is None:
+            return ()
+        tokens = tokens_up_to(self.vocabulary, instance("prediction", text, str), self.context)
+        return (Prediction(tokens, start),)
 
 
 def _stops(stop: Sequence[str] | str) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..backends import Vocabulary, tokens_up_to
 from ..errors import Interrupted, OptionError, TemplateError
+from .called_tools import CalledTools
 from .reasoning import Reasoning
 from .template_budget import TemplateBudget
 from .template_sandbox import Sandbox
@@ -47,6 +48,7 @@ class ChatTemplate:
         self._lock = threading.Lock()
         self._sandbox = Sandbox()
         self._template = _compiled(self._sandbox, vocabulary.template)
+        self._tools = CalledTools(vocabulary.template, self.render)
 
     def reasoning(self, prompt: Sequence[int]) -> Reasoning:
         """How reasoning is marked in the answer to `prompt`."""
@@ -62,6 +64,7 @@ class ChatTemplate:
         stop: Callable[[], bool] = lambda: False,
         most: int | None = None,
         think: str = "auto",
+        given: Mapping[str, Any] | None = None,
     ) -> list[int]:
         """The tokens of the prompt for an answer to the last of `messages`.
 
@@ -69,6 +72,7 @@ class ChatTemplate:
             stop: called regularly; True cancels.
             most: tokens after which the prompt is not tokenized further, see `tokens_up_to`; None tokenizes all.
             think: one of `THINK`.
+            given: further variables of the template, as `checked_variables` returns them.
 
         Raises:
             OptionError: a message without role or content.
@@ -76,7 +80,7 @@ class ChatTemplate:
             Interrupted: `stop` returned True.
         """
         tokens: list[int] = []
-        text = self.render([checked(message) for message in messages], stop, think)
+        text = self.render([self._tools.prepared(checked(message)) for message in messages], stop, think, given)
         for part in text.split(_BREAK):
             if stop():
                 raise Interrupted
@@ -87,10 +91,18 @@ class ChatTemplate:
         starts = self._vocabulary.tokenize("", start=True)  # the bos, if the model requires one
         return tokens if self._begins(text) else [*starts, *tokens]
 
-    def render(self, messages: Sequence[Message], stop: Callable[[], bool] = lambda: False, think: str = "auto") -> str:
-        """The prompt as text, with a mark inside each text of a special token that comes from a message."""
-        values = _Values(self._specials)
+    def render(
+        self,
+        messages: Sequence[Message],
+        stop: Callable[[], bool] = lambda: False,
+        think: str = "auto",
+        given: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The prompt as text, with a mark inside each text of a special token that comes from a message, from the
+        description of a tool or from another variable."""
+        values = _Values(self._specials, keeps_none=self._tools.keeps_none)
         safe = [_reasoned(values.copied(message)) for message in messages]
+        more = {"tools": None, "documents": None, **variables(think, self._source), **values.copied(given or {})}
         with self._lock:
             self._sandbox.budget = TemplateBudget(values.size, values.count, stop)
             try:
@@ -99,9 +111,7 @@ class ChatTemplate:
                     add_generation_prompt=True,
                     bos_token=self._label(self._vocabulary.bos),
                     eos_token=self._label(self._vocabulary.eos),
-                    tools=None,
-                    documents=None,
-                    **variables(think, self._source),
+                    **more,
                 )
                 return self._sandbox.budget.accept(text)
             except (TemplateError, Interrupted):
@@ -122,17 +132,19 @@ class ChatTemplate:
 class _Values:
     """Copies the values of messages with marks inside the texts of special tokens, and counts their size."""
 
-    def __init__(self, specials: Sequence[str]) -> None:
+    def __init__(self, specials: Sequence[str], *, keeps_none: bool = False) -> None:
         self.size = 0
         self.count = 0
         self._specials = specials
+        self._kept = ("content",) if keeps_none else ()
 
     def copied(self, message: Message) -> dict[str, Any]:
         """A copy of `message` without the fields that are None, which templates would treat as present."""
+        there = {key: value for key, value in message.items() if value is not None or key in self._kept}
         try:
-            copy: dict[str, Any] = self._copied({key: value for key, value in message.items() if value is not None})
+            copy: dict[str, Any] = self._copied(there)
         except RecursionError:
-            raise OptionError("the lists of a message are nested too deep; give what JSON can represent") from None
+            raise OptionError("a message or a tool is nested too deep; give what JSON can represent") from None
         return copy
 
     def _copied(self, value: Any) -> Any:
@@ -147,7 +159,7 @@ class _Values:
         if isinstance(value, (list, tuple)):
             return [self._copied(each) for each in value]
         raise OptionError(
-            f"a message contains {value!r:.80}; give what JSON can represent: texts, numbers, lists, dictionaries"
+            f"a message or a tool contains {value!r:.80}; give what JSON can represent: texts, numbers, lists, dictionaries"
         )
 
     def _broken(self, text: str) -> str:
