@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..engine import Finished, Started, Text
+from ..logprobs import TokenLogprobs
 from ..stats import Stats
+from . import logprobs
 from .computing import Item
 from .extension import end_as_json, round_as_json
 from .figures import finish_reason, timings, usage
@@ -23,6 +25,7 @@ class Choice:
     text: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
     rounds: list[dict[str, Any]] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
     end: Finished | None = None
 
 
@@ -55,8 +58,9 @@ class Answers:
             case Started():
                 yield from self._beginning(index)
             case Text():
-                if self._request.wanted.spans or event.text or event.reasoning:
-                    yield self._chunk(index, self._delta(event.text, event.reasoning), extension=self._round(event))
+                if self._request.wanted.spans or event.text or event.reasoning or event.logprobs:
+                    content = self._delta(event.text, event.reasoning)
+                    yield self._chunk(index, content, extension=self._round(event), tokens=event.logprobs)
             case Finished():
                 self.add(item)
                 delta = {} if self._chat else {"text": ""}
@@ -76,6 +80,7 @@ class Answers:
             case Text() as event:
                 choice.text.append(event.text)
                 choice.reasoning.append(event.reasoning)
+                choice.logprobs.extend(event.logprobs)
                 if self._request.wanted.spans:
                     choice.rounds.append(round_as_json(event, self._text_of))
             case Finished() as event:
@@ -110,11 +115,16 @@ class Answers:
         return {"delta": {"reasoning_content": reasoning, **delta} if reasoning else delta}
 
     def _chunk(
-        self, index: int, content: dict[str, Any], reason: str | None = None, extension: dict[str, Any] | None = None
+        self,
+        index: int,
+        content: dict[str, Any],
+        reason: str | None = None,
+        extension: dict[str, Any] | None = None,
+        tokens: Sequence[TokenLogprobs] = (),
     ) -> dict[str, Any]:
         if self._chat and "delta" not in content:
             content = {"delta": content}
-        choice = {"index": index, **content, "logprobs": None, "finish_reason": reason}
+        choice = {"index": index, **content, "logprobs": self._logprobs(tokens), "finish_reason": reason}
         chunk = {**self._head, "object": self._object(stream=True), "choices": [choice]}
         if self._request.usage:
             chunk["usage"] = None
@@ -130,11 +140,18 @@ class Answers:
         text, reasoning = "".join(choice.text), "".join(choice.reasoning)
         if not self._chat:
             text = self._echo(index) + reasoning + text
-            return {"index": index, "text": text, "logprobs": None, "finish_reason": reason}
+            tokens = self._logprobs(choice.logprobs)
+            return {"index": index, "text": text, "logprobs": tokens, "finish_reason": reason}
         message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
         if reasoning:
             message["reasoning_content"] = reasoning
-        return {"index": index, "message": message, "logprobs": None, "finish_reason": reason}
+        tokens = self._logprobs(choice.logprobs)
+        return {"index": index, "message": message, "logprobs": tokens, "finish_reason": reason}
+
+    def _logprobs(self, tokens: Sequence[TokenLogprobs]) -> dict[str, Any] | None:
+        if not tokens:
+            return None
+        return logprobs.chat(tokens) if self._chat else logprobs.completion(tokens)
 
     def _echo(self, index: int) -> str:
         return self._request.echo[index // self._request.wanted.n] if self._request.echo else ""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import options
+from . import constraints, options
 from .errors import Refused
 from .fields import Fields
-from .messages import messages
+from .messages import messages, text_of
 from .settings import Settings
 from .wanted import Continuation, Conversation, Wanted
 
 _EFFORTS = {"none": "off", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high"}
-_MOST_PROMPTS = 64
+_MOST_PROMPTS, _MOST_LOGPROBS = 64, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +36,13 @@ def chat(fields: Fields, settings: Settings) -> OpenAIRequest:
     """A chat completion. Raises Refused."""
     check_model(fields, settings)
     _refuse_missing(fields)
-    prompt = Conversation(messages(fields), think(fields))
+    prompt = Conversation(messages(fields), think(fields), variables=fields.below("chat_template_kwargs").values)
     return _request(fields, settings, (prompt,), "max_completion_tokens", "max_tokens")
 
 
 def completion(fields: Fields, settings: Settings) -> OpenAIRequest:
     """A completion of text. Raises Refused."""
     check_model(fields, settings)
-    if fields.has("logprobs"):
-        raise _unsupported("logprobs")
     if fields.text("suffix"):
         raise _unsupported("suffix")
     prompts = _prompts(fields)
@@ -64,10 +62,7 @@ def generation(fields: Fields, settings: Settings) -> OpenAIRequest:
 
 
 def think(fields: Fields) -> str:
-    """How the model thinks: by the fields `reasoning_effort` and `chat_template_kwargs`."""
-    switch = fields.below("chat_template_kwargs").raw("enable_thinking")
-    if isinstance(switch, bool):
-        return "on" if switch else "off"
+    """How the model thinks: by the field `reasoning_effort`."""
     effort = fields.raw("reasoning_effort")
     return _EFFORTS.get(effort, "auto") if isinstance(effort, str) else "auto"
 
@@ -105,6 +100,9 @@ def _request(
         max_tokens=options.most_tokens(fields, settings, *lengths),
         stop=options.stops(fields),
         speculation=speculation,
+        prediction=_prediction(fields),
+        logprobs=_logprobs(fields),
+        grammar=constraints.grammar(fields),
         spans=spans,
     )
     usage = fields.below("stream_options").flag("include_usage")
@@ -131,16 +129,27 @@ def _continuation(prompt: Any, fields: Fields) -> Continuation:
 
 
 def _refuse_missing(fields: Fields) -> None:
-    kind = fields.below("response_format").text("type", "text")
-    if kind != "text":
-        raise _unsupported("response_format")
     if fields.items("tools", most=1024) and fields.raw("tool_choice") != "none":
         raise _unsupported("tools")
-    if fields.flag("logprobs"):
-        raise _unsupported("logprobs")
-    for name in ("grammar", "prediction", "functions", "audio"):
+    for name in ("functions", "audio"):
         if fields.has(name):
             raise _unsupported(name)
+
+
+def _prediction(fields: Fields) -> str | None:
+    """The text that the answer is expected to resemble; None without one."""
+    given = fields.below("prediction")
+    return text_of(given, "content") or None if given.has("content") else None
+
+
+def _logprobs(fields: Fields) -> int | None:
+    """How many alternatives each token has: a number in completions, a switch and a number in chats."""
+    if isinstance(fields.raw("logprobs"), bool) or not fields.has("logprobs"):
+        wanted, number = fields.flag("logprobs"), fields.whole("top_logprobs", 0, _MOST_LOGPROBS)
+        if number and not wanted:
+            raise fields.wrong("top_logprobs", "left out, or given with logprobs true")
+        return (number or 0) if wanted else None
+    return fields.whole("logprobs", 0, _MOST_LOGPROBS)
 
 
 def _unsupported(name: str) -> Refused:
