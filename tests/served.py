@@ -40,11 +40,7 @@ class Served:
     runtime: Runtime
     running: Running
     listening: socket.socket
-
-    @property
-    def openai(self) -> OpenAI:
-        """OpenAI's client, which does not try again."""
-        return OpenAI(base_url=f"{self.url}/v1", api_key="any", max_retries=0, timeout=60)
+    openai: OpenAI  #: which does not try again
 
     def post(self, path: str, value: Any = None, **more: Any) -> httpx.Response:
         return httpx.post(self.url + path, json=value, timeout=60, **more)
@@ -74,7 +70,9 @@ def serving(
         try:
             if load:
                 service.open([runtime, *(runtime.another() for _ in range(slots - 1))], chosen)
-            yield Served(address(listening), service, runtime, running, listening)
+            url = address(listening)
+            with OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=60) as client:
+                yield Served(url, service, runtime, running, listening, client)
         finally:
             running.stop()
             assert running.ended(20), "the server does not end"

@@ -10,16 +10,19 @@ from .fields import Fields
 _LONGEST = 256 * 1024  # characters
 
 
-def grammar(fields: Fields) -> Grammar | None:
+def grammar(fields: Fields, given_format: Fields | None = None) -> Grammar | None:
     """The grammar of an answer; None for any text.
 
-    `response_format` is that of OpenAI, `grammar` a grammar in the syntax of Lark, or with `root ::=` that of llama.cpp.
+    `response_format` is that of OpenAI; `grammar` has the syntax of Lark, or, where it contains `::=`, of llama.cpp.
+
+    Args:
+        given_format: the fields of the format where they are not in `response_format`.
 
     Raises:
         Refused: both, or one that is not valid.
         MissingPackage: llguidance is not installed.
     """
-    given = fields.below("response_format")
+    given = given_format if given_format is not None else fields.below("response_format")
     kind = given.text("type", "text")
     own = fields.text("grammar", most=_LONGEST)
     if own and kind != "text":

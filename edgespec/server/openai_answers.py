@@ -26,6 +26,7 @@ class Choice:
     reasoning: list[str] = field(default_factory=list)
     rounds: list[dict[str, Any]] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
+    characters: int = 0  # in the chunks so far
     end: Finished | None = None
 
 
@@ -124,7 +125,9 @@ class Answers:
     ) -> dict[str, Any]:
         if self._chat and "delta" not in content:
             content = {"delta": content}
-        choice = {"index": index, **content, "logprobs": self._logprobs(tokens), "finish_reason": reason}
+        offset = self._choices[index].characters
+        self._choices[index].characters += len(content.get("text", ""))
+        choice = {"index": index, **content, "logprobs": self._logprobs(tokens, offset), "finish_reason": reason}
         chunk = {**self._head, "object": self._object(stream=True), "choices": [choice]}
         if self._request.usage:
             chunk["usage"] = None
@@ -148,10 +151,10 @@ class Answers:
         tokens = self._logprobs(choice.logprobs)
         return {"index": index, "message": message, "logprobs": tokens, "finish_reason": reason}
 
-    def _logprobs(self, tokens: Sequence[TokenLogprobs]) -> dict[str, Any] | None:
+    def _logprobs(self, tokens: Sequence[TokenLogprobs], offset: int = 0) -> dict[str, Any] | None:
         if not tokens:
             return None
-        return logprobs.chat(tokens) if self._chat else logprobs.completion(tokens)
+        return logprobs.chat(tokens) if self._chat else logprobs.completion(tokens, offset)
 
     def _echo(self, index: int) -> str:
         return self._request.echo[index // self._request.wanted.n] if self._request.echo else ""

@@ -12,7 +12,8 @@ from .messages import messages, text_of
 from .settings import Settings
 from .wanted import Continuation, Conversation, Wanted
 
-_EFFORTS = {"none": "off", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high"}
+#: `think` by OpenAI's `reasoning_effort`.
+EFFORTS = {"none": "off", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high"}
 _MOST_PROMPTS, _MOST_LOGPROBS = 64, 20
 
 
@@ -44,7 +45,7 @@ def completion(fields: Fields, settings: Settings) -> OpenAIRequest:
     """A completion of text. Raises Refused."""
     check_model(fields, settings)
     if fields.text("suffix"):
-        raise _unsupported("suffix")
+        raise unsupported("suffix")
     prompts = _prompts(fields)
     echo: tuple[str, ...] = ()
     if fields.flag("echo"):
@@ -62,9 +63,12 @@ def generation(fields: Fields, settings: Settings) -> OpenAIRequest:
 
 
 def think(fields: Fields) -> str:
-    """How the model thinks: by the field `reasoning_effort`."""
+    """How the model thinks: by the fields `reasoning_effort` and `chat_template_kwargs`."""
+    switch = fields.below("chat_template_kwargs").raw("enable_thinking")
+    if isinstance(switch, bool):
+        return "on" if switch else "off"
     effort = fields.raw("reasoning_effort")
-    return _EFFORTS.get(effort, "auto") if isinstance(effort, str) else "auto"
+    return EFFORTS.get(effort, "auto") if isinstance(effort, str) else "auto"
 
 
 def check_model(fields: Fields, settings: Settings) -> None:
@@ -130,10 +134,10 @@ def _continuation(prompt: Any, fields: Fields) -> Continuation:
 
 def _refuse_missing(fields: Fields) -> None:
     if fields.items("tools", most=1024) and fields.raw("tool_choice") != "none":
-        raise _unsupported("tools")
+        raise unsupported("tools")
     for name in ("functions", "audio"):
         if fields.has(name):
-            raise _unsupported(name)
+            raise unsupported(name)
 
 
 def _prediction(fields: Fields) -> str | None:
@@ -152,5 +156,6 @@ def _logprobs(fields: Fields) -> int | None:
     return fields.whole("logprobs", 0, _MOST_LOGPROBS)
 
 
-def _unsupported(name: str) -> Refused:
+def unsupported(name: str) -> Refused:
+    """The error for a field that would change the answer, and that is not supported."""
     return Refused(f"{name} is not supported by this server; leave it out", param=name, code="unsupported_parameter")
