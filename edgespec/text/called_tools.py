@@ -46,8 +46,10 @@ class CalledTools:
         return {**message, "tool_calls": [self._call(call) for call in calls]}
 
     def _writes_objects(self) -> bool:
-        """Whether the template writes arguments that are an object as JSON or in another form of its own. A template for
-        texts raises an error, or writes the object as Python does."""
+        """Whether the template writes arguments that are an object as JSON or in another form of its own.
+
+        A template for texts raises an error, or writes the object as Python does.
+        """
         try:
             return f"'{_ARGUMENT}'" not in self._render(_CONVERSATION)
         except TemplateError:

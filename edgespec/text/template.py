@@ -159,7 +159,8 @@ class _Values:
         if isinstance(value, (list, tuple)):
             return [self._copied(each) for each in value]
         raise OptionError(
-            f"a message or a tool contains {value!r:.80}; give what JSON can represent: texts, numbers, lists, dictionaries"
+            f"a message or a tool contains {value!r:.80}; give what JSON can represent: texts, numbers, lists, "
+            "dictionaries"
         )
 
     def _broken(self, text: str) -> str:
