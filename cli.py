@@ -29,6 +29,7 @@ from edgespec.terminal.options import (
 )
 from edgespec.terminal.progress import columns, has_colour, progress
 from edgespec.terminal.prompt_options import PromptOptions, prompt_options
+from edgespec.terminal.serve_options import ServeOptions, serve_options
 
 if TYPE_CHECKING:
     from edgespec.runtime.answer import Answer
@@ -124,6 +125,27 @@ def chat(
             if kept is not None:
                 session.note(f"the input history is kept in {kept} until `edgespec forget`; --no-history turns it off")
             terminal.converse(session, kept)
+
+
+@app.command()
+@load_options
+@sampling_options
+@serve_options
+def serve(load_options: LoadOptions, sampling_options: SamplingOptions, serve_options: ServeOptions) -> None:
+    """Serve MODEL to clients of OpenAI's API, until Ctrl-C: chat, completions, responses, and calls of Ollama.
+
+    The default is the bundled demo pair. The options of sampling are for requests that do not say otherwise.
+
+    \b
+    edgespec serve qwen3-8b                     http://127.0.0.1:8080/v1, with any key
+    edgespec serve qwen3-8b --slots 4           four answers at a time, each with a cache
+    edgespec serve model.gguf --port 11434      where clients of Ollama look
+    edgespec serve qwen3-8b --host 0.0.0.0 --api-key-file keys.txt
+    curl localhost:8080/generate -d '{"prompt": "Once", "max_tokens": 20}'
+    """
+    from edgespec.terminal.serve import serve as run  # noqa: PLC0415
+
+    run(load_options, sampling_options, serve_options)
 
 
 @app.command()

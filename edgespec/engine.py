@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from .backends import MOST_OWED, Interrupt, Pieces, Session, common_prefix, require_numbers
+from .constraint import Begins, Constraint, MaskedRows
 from .controller import Controller
 from .drafters import Follower, top_of
 from .errors import ContextOverflow, Interrupted, OptionError
@@ -74,8 +75,8 @@ class Finished(NamedTuple):
     """The last event of an answer.
 
     Args:
-        reason: "end" (the model ended its turn), "stop" (a stop string), "length" (`max_tokens`), "context" (the
-            context is full) or "cancelled".
+        reason: "end" (the model ended its turn, or the grammar ended), "stop" (a stop string), "length" (`max_tokens`),
+            "context" (the context is full) or "cancelled".
         stats: the statistics of the answer.
         notices: messages for the user about failures that did not change the text, such as that of a drafter.
     """
@@ -99,6 +100,7 @@ class Request:
         stop: texts that end the answer.
         dropped: messages dropped from the prompt, for `Started`.
         reasoning: how reasoning is marked in the answer; None leaves it in the text. Stop texts do not end it.
+        grammar: what the answer may be; None for any text. The answer ends where the grammar does.
         logprobs: how many alternatives `Text.logprobs` has for each token; None leaves it empty.
 
     Raises:
@@ -111,6 +113,7 @@ class Request:
     stop: tuple[str, ...] = ()
     dropped: int = 0
     reasoning: Reasoning | None = None
+    grammar: Begins | None = None
     logprobs: int | None = None
 
     def __post_init__(self) -> None:
@@ -179,6 +182,7 @@ class Engine:
         same = common_prefix(self._target.tokens, context[:-1])
         self._target.rollback(same)
         tally = Tally(len(context), same - self._target.owed)
+        constraint = request.grammar.begin() if request.grammar is not None else None
         reason = None
         try:
             started = time.perf_counter()
@@ -188,7 +192,7 @@ class Engine:
             while reason is None:
                 if self._interrupt.is_set:
                     raise Interrupted
-                event, reason = self._round(request, context, text, tally)
+                event, reason = self._round(request, context, text, tally, constraint)
                 yield event
         except Interrupted:
             reason = "cancelled"
@@ -207,12 +211,15 @@ class Engine:
         for follower in self._followers:
             follower.evaluated(what)
 
-    def _round(self, request: Request, context: list[int], text: TextStream, tally: Tally) -> tuple[Text, str | None]:
+    def _round(
+        self, request: Request, context: list[int], text: TextStream, tally: Tally, constraint: Constraint | None
+    ) -> tuple[Text, str | None]:
         began = time.perf_counter()
         if self._target.owed > MOST_OWED:  # a decode would compute them in a pass of its own, at another price
             self._target.prefill(())
         owed = self._target.owed
-        round_context = RoundContext(self._verifier, request.sampling, context, self._vocabulary.is_eog, owed)
+        is_eog = self._vocabulary.is_eog
+        round_context = RoundContext(self._verifier, request.sampling, context, is_eog, owed, constraint=constraint)
         draft = self._fitting(self._controller.choose(round_context, self._limit(request, context, tally)))
         drafting, held = self._speculating(began), len(self._target.tokens)
         acceptance, rows, seconds = self._verify(draft, round_context)
@@ -220,7 +227,8 @@ class Engine:
         top = likeliest(rows, self._top) if self._top else None  # now: the next pass may overwrite the rows
         learning = self._speculating(started)
         output = (*(draft.tokens[node] for node in acceptance.path), acceptance.token)
-        tokens, spans, reason = self._cut(output, request, text, tally.tokens)
+        drafters = [draft.drafters[node] for node in acceptance.path]
+        tokens, spans, reason = self._cut(output, drafters, request, text, tally.tokens, constraint)
         kept = (0, *(node + 1 for node in acceptance.path[: len(tokens) - 1]))
         logprobs = self._logprobs(rows, kept, tokens, request)
         self._target.rollback(held, kept)  # the only one of the round: it drops all rejected tokens
@@ -273,21 +281,36 @@ class Engine:
         rows = self._target.decode(draft.pass_tokens(round_context.tokens[-1]), tree)
         seconds = time.perf_counter() - started
         require_numbers(rows, "target")
-        judged = rows[: 1 + len(draft)]
+        own, constraint = rows[: 1 + len(draft)], round_context.constraint
+        judged = own if constraint is None else MaskedRows(own, draft, constraint)
         acceptance = self._verifier.accept(draft, judged, round_context.sampling, round_context.tokens)
         return acceptance, rows, seconds
 
     def _cut(
-        self, output: Sequence[int], request: Request, text: TextStream, before: int
+        self,
+        output: Sequence[int],
+        drafters: Sequence[str],
+        request: Request,
+        text: TextStream,
+        before: int,
+        constraint: Constraint | None,
     ) -> tuple[tuple[int, ...], list[Span], str | None]:
-        """The tokens of `output` up to the end of the answer, their text, and the reason if the answer ends."""
+        """The tokens of `output` up to the end of the answer, their text, and the reason if the answer ends.
+
+        Args:
+            drafters: the names of those that guessed the tokens of `output`, but for its last one.
+        """
         spans: list[Span] = []
-        for i, token in enumerate(output, 1):
-            spans += text.push(self._vocabulary.token_bytes(token), token, drafted=i < len(output))
+        for i, (token, drafter) in enumerate(zip(output, (*drafters, ""), strict=True), 1):
+            spans += text.push(self._vocabulary.token_bytes(token), token, drafter=drafter)
             if self._vocabulary.is_eog(token):
                 return tuple(output[:i]), spans, "end"
+            if constraint is not None:
+                constraint.commit(token)
             if text.stopped:
                 return tuple(output[:i]), spans, "stop"
+            if constraint is not None and constraint.ended():
+                return tuple(output[:i]), spans, "end"
             if before + i == request.max_tokens:
                 return tuple(output[:i]), spans, "length"
         return tuple(output), spans, None

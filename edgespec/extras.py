@@ -13,7 +13,15 @@ from typing import Any
 from .errors import MissingPackage
 
 #: The extra that installs each package. Packages that are not listed are dependencies of edgespec itself.
-EXTRAS = {"onnx": "onnx", "openvino": "openvino", "matplotlib": "bench"}
+EXTRAS = {
+    "onnx": "onnx",
+    "openvino": "openvino",
+    "matplotlib": "bench",
+    "llguidance": "grammar",
+    "starlette": "serve",
+    "uvicorn": "serve",
+    "prometheus_client": "serve",
+}
 
 
 def require(package: str, purpose: str) -> None:

@@ -18,10 +18,10 @@ HOUSE = Path(edgespec.__file__).parent
 
 #: From the ground up. Rooms of one floor do not import each other, but for the ground floor's.
 FLOORS = [
-    {"errors", "extras", "values", "types", "sampling", "logprobs", "baseline", "stats", "storage"},
+    {"errors", "extras", "values", "types", "sampling", "logprobs", "baseline", "stats", "storage", "constraint"},
     {"backends", "verify"},
     {"text", "prices"},
-    {"drafters"},
+    {"drafters", "grammar"},
     {"controller"},
     {"engine"},
     {"runtime"},
@@ -30,7 +30,7 @@ FLOORS = [
 #: What an app imports: above all floors.
 DOOR = "__init__"
 #: Neighbours: the runtime imports none of them.
-NEIGHBOURS = {"__main__", "bench", "cli", "converters", "models", "terminal"}
+NEIGHBOURS = {"__main__", "bench", "cli", "converters", "models", "server", "terminal"}
 #: What the library uses of them, when it is asked for.
 USED = {"library": {"converters", "models"}}
 ENGINES = [
@@ -43,6 +43,7 @@ ENGINES = [
     "sentencepiece",
     "huggingface_hub",
     "torch",
+    "llguidance",
 ]
 
 

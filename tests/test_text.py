@@ -97,7 +97,7 @@ def test_empty_stop_strings_are_none() -> None:
 
 def test_nothing_comes_after_the_stop_string() -> None:
     text = TextStream(["b"])
-    assert text.push(b"abc") == [Span("a", drafted=False)]
+    assert text.push(b"abc") == [Span("a")]
     assert text.stopped
     assert text.flush() == []
 
@@ -105,15 +105,15 @@ def test_nothing_comes_after_the_stop_string() -> None:
 def test_spans_say_where_text_came_from() -> None:
     """By the token that completed it; a stop string parts a span, and one held back keeps its origin."""
     text = TextStream(["STOP"])
-    assert text.push(b"a", drafted=True) == [Span("a", drafted=True)]
-    assert text.push(b"bS", drafted=False) == [Span("b", drafted=False)]
-    assert text.push(b"TO", drafted=True) == []
-    assert text.push(b"x\xc3", drafted=False) == [
-        Span("S", drafted=False),
-        Span("TO", drafted=True),
-        Span("x", drafted=False),
+    assert text.push(b"a", drafter="lookup") == [Span("a", drafter="lookup")]
+    assert text.push(b"bS") == [Span("b")]
+    assert text.push(b"TO", drafter="lookup") == []
+    assert text.push(b"x\xc3") == [
+        Span("S"),
+        Span("TO", drafter="lookup"),
+        Span("x"),
     ]
-    assert text.push(b"\xa9", drafted=True) == [Span("é", drafted=True)]
+    assert text.push(b"\xa9", drafter="lookup") == [Span("é", drafter="lookup")]
 
 
 def test_to_text_reads_all_at_once() -> None:

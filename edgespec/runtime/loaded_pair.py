@@ -12,7 +12,9 @@ from ..controller.calibration import Calibration
 from ..controller.fixed import Fixed
 from ..drafters import Drafter
 from ..drafters.failsafe import Failsafe
+from ..drafters.grammar import ForcedTokens
 from ..errors import OptionError
+from ..grammar import GrammarTokens
 from ..prices import Prices
 from .earlier_texts import EarlierTexts
 from .learned import Learned
@@ -34,6 +36,7 @@ class LoadedPair:
         close_sessions: closes the sessions and the drafters.
         free_models: frees the models unless other runtimes use them.
         turns: a lock held in every round, so that runtimes over the same models do not compute at the same time.
+        grammars: grammars in the target's tokens, shared by all runtimes over the models.
         another: opens further sessions over the same models.
         earlier_texts: keeps the text of answers for look-ups in later runs; None where nothing is to be kept.
         remarks: messages for the user about drafters: which model each is, and which were left out.
@@ -48,6 +51,7 @@ class LoadedPair:
     close_sessions: Callable[[], None]
     free_models: Callable[[], None]
     turns: Turns
+    grammars: GrammarTokens
     another: Callable[[Speculation], LoadedPair]
     earlier_texts: EarlierTexts | None = None
     remarks: tuple[str, ...] = ()
@@ -62,18 +66,24 @@ class LoadedPair:
         """The calibration of the drafters for the verifier of `speculation`."""
         return self.learned.calibration(speculation.verifier)
 
-    def controller(self, speculation: Speculation, own: Sequence[Drafter] = ()) -> Controller:
+    def controller(
+        self, speculation: Speculation, own: Sequence[Drafter] = (), *, constrained: bool = False
+    ) -> Controller:
         """A controller for `speculation`, with the calibration so far.
 
         Args:
             own: drafters of one answer, which are asked before those of the pair, whatever `speculation` names.
+            constrained: whether it is for answers with a grammar, which drafts too.
 
         Raises:
             OptionError: a drafter that this pair does not have, or a `k` beyond the widest pass.
         """
+        if constrained and speculation.uses(ForcedTokens.name):
+            own = (*own, Failsafe(ForcedTokens()))
         known: dict[str, Drafter] = {drafter.name: drafter for drafter in self.drafters}
         names = speculation.drafters if speculation.drafters is not None else tuple(known)
-        names = tuple(name for name in names if name not in (each.name for each in own))
+        taken = {ForcedTokens.name, *(each.name for each in own)}
+        names = tuple(name for name in names if name not in taken)
         if missing := [name for name in names if name not in known]:
             raise OptionError(
                 f"this pair has no drafter {missing[0]!r}, only {', '.join(known)}: 'model' needs a draft model "

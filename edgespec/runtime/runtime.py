@@ -14,6 +14,7 @@ from ..drafters import Drafter, block_prices_of
 from ..drafters.prediction import Prediction
 from ..engine import Request
 from ..errors import Interrupted, printable
+from ..grammar import Binding, Grammar, reasoning_before
 from ..prices import Prices
 from ..sampling import Sampling
 from ..text.stream import to_text
@@ -46,6 +47,7 @@ class Runtime:
         self.speculation = speculation
         self._pair = pair
         self._controller = pair.controller(speculation)
+        self._constrained: Controller | None = None  # for answers with a grammar
         self._template: ChatTemplate | None = None
         self._notices: list[str] = []
         self._queue = AnswerQueue(pair.interrupt, pair.turns.wake)
@@ -124,6 +126,7 @@ class Runtime:
         *,
         max_tokens: int | None = None,
         stop: Sequence[str] | str = (),
+        grammar: Grammar | None = None,
         speculation: Speculation | None = None,
         controlled: Controlled | None = None,
         wait: bool = False,
@@ -137,6 +140,9 @@ class Runtime:
             sampling: how tokens are chosen; None is greedy decoding.
             max_tokens: tokens of the answer; None continues to the end of the context.
             stop: texts that end the answer; they are not part of it.
+            grammar: what the answer may be. A token that it does not allow has the probability 0, before all that
+                `sampling` says; the answer ends where the grammar does. If the context or `max_tokens` ends it before,
+                it is incomplete.
             speculation: for this answer only, for example plain decoding for a comparison.
             controlled: makes the controller of this answer from the runtime's drafters; for measurements.
             wait: if another answer is under way when the first event is requested, wait until it and those that waited
@@ -150,6 +156,8 @@ class Runtime:
 
         Raises:
             ContextOverflow: the prompt does not fit the context; nothing was computed.
+            GrammarError: the grammar is not possible with the model's tokens; from the stream: it became too complex.
+            MissingPackage: a grammar needs llguidance, which is not installed.
             OptionError: an empty prompt, or invalid options.
             BusyError: another answer is under way, and `wait` is False; raised when the first event is requested.
             ClosedError: the runtime was closed.
@@ -158,8 +166,8 @@ class Runtime:
         place, vocabulary = self._queue.place(waits=wait), self.vocabulary
         given = tokens_up_to(vocabulary, prompt, self._most, start=True) if isinstance(prompt, str) else prompt
         tokens = checked_tokens(given, vocabulary.size)
-        chosen = Sampling() if sampling is None else sampling
-        request = Request(tokens, chosen, max_tokens, _stops(stop), logprobs=logprobs)
+        chosen, bound = Sampling() if sampling is None else sampling, self._bound(grammar)
+        request = Request(tokens, chosen, max_tokens, _stops(stop), grammar=bound, logprobs=logprobs)
         return self._generate(request, speculation, place, controlled, prediction)
 
     def chat(  # noqa: PLR0913 - all but the first two are options by name
@@ -169,6 +177,7 @@ class Runtime:
         *,
         max_tokens: int | None = None,
         stop: Sequence[str] | str = (),
+        grammar: Grammar | None = None,
         speculation: Speculation | None = None,
         wait: bool = False,
         think: str = "auto",
@@ -196,7 +205,8 @@ class Runtime:
             chat_template_kwargs: further variables of the template, with values as in JSON, such as
                 `{"enable_thinking": False}` or `{"documents": [...]}`.
 
-        `stop` ends the answer, not its reasoning. The other arguments are those of `complete`.
+        `stop` ends the answer, not its reasoning. `grammar` is for the answer: the reasoning before it is free. The
+        other arguments are those of `complete`.
 
         Raises:
             TemplateError: the model has no chat template, or the template refuses these messages, or it exceeds its
@@ -220,7 +230,9 @@ class Runtime:
         except Interrupted:
             return self._streams.cancelled_answer()
         chosen, reasoning = Sampling() if sampling is None else sampling, template.reasoning(prompt)
-        request = Request(prompt, chosen, most, _stops(stop), dropped, reasoning, logprobs)
+        before = reasoning_before(reasoning, think) if grammar is not None else ""
+        bound = self._bound(grammar, before)
+        request = Request(prompt, chosen, most, _stops(stop), dropped, reasoning, bound, logprobs)
         return self._generate(request, speculation, place, prediction=prediction)
 
     def prompt(
@@ -319,6 +331,10 @@ class Runtime:
             self._template = ChatTemplate(self.vocabulary)
         return self._template
 
+    def _bound(self, grammar: Grammar | None, before: str = "") -> Binding | None:
+        """`grammar` in the target's tokens; see `GrammarTokens.bind`."""
+        return None if grammar is None else self._pair.grammars.bind(instance("grammar", grammar, Grammar), before)
+
     def _generate(
         self,
         request: Request,
@@ -328,8 +344,13 @@ class Runtime:
         prediction: str | None = None,
     ) -> Answer:
         chosen = self.speculation if speculation is None else instance("speculation", speculation, Speculation)
-        own = self._predicted(prediction, len(request.prompt))
-        controller = self._controller if speculation is None and not own else self._pair.controller(chosen, own)
+        own, constrained = self._predicted(prediction, len(request.prompt)), request.grammar is not None
+        if speculation is not None or own:
+            controller = self._pair.controller(chosen, own, constrained=constrained)
+        elif constrained:
+            controller = self._constrained = self._constrained or self._pair.controller(chosen, constrained=True)
+        else:
+            controller = self._controller
         if controlled is not None:
             controller = controlled(controller.drafters)
         rule = verifier(chosen.verifier)

@@ -23,6 +23,7 @@ DRAFTERS = (
     "exit",
     "recycling",
     "lookahead",
+    "grammar",
     "prediction",
 )
 _MODELS = ("model", "cross-vocabulary", "pard", "exit")  # those of draft models, of which there may be several

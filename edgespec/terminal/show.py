@@ -82,10 +82,10 @@ class MarkedText:
 
 
 def _joined(spans: tuple[Span, ...]) -> Iterator[Span]:
-    """Merge adjacent spans of the same origin."""
+    """Merge adjacent spans that are marked alike."""
     held: Span | None = None
     for span in spans:
-        if held is not None and held[1:] == span[1:]:
+        if held is not None and (held.drafted, held.reasoning) == (span.drafted, span.reasoning):
             held = held._replace(text=held.text + span.text)
             continue
         if held is not None:

@@ -8,11 +8,23 @@ from typing import NamedTuple, Protocol
 
 
 class Span(NamedTuple):
-    """A part of the text, whether the token that completed it was drafted, and whether it belongs to the reasoning."""
+    """A part of the text.
+
+    Args:
+        text: the text.
+        drafter: the name of the drafter that guessed the token that completed it; empty if none did. The names of
+            several that agree are joined by "+".
+        reasoning: whether it belongs to the reasoning.
+    """
 
     text: str
-    drafted: bool
+    drafter: str = ""
     reasoning: bool = False
+
+    @property
+    def drafted(self) -> bool:
+        """Whether a drafter guessed it."""
+        return bool(self.drafter)
 
 
 class Splitter(Protocol):
@@ -23,7 +35,7 @@ class Splitter(Protocol):
         """Whether what comes next belongs to the reasoning or to its markers."""
         ...
 
-    def push(self, text: str, token: int, *, drafted: bool) -> list[Span]:
+    def push(self, text: str, token: int, *, drafter: str) -> list[Span]:
         """Add the text that `token` completed; returns what can be told apart now."""
         ...
 
@@ -83,17 +95,18 @@ class TextStream:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._held = SpanBuffer()
 
-    def push(self, piece: bytes, token: int = -1, *, drafted: bool = False) -> list[Span]:
+    def push(self, piece: bytes, token: int = -1, *, drafter: str = "") -> list[Span]:
         """Add the bytes of one token; returns the text that can be shown now.
 
         Args:
             token: the token; only a splitter needs it.
+            drafter: of this token, as in `Span`.
         """
         text, splitter = self._decode(piece), self._splitter
         if splitter is None:
-            return self._answer(Span(text, drafted))
+            return self._answer(Span(text, drafter))
         inside = splitter.inside
-        spans = self._shown(splitter.push(text, token, drafted=drafted))
+        spans = self._shown(splitter.push(text, token, drafter=drafter))
         self.reasoning_tokens += inside or splitter.inside
         return spans
 
