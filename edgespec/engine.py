@@ -12,8 +12,8 @@ The target's KV cache always lacks the last committed token only: it is the firs
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from .backends import MOST_OWED, Interrupt, Pieces, Session, common_prefix, require_numbers
@@ -102,6 +102,7 @@ class Request:
         reasoning: how reasoning is marked in the answer; None leaves it in the text. Stop texts do not end it.
         grammar: what the answer may be; None for any text. The answer ends where the grammar does.
         logprobs: how many alternatives `Text.logprobs` has for each token; None leaves it empty.
+        shown: bytes of special tokens that are part of the text, such as markers of tool calls.
 
     Raises:
         OptionError: an empty prompt, or an invalid option.
@@ -115,6 +116,7 @@ class Request:
     reasoning: Reasoning | None = None
     grammar: Begins | None = None
     logprobs: int | None = None
+    shown: Mapping[int, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.prompt:
@@ -178,7 +180,8 @@ class Engine:
 
     def _generate(self, request: Request) -> Iterator[Event]:
         context = list(request.prompt)
-        text = TextStream(request.stop, request.reasoning.splitter() if request.reasoning is not None else None)
+        splitter = request.reasoning.splitter() if request.reasoning is not None else None
+        text = TextStream(request.stop, splitter, request.shown)
         same = common_prefix(self._target.tokens, context[:-1])
         self._target.rollback(same)
         tally = Tally(len(context), same - self._target.owed)

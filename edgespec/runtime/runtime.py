@@ -21,6 +21,7 @@ from ..text.stream import to_text
 from ..text.template import ChatTemplate, Message
 from ..text.template_variables import checked_variables
 from ..text.think import checked_think
+from ..text.tool_calls import ToolCallParser
 from ..values import instance, texts, whole
 from ..verify import verifier
 from .answer import Answer
@@ -201,7 +202,7 @@ class Runtime:
                 that one without a switch takes (see `has_think_switch`). An effort is "on" where there are none.
             tools: descriptions of functions that the model may call, as in OpenAI's API: `{"type": "function",
                 "function": {"name": ..., "description": ..., "parameters": JSON schema}}`. The template renders them;
-                calls are in the text of the answer, as the model writes them: `edgespec.text.tool_calls` parses them.
+                calls are in the text of the answer, as the model writes them: `call_parser` parses them.
             chat_template_kwargs: further variables of the template, with values as in JSON, such as
                 `{"enable_thinking": False}` or `{"documents": [...]}`.
 
@@ -232,7 +233,8 @@ class Runtime:
         chosen, reasoning = Sampling() if sampling is None else sampling, template.reasoning(prompt)
         before = reasoning_before(reasoning, think) if grammar is not None else ""
         bound = self._bound(grammar, before)
-        request = Request(prompt, chosen, most, _stops(stop), dropped, reasoning, bound, logprobs)
+        shown = template.call_markers() if tools else {}
+        request = Request(prompt, chosen, most, _stops(stop), dropped, reasoning, bound, logprobs, shown)
         return self._generate(request, speculation, place, prediction=prediction)
 
     def prompt(
@@ -251,6 +253,20 @@ class Runtime:
         """
         given = checked_variables(tools, chat_template_kwargs)
         return self._chat_template().tokens(checked_messages(messages), think=checked_think(think), given=given)
+
+    def call_parser(self, tools: Sequence[Mapping[str, Any]]) -> ToolCallParser | None:
+        """A parser of the tool calls in the text of one answer, while it arrives; None if the chat template writes
+        calls in no known format (see `edgespec.text.tool_calls`).
+
+        Args:
+            tools: those given to `chat`.
+
+        Raises:
+            TemplateError: the model has no chat template.
+            OptionError: `tools` is not valid.
+        """
+        given = checked_variables(tools, None).get("tools", ())
+        return self._chat_template().call_parser([tool["function"]["name"] for tool in given])
 
     def has_think_switch(self) -> bool:
         """Whether `think` can have an effect: the chat template reads a variable that it sets.

@@ -14,11 +14,7 @@ from typing import Any
 from ..errors import TemplateError
 
 _ARGUMENT = "edgespec_argument"
-_CALL = {"id": "call00000", "type": "function", "function": {"name": "f", "arguments": {_ARGUMENT: "value"}}}
-_CONVERSATION: tuple[dict[str, Any], ...] = (
-    {"role": "user", "content": "Hello"},
-    {"role": "assistant", "content": None, "tool_calls": [_CALL]},
-)
+_QUESTION = {"role": "user", "content": "Hello"}
 _ASKS_FOR_NONE = re.compile(r"""content['"]?\]?\s+is\s+(not\s+)?none""").search
 
 
@@ -46,12 +42,23 @@ class CalledTools:
         return {**message, "tool_calls": [self._call(call) for call in calls]}
 
     def _writes_objects(self) -> bool:
-        """Whether the template writes arguments that are an object as JSON or in another form of its own. A template for
-        texts raises an error, or writes the object as Python does."""
+        """Whether the template writes arguments that are an object, as JSON or in a form of its own.
+
+        A template for texts raises an error, or writes the object as Python does. One that refuses both says nothing.
+        """
+        written = self._rendered({_ARGUMENT: "value"})
+        if written is None:
+            return self._rendered("{}") is None
+        return f"'{_ARGUMENT}'" not in written
+
+    def _rendered(self, arguments: Any) -> str | None:
+        """A call with these arguments as the template writes it; None if it refuses it."""
+        call = {"id": "call00000", "type": "function", "function": {"name": "f", "arguments": arguments}}
+        messages = [_QUESTION, {"role": "assistant", "content": None, "tool_calls": [call]}]
         try:
-            return f"'{_ARGUMENT}'" not in self._render(_CONVERSATION)
+            return self._render(messages)
         except TemplateError:
-            return False
+            return None
 
     def _call(self, call: Any) -> Any:
         function = call.get("function") if isinstance(call, Mapping) else None

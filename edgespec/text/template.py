@@ -7,7 +7,7 @@ special tokens, so wherever it contains the text of one, it is split inside, and
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ..backends import Vocabulary, tokens_up_to
@@ -17,6 +17,7 @@ from .reasoning import Reasoning
 from .template_budget import TemplateBudget
 from .template_sandbox import Sandbox
 from .think import has_switch, variables
+from .tool_calls import ToolCallParser, format_of, parser_of
 
 #: "role" and "content", both strings, and further fields that the template reads, such as "name", "tool_calls" and
 #: "tool_call_id", with values as in JSON. With "tool_calls", "content" may be missing.
@@ -53,6 +54,25 @@ class ChatTemplate:
     def reasoning(self, prompt: Sequence[int]) -> Reasoning:
         """How reasoning is marked in the answer to `prompt`."""
         return self._reasoning.after(prompt, self._vocabulary)
+
+    def call_markers(self) -> dict[int, bytes]:
+        """The bytes of special tokens that are markers of tool calls, which have no text otherwise."""
+        found, vocabulary = format_of(self._source), self._vocabulary
+        each = ((text, vocabulary.tokenize(text, special=True)) for text in (found.markers if found else ()))
+        alone = ((text, tokens[0]) for text, tokens in each if len(tokens) == 1)
+        return {
+            token: text.encode()
+            for text, token in alone
+            if vocabulary.label(token) == text and not vocabulary.token_bytes(token) and not vocabulary.is_eog(token)
+        }
+
+    def call_parser(self, names: Collection[str]) -> ToolCallParser | None:
+        """A parser of the calls in one answer; None if the template writes them in no known format.
+
+        Args:
+            names: the functions that may be called.
+        """
+        return parser_of(self._source, names)
 
     def has_switch(self) -> bool:
         """Whether the template reads a variable that `think` of `tokens` sets."""
@@ -159,7 +179,8 @@ class _Values:
         if isinstance(value, (list, tuple)):
             return [self._copied(each) for each in value]
         raise OptionError(
-            f"a message or a tool contains {value!r:.80}; give what JSON can represent: texts, numbers, lists, dictionaries"
+            f"a message or a tool contains {value!r:.80}; give what JSON can represent: texts, numbers, lists, "
+            "dictionaries"
         )
 
     def _broken(self, text: str) -> str:
