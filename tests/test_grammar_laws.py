@@ -1,4 +1,4 @@
-"""Laws of the output under a constraint, exactly, over every outcome of a round. p is the target's law after the mask."""
+"""Laws of the output under a constraint: p is the target's law after the mask. Exact, over all outcomes."""
 
 from __future__ import annotations
 
