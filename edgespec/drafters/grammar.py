@@ -1,7 +1,7 @@
 """Forced tokens of a grammar: where the text can go on in one way only, its tokens are guessed.
 
 A grammar forces text, not tokens: the same text may be written by others than those of the tokenizer, and then the
-guess is wrong. So it is verified as any other. Jump-forward decoding (SGLang: Zheng et al. 2024, arXiv 2312.07104) commits
+guess is wrong. So it is verified as any other. Jump-forward decoding (Zheng et al. 2024, arXiv 2312.07104) commits
 forced text without asking the model which tokens it would write it with.
 """
 

@@ -7,5 +7,6 @@ A `Grammar` is a value without a model. `GrammarTokens` binds it to a vocabulary
 from .binding import Binding, GrammarTokens
 from .grammar import Grammar
 from .reasoning import reasoning_before
+from .tools import FORMATS, ToolFormat
 
-__all__ = ["Binding", "Grammar", "GrammarTokens", "reasoning_before"]
+__all__ = ["FORMATS", "Binding", "Grammar", "GrammarTokens", "ToolFormat", "reasoning_before"]

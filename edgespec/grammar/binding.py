@@ -42,11 +42,16 @@ class GrammarTokens:
         """
         tokenizer = self._built()
         main = [{"name": "main", "lark_grammar": f"start: before @answer\n{before}"}] if before else []
-        source = json.dumps({"grammars": [*main, grammar.part]})
+        source = json.dumps({"grammars": [*main, grammar.part(self._special(grammar.trigger))]})
         matcher = with_deep_stack(lambda: package().LLMatcher(tokenizer, source, log_level=0, limits=limits()))
         if matcher.is_error():
             raise refused(matcher.get_error())
         return Binding(matcher, self._vocabulary.size, self._ends)
+
+    def _special(self, label: str) -> int | None:
+        """The special token with this label; None if it is text in this vocabulary."""
+        tokens = self._vocabulary.tokenize(label, special=True) if label else []
+        return tokens[0] if len(tokens) == 1 and not self._vocabulary.token_bytes(tokens[0]) else None
 
     def _built(self) -> Any:
         with self._lock:

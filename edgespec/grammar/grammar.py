@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import GrammarError
 from ..values import shown
 from .llguidance import gbnf_to_lark, regex_to_lark, require_valid
+from .tools import FORMATS, ToolFormat, tool_rules, trigger_rules
 
 _LONGEST = 256 * 1024  # bytes of a schema or a grammar
 _SCHEMA, _LARK = "json_schema", "lark_grammar"
@@ -22,6 +23,7 @@ class Grammar:
     Args:
         kind: "json_schema" or "lark_grammar".
         text: the schema, or the grammar in Lark's syntax as llguidance extends it.
+        trigger: for `tools`, the text or the label of the special token before calls.
 
     Raises:
         GrammarError: it is not valid, larger than 256 KB, or exceeds the limits of the parser.
@@ -30,17 +32,24 @@ class Grammar:
 
     kind: str
     text: str
+    trigger: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in {_SCHEMA, _LARK}:
             raise GrammarError(f"a grammar is of the kind {shown(self.kind)}; it must be {_SCHEMA} or {_LARK}")
         _require_size(self.text)
-        require_valid(json.dumps({"grammars": [self.part]}))
+        require_valid(json.dumps({"grammars": [self.part()]}))
 
-    @property
-    def part(self) -> dict[str, Any]:
-        """The grammar as an entry of llguidance's list of grammars."""
-        return {"name": "answer", self.kind: json.loads(self.text) if self.kind == _SCHEMA else self.text}
+    def part(self, trigger: int | None = None) -> dict[str, Any]:
+        """The grammar as an entry of llguidance's list of grammars.
+
+        Args:
+            trigger: the special token that the `trigger` is in a vocabulary; None if it is text there.
+        """
+        if self.kind == _SCHEMA:
+            return {"name": "answer", _SCHEMA: json.loads(self.text)}
+        rules = trigger_rules(self.trigger, trigger) if self.trigger else ""
+        return {"name": "answer", _LARK: f"{self.text}\n{rules}"}
 
     @classmethod
     def json_object(cls, *, whitespace: bool = False) -> Grammar:
@@ -83,6 +92,28 @@ class Grammar:
     def regex(cls, text: str) -> Grammar:
         """The texts that a regular expression matches whole, in the syntax of Rust's regex, without look-around."""
         return cls(_LARK, regex_to_lark(_text("a regular expression", text)))
+
+    @classmethod
+    def tools(
+        cls,
+        tools: Sequence[Mapping[str, Any]],
+        *,
+        required: bool = False,
+        parallel: bool = True,
+        style: str | ToolFormat = "hermes",
+    ) -> Grammar:
+        """Answers that call tools: the name of a call is one of theirs, and its arguments are held to that schema.
+
+        Args:
+            tools: as in OpenAI's API, {"type": "function", "function": {"name", "parameters"}}, or the inner object.
+            required: whether the answer is a call; else it is free text in which calls may be.
+            parallel: whether there may be several calls.
+            style: how the model writes calls: "hermes" (also Qwen), "llama3", "mistral", or another format.
+        """
+        form = FORMATS.get(style) if isinstance(style, str) else style
+        if not isinstance(form, ToolFormat):
+            raise GrammarError(f"style is {shown(style)}; it must be one of {', '.join(FORMATS)}, or a ToolFormat")
+        return cls(_LARK, tool_rules(tools, form, required=required, parallel=parallel), form.trigger)
 
 
 def _text(what: str, text: Any) -> str:

@@ -36,8 +36,8 @@ class Verifier(Protocol):
         """Which tokens of `draft` are accepted.
 
         Args:
-            rows: the target's logits after the context and after each of the n nodes, float32 [1 + n, vocabulary], after
-                the mask of the constraint.
+            rows: the target's logits after the context and after each of the n nodes, float32 [1 + n, vocabulary],
+                after the mask of a constraint.
         """
         ...
 
