@@ -81,7 +81,7 @@ def test_forced_tokens_are_a_drafter_where_there_is_a_grammar() -> None:
 
     def drafted(speculation: Speculation, grammar: Grammar | None) -> set[str]:
         events = runtime.complete([1, 2, 3], Sampling(0.9), max_tokens=8, grammar=grammar, speculation=speculation)
-        finished = [event for event in events if isinstance(event, Finished)][0]
+        finished = next(event for event in [*events] if isinstance(event, Finished))
         return set(finished.stats.by_drafter)
 
     with runtime:
