@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from . import ollama, openai_calls, responses, tokens
+from . import ollama, openai_calls, page, responses, tokens
 from .endpoint import Endpoint
 from .errors import Refused, refusal
 from .fields import Fields
@@ -57,7 +57,7 @@ def make_app(service: Service, routes: Sequence[BaseRoute] = ()) -> Starlette:
             Middleware(CORSMiddleware, allow_origins=list(settings.cors), allow_methods=["*"], allow_headers=["*"])
         )
     return Starlette(
-        routes=[*routes, *posts, *_gets(service), *refusing],
+        routes=[*routes, *page.routes(), *posts, *_gets(service), *refusing],
         middleware=guards,
         exception_handlers={HTTPException: _http_error, Refused: _refused, Exception: _refused},
     )
