@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from edgespec.backends.toy import Bytes, Rule, scripted
+from edgespec.prices import Prices
 
 from .served import Served, serving
 from .toy_runtime import TALK, Gate
@@ -18,7 +19,9 @@ from .toy_runtime import TALK, Gate
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium")
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-TEXT = "def f(x): return x + 1\ndef f(x): return x + 2\ndef f(x): return <b>3</b><script>document.title='owned'</script>\n"
+TEXT = "def f(x): return x + 1\ndef f(x): return <b>3</b><script>document.title='owned'</script>\n"
+    "def f(x): return x + 1\ndef f(x): return x + 2\ndef f(x): return <b>3</b><script>document.title='owned'</script>\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -62,13 +65,18 @@ def answered(page: Any) -> None:
     page.wait_for_selector("article.assistant")
 
 
+@pytest.fixture
+def flat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes of any width have one price, so that drafts pay."""
+    monkeypatch.setattr("edgespec.runtime.loading._priced", lambda *_: Prices([1.0] * 16))
+
+
 def repeating() -> Rule:
     return scripted(Bytes.size, list(TEXT.encode()))
 
 
-def test_accepted_is_green_and_rejected_red_and_text_is_inert(page: Any) -> None:
+def test_accepted_is_green_and_rejected_red_and_text_is_inert(page: Any, flat: None) -> None:
     with serving(repeating(), context=1024) as served:
-        served.runtime.session  # noqa: B018 - open
         ask(page, served, "<img src=x onerror=\"document.title='owned'\">")
         answered(page)
         assert page.title() == "edgespec"
@@ -87,7 +95,7 @@ def test_accepted_is_green_and_rejected_red_and_text_is_inert(page: Any) -> None
         keep(page, "toy")
 
 
-def test_what_was_rejected_is_not_in_the_text_nor_in_the_next_request(page: Any) -> None:
+def test_what_was_rejected_is_not_in_the_text_nor_in_the_next_request(page: Any, flat: None) -> None:
     with serving(repeating(), context=1024) as served:
         sent: list[Any] = []
         page.on("request", lambda request: sent.append(request.post_data_json) if request.method == "POST" else None)
@@ -113,6 +121,7 @@ def test_stop_ends_the_answer_and_frees_the_slot(page: Any) -> None:
     with serving(gate, context=1024) as served:
         ask(page, served)
         assert gate.reached.wait(20)
+        page.wait_for_selector(".column")
         page.click("#stop")
         answered(page)
         gate.go_on.set()
@@ -127,6 +136,7 @@ def test_escape_stops_too_and_enter_sends(page: Any) -> None:
     with serving(gate, context=1024) as served:
         ask(page, served)
         assert gate.reached.wait(20)
+        page.wait_for_selector(".column")
         page.keyboard.press("Escape")
         answered(page)
         gate.go_on.set()
@@ -142,13 +152,15 @@ def test_a_phone_needs_no_horizontal_scrolling(browser: Any) -> None:
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(13, 17, 23)", "dark"
         page.click("#details")
+        page.wait_for_selector("#facts dd")
         assert page.locator("#facts dd").count() > 6
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         keep(page, "phone")
     context.close()
 
 
-def test_nothing_comes_from_elsewhere(page: Any) -> None:
+def test_nothing_comes_from_elsewhere(browser: Any) -> None:
+    page = browser.new_page()
     with serving() as served:
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
@@ -158,6 +170,7 @@ def test_nothing_comes_from_elsewhere(page: Any) -> None:
         assert served.get("/").headers["content-security-policy"].startswith("default-src 'self'")
         policy = page.evaluate("fetch('https://example.org').then(() => 'sent', () => 'refused')")
         assert policy == "refused"
+    page.close()
 
 
 def test_a_server_with_a_key_asks_for_it(browser: Any) -> None:
