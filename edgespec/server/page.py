@@ -1,30 +1,37 @@
-"""The page of the server: static files of this package, none of which loads anything from elsewhere."""
+"""The page: a chat in the browser, of three files without outside assets. It calls `/v1/chat/completions`."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from importlib.resources import files
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
-_FOLDER = Path(__file__).parent
-_FILES = {"/": "page.html", "/page.css": "page.css", "/page.js": "page.js"}
 _HEADERS = {
-    "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-    "cache-control": "no-cache",
+    # Scripts and styles of this server only: text of a model could not run even if it became markup.
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+_FILES = {
+    "/": ("page.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/favicon.ico": ("page.svg", "image/svg+xml"),
 }
 
 
 def routes() -> list[Route]:
-    """The routes of the files that are there."""
-    return [_route(path, _FOLDER / name) for path, name in _FILES.items() if (_FOLDER / name).is_file()]
+    """The routes of the page's files."""
+    return [_route(path, name, kind) for path, (name, kind) in _FILES.items()]
 
 
-def _route(path: str, file: Path) -> Route:
-    async def page(_request: Request) -> Response:
-        return FileResponse(file, headers=_HEADERS)
+def _route(path: str, name: str, kind: str) -> Route:
+    content = (files(__package__) / name).read_bytes()
 
-    return Route(path, page)
+    async def answer(_request: Request) -> Response:
+        return Response(content, headers=_HEADERS, media_type=kind)
+
+    return Route(path, answer)
