@@ -80,6 +80,7 @@ def chat(
     prompt, system = prompt_options.question(), prompt_options.preamble()
     if as_json and (prompt is None or show_drafts):
         raise click.UsageError("--json needs a prompt, from -p or a pipe, and includes drafts without --show-drafts")
+    grammar = prompt_options.grammar()
     with load_options.open() as runtime:
         sampling = sampling_options.sampling(runtime.sampling, seed=int.from_bytes(os.urandom(4), "little"))
         if as_json:
@@ -90,6 +91,7 @@ def chat(
                     sampling,
                     max_tokens=sampling_options.max_tokens,
                     stop=prompt_options.stop,
+                    grammar=grammar,
                     think=prompt_options.think,
                 ),
                 runtime.cancel,
@@ -107,6 +109,7 @@ def chat(
             prompt_options.thoughts or ("show" if columns() else "hide"),
             colour=has_colour(sys.stdout),
             columns=columns,
+            grammar=grammar,
         )
         session.remark_switch()
         if runtime.context > runtime.trained_context:

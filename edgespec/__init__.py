@@ -23,6 +23,7 @@ from .errors import (
     DrafterError,
     EdgespecError,
     EngineError,
+    GrammarError,
     HubError,
     Interrupted,
     MissingPackage,
@@ -33,6 +34,7 @@ from .errors import (
     TemplateError,
     VocabularyMismatch,
 )
+from .grammar import Grammar
 from .library import Notice, Progress, Wanted, load
 from .runtime.answer import Answer
 from .runtime.as_json import as_json
@@ -68,6 +70,8 @@ __all__ = [
     "Event",
     "Finished",
     "Follower",
+    "Grammar",
+    "GrammarError",
     "Guess",
     "HubError",
     "Interrupt",

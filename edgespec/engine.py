@@ -12,14 +12,16 @@ The target's KV cache always lacks the last committed token only: it is the firs
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from .backends import MOST_OWED, Interrupt, Pieces, Session, common_prefix, require_numbers
+from .constraint import Begins, Constraint, MaskedRows
 from .controller import Controller
 from .drafters import Follower, top_of
 from .errors import ContextOverflow, Interrupted, OptionError
+from .logprobs import TokenLogprobs, token_logprobs
 from .prices import Prices
 from .sampling import Sampling, likeliest
 from .stats import Stats, Tally
@@ -57,6 +59,8 @@ class Text(NamedTuple):
         spans: the text and the reasoning in order, in parts that were drafted and parts that were not.
         reasoning: the text of the model's reasoning, which comes before the answer, without its markers. Only chats
             separate it; a round may have both.
+        logprobs: the log probability of each of `tokens`, if `Request.logprobs` asks for them. A wider pass may compute
+            them in another order, which moves the last digits.
     """
 
     text: str
@@ -64,14 +68,15 @@ class Text(NamedTuple):
     round: Round
     spans: tuple[Span, ...]
     reasoning: str = ""
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 class Finished(NamedTuple):
     """The last event of an answer.
 
     Args:
-        reason: "end" (the model ended its turn), "stop" (a stop string), "length" (`max_tokens`), "context" (the
-            context is full) or "cancelled".
+        reason: "end" (the model ended its turn, or the grammar ended), "stop" (a stop string), "length" (`max_tokens`),
+            "context" (the context is full) or "cancelled".
         stats: the statistics of the answer.
         notices: messages for the user about failures that did not change the text, such as that of a drafter.
     """
@@ -95,6 +100,9 @@ class Request:
         stop: texts that end the answer.
         dropped: messages dropped from the prompt, for `Started`.
         reasoning: how reasoning is marked in the answer; None leaves it in the text. Stop texts do not end it.
+        grammar: what the answer may be; None for any text. The answer ends where the grammar does.
+        logprobs: how many alternatives `Text.logprobs` has for each token; None leaves it empty.
+        shown: bytes of special tokens that are part of the text, such as markers of tool calls.
 
     Raises:
         OptionError: an empty prompt, or an invalid option.
@@ -106,6 +114,9 @@ class Request:
     stop: tuple[str, ...] = ()
     dropped: int = 0
     reasoning: Reasoning | None = None
+    grammar: Begins | None = None
+    logprobs: int | None = None
+    shown: Mapping[int, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.prompt:
@@ -114,6 +125,8 @@ class Request:
         object.__setattr__(self, "stop", texts("stop", self.stop))
         if self.max_tokens is not None:
             object.__setattr__(self, "max_tokens", whole("max_tokens", self.max_tokens, 1))
+        if self.logprobs is not None:
+            object.__setattr__(self, "logprobs", whole("logprobs", self.logprobs, 0))
 
 
 class Engine:
@@ -167,10 +180,12 @@ class Engine:
 
     def _generate(self, request: Request) -> Iterator[Event]:
         context = list(request.prompt)
-        text = TextStream(request.stop, request.reasoning.splitter() if request.reasoning is not None else None)
+        splitter = request.reasoning.splitter() if request.reasoning is not None else None
+        text = TextStream(request.stop, splitter, request.shown)
         same = common_prefix(self._target.tokens, context[:-1])
         self._target.rollback(same)
         tally = Tally(len(context), same - self._target.owed)
+        constraint = request.grammar.begin() if request.grammar is not None else None
         reason = None
         try:
             started = time.perf_counter()
@@ -180,7 +195,7 @@ class Engine:
             while reason is None:
                 if self._interrupt.is_set:
                     raise Interrupted
-                event, reason = self._round(request, context, text, tally)
+                event, reason = self._round(request, context, text, tally, constraint)
                 yield event
         except Interrupted:
             reason = "cancelled"
@@ -199,12 +214,15 @@ class Engine:
         for follower in self._followers:
             follower.evaluated(what)
 
-    def _round(self, request: Request, context: list[int], text: TextStream, tally: Tally) -> tuple[Text, str | None]:
+    def _round(
+        self, request: Request, context: list[int], text: TextStream, tally: Tally, constraint: Constraint | None
+    ) -> tuple[Text, str | None]:
         began = time.perf_counter()
         if self._target.owed > MOST_OWED:  # a decode would compute them in a pass of its own, at another price
             self._target.prefill(())
         owed = self._target.owed
-        round_context = RoundContext(self._verifier, request.sampling, context, self._vocabulary.is_eog, owed)
+        is_eog = self._vocabulary.is_eog
+        round_context = RoundContext(self._verifier, request.sampling, context, is_eog, owed, constraint=constraint)
         draft = self._fitting(self._controller.choose(round_context, self._limit(request, context, tally)))
         drafting, held = self._speculating(began), len(self._target.tokens)
         acceptance, rows, seconds = self._verify(draft, round_context)
@@ -213,8 +231,9 @@ class Engine:
         learning = self._speculating(started)
         output = (*(draft.tokens[node] for node in acceptance.path), acceptance.token)
         drafters = [draft.drafters[node] for node in acceptance.path]
-        tokens, spans, reason = self._cut(output, drafters, request, text, tally.tokens)
+        tokens, spans, reason = self._cut(output, drafters, request, text, tally.tokens, constraint)
         kept = (0, *(node + 1 for node in acceptance.path[: len(tokens) - 1]))
+        logprobs = self._logprobs(rows, kept, tokens, request)
         self._target.rollback(held, kept)  # the only one of the round: it drops all rejected tokens
         evaluated = Evaluated(held, draft.pass_tokens(context[-1]), draft.pass_parents, kept, top)
         context.extend(tokens)
@@ -228,7 +247,15 @@ class Engine:
         observing = self._observe(round_, evaluated)
         tally.add(round_, time.perf_counter() - began, drafting + learning + observing, price, plain_price)
         tally.reasoning_tokens = text.reasoning_tokens
-        return _text(tokens, round_, spans), reason
+        return _text(tokens, round_, spans)._replace(logprobs=logprobs), reason
+
+    def _logprobs(
+        self, rows: Floats, kept: Sequence[int], tokens: Sequence[int], request: Request
+    ) -> tuple[TokenLogprobs, ...]:
+        """Those of the committed `tokens`: each follows the node of the pass that `kept` has in its place."""
+        if request.logprobs is None:
+            return ()
+        return token_logprobs(rows[list(kept)], tokens, request.logprobs, self._vocabulary.token_bytes)
 
     def _limit(self, request: Request, context: Sequence[int], tally: Tally) -> int:
         """The longest useful draft: it must fit the context, each round commits one token more than it accepts, and
@@ -257,12 +284,19 @@ class Engine:
         rows = self._target.decode(draft.pass_tokens(round_context.tokens[-1]), tree)
         seconds = time.perf_counter() - started
         require_numbers(rows, "target")
-        judged = rows[: 1 + len(draft)]
+        own, constraint = rows[: 1 + len(draft)], round_context.constraint
+        judged = own if constraint is None else MaskedRows(own, draft, constraint)
         acceptance = self._verifier.accept(draft, judged, round_context.sampling, round_context.tokens)
         return acceptance, rows, seconds
 
     def _cut(
-        self, output: Sequence[int], drafters: Sequence[str], request: Request, text: TextStream, before: int
+        self,
+        output: Sequence[int],
+        drafters: Sequence[str],
+        request: Request,
+        text: TextStream,
+        before: int,
+        constraint: Constraint | None,
     ) -> tuple[tuple[int, ...], list[Span], str | None]:
         """The tokens of `output` up to the end of the answer, their text, and the reason if the answer ends.
 
@@ -274,8 +308,12 @@ class Engine:
             spans += text.push(self._vocabulary.token_bytes(token), token, drafter=drafter)
             if self._vocabulary.is_eog(token):
                 return tuple(output[:i]), spans, "end"
+            if constraint is not None:
+                constraint.commit(token)
             if text.stopped:
                 return tuple(output[:i]), spans, "stop"
+            if constraint is not None and constraint.ended():
+                return tuple(output[:i]), spans, "end"
             if before + i == request.max_tokens:
                 return tuple(output[:i]), spans, "length"
         return tuple(output), spans, None

@@ -13,6 +13,7 @@
     ├── MissingPackage          an optional package is not installed
     ├── DrafterError            a drafter of an app or package that cannot be loaded, or makes an invalid guess
     ├── OptionError             an invalid option
+    ├── GrammarError            a grammar or schema that cannot be used
     ├── BusyError               a second answer while the first is computed
     ├── ClosedError             use after close
     └── Interrupted             cancelled on request, which is not a failure
@@ -88,6 +89,10 @@ class DrafterError(EdgespecError):
 
 class OptionError(EdgespecError):
     """An invalid option; the message lists the valid ones."""
+
+
+class GrammarError(EdgespecError):
+    """A grammar or a JSON schema that is not valid, too large, or not possible for a vocabulary."""
 
 
 class BusyError(EdgespecError):

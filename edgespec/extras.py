@@ -17,6 +17,7 @@ EXTRAS = {
     "onnx": "onnx",
     "openvino": "openvino",
     "matplotlib": "bench",
+    "llguidance": "grammar",
     "starlette": "serve",
     "uvicorn": "serve",
     "prometheus_client": "serve",

@@ -212,7 +212,9 @@ def _require_token(token: int, vocab: int) -> None:
 def _require_choice(highest: Any) -> None:
     """Raises OptionError if the highest logit is -inf: no token can be chosen."""
     if highest == -np.inf:
-        raise OptionError("no token is left to choose: logit_bias bans them all; leave at least one")
+        raise OptionError(
+            "no token is left to choose: logit_bias bans them all, or all that the grammar allows; leave at least one"
+        )
 
 
 def _best(values: npt.NDArray[np.floating[Any]], most: int) -> Ints:

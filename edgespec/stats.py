@@ -69,6 +69,11 @@ class Stats:
         """The share of drafted tokens that was accepted, from 0 to 1; 0 if none was drafted."""
         return self.accepted / self.drafted if self.drafted else 0.0
 
+    def of_drafter(self, name: str) -> tuple[int, int]:
+        """Drafted and accepted tokens of a drafter, those included on which others agreed with it."""
+        counts = [counts for names, counts in self.by_drafter.items() if name in names.split("+")]
+        return sum(drafted for drafted, _ in counts), sum(accepted for _, accepted in counts)
+
     @property
     def speedup(self) -> float | None:
         """The speedup over plain decoding: exactly 1 if nothing was drafted, None for fewer than 30 tokens."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,12 @@ class Distribution(NamedTuple):
     def of(self, token: int) -> float:
         """The probability of `token`; 0 if it was filtered out."""
         return float(self.probs[self.tokens == token].sum())
+
+
+class Rows(Protocol):
+    """Rows of logits by index, each float32 [vocabulary]: an array, or rows that are computed when they are read."""
+
+    def __getitem__(self, index: int, /) -> Floats: ...
 
 
 class Top(NamedTuple):
@@ -140,6 +146,14 @@ class Draft:
     def pass_tokens(self, last: int) -> tuple[int, ...]:
         """The tokens of that pass, where `last` is the last committed one."""
         return (last, *self.tokens, *self.passengers.tokens)
+
+    def path(self, node: int) -> list[int]:
+        """The tokens from the root to `node`; none for -1."""
+        path = []
+        while node >= 0:
+            path.append(self.tokens[node])
+            node = self.parents[node]
+        return path[::-1]
 
     def children(self, node: int) -> Iterator[int]:
         """The children of `node` (-1: of the context), in order."""

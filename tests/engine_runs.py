@@ -18,6 +18,7 @@ from edgespec.drafters.lookahead import Lookahead
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter
 from edgespec.drafters.pard import PardDrafter
+from edgespec.drafters.prediction import Prediction
 from edgespec.drafters.recycling import Recycling
 from edgespec.engine import Engine, Event, Finished, Text
 from edgespec.prices import Prices
@@ -108,8 +109,20 @@ def knowing_recycling() -> Recycling:
     return drafter
 
 
+def predicting(wrong_every: int = 0) -> Prediction:
+    """The greedy answer to `PROMPT`; perhaps every so many tokens another one, an additional one, or one less."""
+    tokens = list[int]()
+    for n, token in enumerate(decode_plain(TARGET, PROMPT, Sampling(), 60), 1):
+        edit = n // wrong_every % 3 if wrong_every and n % wrong_every == 0 else -1
+        tokens += {-1: [token], 0: [(token + 1) % VOCAB], 1: [(token + 1) % VOCAB, token], 2: []}[edit]
+    return Prediction(tokens, len(PROMPT))
+
+
 DRAFTERS: dict[str, Callable[[Clock], list[Drafter]]] = {
     "lookup": lambda _clock: [Lookup()],
+    "prediction": lambda _clock: [predicting()],
+    "prediction, often wrong": lambda _clock: [predicting(4)],
+    "prediction and others": lambda clock: [predicting(5), Lookup(), drafting(blend(TARGET, OTHER, 0.3), clock)],
     "of an earlier text": lambda _clock: [Lookup(earlier=[decode_plain(TARGET, [3, 1], Sampling(), 60)])],
     "itself": lambda clock: [drafting(TARGET, clock)],
     "often wrong": lambda clock: [drafting(blend(TARGET, OTHER, 0.4), clock)],

@@ -18,10 +18,10 @@ HOUSE = Path(edgespec.__file__).parent
 
 #: From the ground up. Rooms of one floor do not import each other, but for the ground floor's.
 FLOORS = [
-    {"errors", "extras", "values", "types", "sampling", "baseline", "stats", "storage"},
+    {"errors", "extras", "values", "types", "sampling", "logprobs", "baseline", "stats", "storage", "constraint"},
     {"backends", "verify"},
     {"text", "prices"},
-    {"drafters"},
+    {"drafters", "grammar"},
     {"controller"},
     {"engine"},
     {"runtime"},
@@ -43,6 +43,7 @@ ENGINES = [
     "sentencepiece",
     "huggingface_hub",
     "torch",
+    "llguidance",
 ]
 
 

@@ -19,6 +19,7 @@ from edgespec.drafters.lookahead import Lookahead
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter
 from edgespec.drafters.pard import PardDrafter
+from edgespec.drafters.prediction import Prediction
 from edgespec.drafters.recycling import Recycling
 from edgespec.errors import RollbackError
 from edgespec.sampling import Sampling, distribution
@@ -74,6 +75,7 @@ BUILT_IN: dict[str, Factory] = {
     "of an earlier text": lambda target: Lookup(earlier=[target.vocabulary.tokenize("the cat sat, cab abc " * 3)]),
     "recycling": lambda target: Recycling(target.vocabulary.size),
     "lookahead": lambda _target: Lookahead(),
+    "prediction": lambda target: Prediction(target.vocabulary.tokenize("the cat sat, cab abc " * 3), 0),
     "model": model,
     "cross-vocabulary": cross_vocabulary,
     "pard": pard,

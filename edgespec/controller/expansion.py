@@ -130,7 +130,7 @@ class Expansion:
         hand = self.gain()
         tree, node, path = self.tree, -1, list[int]()
         here = Reached(0, 1.0, 0.0)
-        while here.n < len(self.cost) - 1 and not (path and self._round_context.is_eog(path[-1])):
+        while here.n < len(self.cost) - 1 and not (path and self._round_context.is_over(path)):
             self._look(node, path)
             child = tree.likeliest(node)
             if self._may_improve(priced, child, here.n):
@@ -152,7 +152,7 @@ class Expansion:
 
     def probe(self, priced: PricedDrafter) -> None:
         """Let a drafter guess one token, whatever that is worth."""
-        if guesses := priced.guess((), 1):
+        if guesses := self._round_context.admitted((), priced.guess((), 1)):
             node = self.tree.add(-1, priced.name, guesses)[0]
             if not self._round_context.verifier.trims:
                 self._drawn = node
@@ -176,7 +176,7 @@ class Expansion:
             length: of the chain that the guess is to be the beginning of.
             chance: to come to `node`.
         """
-        guesses = priced.guess(path, self._most, length - len(path))
+        guesses = self._round_context.admitted(path, priced.guess(path, self._most, length - len(path)))
         if not guesses:
             return None
         nodes = self.tree.add(node, priced.name, guesses)
@@ -194,11 +194,12 @@ class Expansion:
         while frontier and len(self.tree) < self._room:
             place = heapq.heappop(frontier)
             _, node, path = place
-            if path and self._round_context.is_eog(path[-1]):
+            if path and self._round_context.is_over(path):
                 continue
             self._look(node, path)
             if block is not None and block.has_guessed(len(path)):
-                self.tree.add(node, block.name, block.guess(path, self._most))
+                guesses = self._round_context.admitted(path, block.guess(path, self._most))
+                self.tree.add(node, block.name, guesses)
             self._push_children(frontier, place)
 
     def _push_children(self, frontier: list[Place], place: Place) -> None:
@@ -232,7 +233,7 @@ class Expansion:
             return
         self._looked.add(node)
         for drafter in self._free:
-            guesses = drafter.guess(path, self._most)
+            guesses = self._round_context.admitted(path, drafter.guess(path, self._most))
             # What is drawn and may not be left out must be bought, and not all that comes for nothing is worth that.
             if guesses and (self._round_context.verifier.trims or guesses[0].q is None):
                 self.tree.add(node, drafter.name, guesses)

@@ -70,8 +70,8 @@ def straight(drafter: Drafter, round_context: RoundContext, n: int) -> list[Gues
     plan(drafter, n)
     path: list[Guess] = []
     tokens: list[int] = []
-    while len(path) < n and not (path and round_context.is_eog(tokens[-1])):
-        guess = next(iter(drafter.guess(tokens, 1)), None)
+    while len(path) < n and not (path and round_context.is_over(tokens)):
+        guess = next(iter(round_context.admitted(tokens, drafter.guess(tokens, 1))), None)
         if guess is None:
             break
         path.append(guess)

@@ -11,7 +11,7 @@ from ..verify import RoundContext
 
 
 class BlockRows:
-    """Guesses from the rows of one pass, each made once unless penalties let it depend on the path.
+    """Guesses from the rows of one pass, each made once unless penalties or a constraint let it depend on the path.
 
     Under `match` they are the likeliest tokens of a row. Under `rejection` and `block` each is drawn from its row: the
     rows are fixed before any token is drawn, so row i is the distribution of token i given the tokens before it, as
@@ -33,7 +33,7 @@ class BlockRows:
         self._rows = rows
         self._start = tuple(start)
         self._banned = list(banned)
-        self._known: dict[tuple[int, int, tuple[int, ...]], Sequence[Guess]] = {}
+        self._known: dict[tuple[int, int, Sequence[int]], Sequence[Guess]] = {}
 
     def reaches(self, path: Sequence[int]) -> bool:
         """Whether the pass guesses after `path`."""
@@ -43,7 +43,8 @@ class BlockRows:
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
         """See `Drafter.guess`; only for a path that it `reaches`."""
         depth, place = len(path) - len(self._start), self._round_context
-        key = depth, most, place.sampling.recent(place.tokens, path)
+        before = place.sampling.recent(place.tokens, path) if place.constraint is None else tuple(path)
+        key = depth, most, before
         found = self._known.get(key)
         if found is None:
             row = self._rows[depth]

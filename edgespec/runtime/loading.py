@@ -288,6 +288,7 @@ class _Opening:
                 close_sessions=sessions.close,
                 free_models=lambda: self.weights.leave(user),
                 turns=self.weights.turns,
+                grammars=self.weights.grammars,
                 another=replace(self, given=tuple(filter(is_factory, self.given))).another,
                 earlier_texts=kept,
                 remarks=(*which, *left_out),

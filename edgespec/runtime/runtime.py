@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
+from typing import Any
 
 from ..backends import Session, Vocabulary, tokens_up_to
 from ..backends.token_ids import checked_tokens
 from ..controller import Controller
 from ..controller.calibration import Share
 from ..drafters import Drafter, block_prices_of
+from ..drafters.prediction import Prediction
 from ..engine import Request
 from ..errors import Interrupted, printable
+from ..grammar import Binding, Grammar, reasoning_before
 from ..prices import Prices
 from ..sampling import Sampling
 from ..text.stream import to_text
 from ..text.template import ChatTemplate, Message
+from ..text.template_variables import checked_variables
 from ..text.think import checked_think
+from ..text.tool_calls import ToolCallParser
 from ..values import instance, texts, whole
 from ..verify import verifier
 from .answer import Answer
@@ -43,6 +48,7 @@ class Runtime:
         self.speculation = speculation
         self._pair = pair
         self._controller = pair.controller(speculation)
+        self._constrained: Controller | None = None  # for answers with a grammar
         self._template: ChatTemplate | None = None
         self._notices: list[str] = []
         self._queue = AnswerQueue(pair.interrupt, pair.turns.wake)
@@ -114,16 +120,19 @@ class Runtime:
         """The sampling that the target's file recommends: `Sampling` fields by name."""
         return dict(self._pair.models[0].sampling)
 
-    def complete(
+    def complete(  # noqa: PLR0913 - all but the first two are options by name
         self,
         prompt: str | Sequence[int],
         sampling: Sampling | None = None,
         *,
         max_tokens: int | None = None,
         stop: Sequence[str] | str = (),
+        grammar: Grammar | None = None,
         speculation: Speculation | None = None,
         controlled: Controlled | None = None,
         wait: bool = False,
+        prediction: str | None = None,
+        logprobs: int | None = None,
     ) -> Answer:
         """Stream the continuation of `prompt`.
 
@@ -132,14 +141,24 @@ class Runtime:
             sampling: how tokens are chosen; None is greedy decoding.
             max_tokens: tokens of the answer; None continues to the end of the context.
             stop: texts that end the answer; they are not part of it.
+            grammar: what the answer may be. A token that it does not allow has the probability 0, before all that
+                `sampling` says; the answer ends where the grammar does. If the context or `max_tokens` ends it before,
+                it is incomplete.
             speculation: for this answer only, for example plain decoding for a comparison.
             controlled: makes the controller of this answer from the runtime's drafters; for measurements.
             wait: if another answer is under way when the first event is requested, wait until it and those that waited
                 before have ended. `cancel` cancels a waiting answer, too; after `close` it raises ClosedError. A thread
                 that has read only a part of the answer under way would wait for itself.
+            prediction: a text that the answer is expected to resemble, such as the file that it changes: it is drafted
+                wherever the answer goes on as it does (see `edgespec.drafters.prediction`). It does not change the
+                answer. `Stats.of_drafter("prediction")` counts its tokens.
+            logprobs: how many of the likeliest tokens `Text.logprobs` has for each token of the answer, 0 for the
+                token's own log probability alone; None computes none.
 
         Raises:
             ContextOverflow: the prompt does not fit the context; nothing was computed.
+            GrammarError: the grammar is not possible with the model's tokens; from the stream: it became too complex.
+            MissingPackage: a grammar needs llguidance, which is not installed.
             OptionError: an empty prompt, or invalid options.
             BusyError: another answer is under way, and `wait` is False; raised when the first event is requested.
             ClosedError: the runtime was closed.
@@ -148,19 +167,25 @@ class Runtime:
         place, vocabulary = self._queue.place(waits=wait), self.vocabulary
         given = tokens_up_to(vocabulary, prompt, self._most, start=True) if isinstance(prompt, str) else prompt
         tokens = checked_tokens(given, vocabulary.size)
-        request = Request(tokens, Sampling() if sampling is None else sampling, max_tokens, _stops(stop))
-        return self._generate(request, speculation, place, controlled)
+        chosen, bound = Sampling() if sampling is None else sampling, self._bound(grammar)
+        request = Request(tokens, chosen, max_tokens, _stops(stop), grammar=bound, logprobs=logprobs)
+        return self._generate(request, speculation, place, controlled, prediction)
 
-    def chat(
+    def chat(  # noqa: PLR0913 - all but the first two are options by name
         self,
         messages: Sequence[Message],
         sampling: Sampling | None = None,
         *,
         max_tokens: int | None = None,
         stop: Sequence[str] | str = (),
+        grammar: Grammar | None = None,
         speculation: Speculation | None = None,
         wait: bool = False,
         think: str = "auto",
+        prediction: str | None = None,
+        logprobs: int | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> Answer:
         """Stream the answer to `messages`, each with "role", "content" and other fields that the chat template reads.
 
@@ -175,8 +200,14 @@ class Runtime:
         Args:
             think: "on", "off", or an effort: "low", "medium", "high"; "auto" is the default of the template, and all
                 that one without a switch takes (see `has_think_switch`). An effort is "on" where there are none.
+            tools: descriptions of functions that the model may call, as in OpenAI's API: `{"type": "function",
+                "function": {"name": ..., "description": ..., "parameters": JSON schema}}`. The template renders them;
+                calls are in the text of the answer, as the model writes them: `call_parser` parses them.
+            chat_template_kwargs: further variables of the template, with values as in JSON, such as
+                `{"enable_thinking": False}` or `{"documents": [...]}`.
 
-        `stop` ends the answer, not its reasoning. The other arguments are those of `complete`.
+        `stop` ends the answer, not its reasoning. `grammar` is for the answer: the reasoning before it is free. The
+        other arguments are those of `complete`.
 
         Raises:
             TemplateError: the model has no chat template, or the template refuses these messages, or it exceeds its
@@ -190,25 +221,52 @@ class Runtime:
         room = self.context - min(most or self.context, self.context // 4)
         template, think = self._chat_template(), checked_think(think)
 
+        given = checked_variables(tools, chat_template_kwargs)
+
         def tokens(messages: Sequence[Message]) -> list[int]:
-            return template.tokens(messages, lambda: self._queue.is_cancelled(place), self._most, think)
+            return template.tokens(messages, lambda: self._queue.is_cancelled(place), self._most, think, given)
 
         try:
             prompt, dropped = fitted_prompt(tokens, messages, room)
         except Interrupted:
             return self._streams.cancelled_answer()
         chosen, reasoning = Sampling() if sampling is None else sampling, template.reasoning(prompt)
-        request = Request(prompt, chosen, most, _stops(stop), dropped, reasoning)
-        return self._generate(request, speculation, place)
+        before = reasoning_before(reasoning, think) if grammar is not None else ""
+        bound = self._bound(grammar, before)
+        shown = template.call_markers() if tools else {}
+        request = Request(prompt, chosen, most, _stops(stop), dropped, reasoning, bound, logprobs, shown)
+        return self._generate(request, speculation, place, prediction=prediction)
 
-    def prompt(self, messages: Sequence[Message], think: str = "auto") -> list[int]:
+    def prompt(
+        self,
+        messages: Sequence[Message],
+        think: str = "auto",
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[int]:
         """The tokens of all of `messages` as `chat` renders them; none are dropped.
 
         Raises:
             TemplateError: the model has no chat template, or the template refuses these messages.
-            OptionError: `messages` is not a list of messages, or `think` is not valid.
+            OptionError: `messages` is not a list of messages, or another argument is not valid.
         """
-        return self._chat_template().tokens(checked_messages(messages), think=checked_think(think))
+        given = checked_variables(tools, chat_template_kwargs)
+        return self._chat_template().tokens(checked_messages(messages), think=checked_think(think), given=given)
+
+    def call_parser(self, tools: Sequence[Mapping[str, Any]]) -> ToolCallParser | None:
+        """A parser of the tool calls in the text of one answer, while it arrives; None if the chat template writes
+        calls in no known format (see `edgespec.text.tool_calls`).
+
+        Args:
+            tools: those given to `chat`.
+
+        Raises:
+            TemplateError: the model has no chat template.
+            OptionError: `tools` is not valid.
+        """
+        given = checked_variables(tools, None).get("tools", ())
+        return self._chat_template().call_parser([tool["function"]["name"] for tool in given])
 
     def has_think_switch(self) -> bool:
         """Whether `think` can have an effect: the chat template reads a variable that it sets.
@@ -289,15 +347,37 @@ class Runtime:
             self._template = ChatTemplate(self.vocabulary)
         return self._template
 
+    def _bound(self, grammar: Grammar | None, before: str = "") -> Binding | None:
+        """`grammar` in the target's tokens; see `GrammarTokens.bind`."""
+        return None if grammar is None else self._pair.grammars.bind(instance("grammar", grammar, Grammar), before)
+
     def _generate(
-        self, request: Request, speculation: Speculation | None, place: QueuePlace, controlled: Controlled | None = None
+        self,
+        request: Request,
+        speculation: Speculation | None,
+        place: QueuePlace,
+        controlled: Controlled | None = None,
+        prediction: str | None = None,
     ) -> Answer:
         chosen = self.speculation if speculation is None else instance("speculation", speculation, Speculation)
-        controller = self._controller if speculation is None else self._pair.controller(speculation)
+        own, constrained = self._predicted(prediction, len(request.prompt)), request.grammar is not None
+        if speculation is not None or own:
+            controller = self._pair.controller(chosen, own, constrained=constrained)
+        elif constrained:
+            controller = self._constrained = self._constrained or self._pair.controller(chosen, constrained=True)
+        else:
+            controller = self._controller
         if controlled is not None:
             controller = controlled(controller.drafters)
         rule = verifier(chosen.verifier)
         return self._streams.answer(request, controller, rule, place, remember=chosen.remember)
+
+    def _predicted(self, text: str | None, start: int) -> tuple[Drafter, ...]:
+        """The drafter of a predicted text, for the answer after a prompt of `start` tokens; none without a text."""
+        if text is None:
+            return ()
+        tokens = tokens_up_to(self.vocabulary, instance("prediction", text, str), self.context)
+        return (Prediction(tokens, start),)
 
 
 def _stops(stop: Sequence[str] | str) -> tuple[str, ...]:

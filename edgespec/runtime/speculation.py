@@ -23,6 +23,8 @@ DRAFTERS = (
     "exit",
     "recycling",
     "lookahead",
+    "grammar",
+    "prediction",
 )
 _MODELS = ("model", "cross-vocabulary", "pard", "exit")  # those of draft models, of which there may be several
 LONGEST = 256  #: the most tokens of a draft, within the widest pass of all engines
@@ -35,6 +37,7 @@ class Speculation:
     Args:
         drafters: names from `DRAFTERS`, of drafters given to `load`, or of installed packages; None takes all built-in
             drafters that are possible for the pair, and those given; "mtp" and "recycling" only without a draft model.
+            "prediction" need not be named: it drafts wherever an answer is given a prediction.
             Drafters of packages, these two beside a draft model, and "lookahead" must be named when loading. The second
             of several draft models of a kind has the number 2 in its name: "model2".
         k: tokens to draft in each round, 0 for plain decoding; None adapts the draft length to acceptance and prices.

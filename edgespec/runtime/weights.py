@@ -8,6 +8,7 @@ from contextlib import ExitStack
 
 from ..backends import Model, Session
 from ..errors import ClosedError
+from ..grammar import GrammarTokens
 from ..prices import Prices, keep
 from .learned import Learned
 from .turns import Turns
@@ -29,6 +30,8 @@ class Weights:
         self.models = tuple(models)
         self.learned = learned
         self.turns = Turns()
+        #: Grammars in the target's tokens.
+        self.grammars = GrammarTokens(self.models[0].vocabulary)
         self._prices: dict[str, Prices] = {}
         self._steps: dict[str, float] = {}
         self._lock = threading.Lock()

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from . import openai_calls, tokens
+from . import ollama, openai_calls, page, responses, tokens
 from .endpoint import Endpoint
 from .errors import Refused, refusal
 from .fields import Fields
@@ -30,7 +30,11 @@ _Values = Callable[[Request], Awaitable[Any]]
 _CALLS: dict[str, _Call] = {
     "/v1/chat/completions": openai_calls.chat_completions,
     "/v1/completions": openai_calls.completions,
+    "/v1/responses": responses.responses,
     "/generate": openai_calls.generate,
+    "/api/chat": ollama.chat,
+    "/api/generate": ollama.generate,
+    "/api/show": ollama.show,
     "/tokenize": tokens.tokenize,
     "/detokenize": tokens.detokenize,
 }
@@ -53,7 +57,7 @@ def make_app(service: Service, routes: Sequence[BaseRoute] = ()) -> Starlette:
             Middleware(CORSMiddleware, allow_origins=list(settings.cors), allow_methods=["*"], allow_headers=["*"])
         )
     return Starlette(
-        routes=[*routes, *posts, *_gets(service), *refusing],
+        routes=[*routes, *page.routes(), *posts, *_gets(service), *refusing],
         middleware=guards,
         exception_handlers={HTTPException: _http_error, Refused: _refused, Exception: _refused},
     )
@@ -85,8 +89,16 @@ def _gets(service: Service) -> list[Route]:
             raise no_model(name, service.settings)
         return _json(_model(service))
 
+    async def version(_request: Request) -> Response:
+        return _json(ollama.about())
+
+    async def tags(_request: Request) -> Response:
+        return _json(ollama.tags(service))
+
     return [
         Route("/health", health),
+        Route("/api/version", version),
+        Route("/api/tags", tags),
         Route("/metrics", metrics),
         Route("/v1/edgespec/status", status),
         Route("/v1/models", models),

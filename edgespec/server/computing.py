@@ -17,9 +17,9 @@ from .wanted import Wanted
 
 
 class Item(NamedTuple):
-    """An event of one of the answers, by its index. `event` is None when the prompt of the first one is accepted."""
+    """An event of one of the answers, by its number. `event` is None when the prompt of the first one is accepted."""
 
-    index: int
+    answer: int
     event: Event | None
 
 

@@ -1,4 +1,4 @@
-"""The fields of a JSON request: each is checked when it is read, null is the same as absent, unknown ones are ignored."""
+"""The fields of a JSON request: checked when they are read; null is the same as absent, unknown ones are ignored."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from ..engine import Finished, Text
 from . import openai_requests
 from .fields import Fields
@@ -14,17 +16,19 @@ from .service import Service
 
 async def chat_completions(service: Service, fields: Fields, out: Outgoing) -> None:
     """`POST /v1/chat/completions`."""
-    await _answer(service, openai_requests.chat(fields, service.settings), out, chat=True)
+    request = await asyncio.to_thread(openai_requests.chat, fields, service.settings, service.template)
+    await _answer(service, request, out, chat=True)
 
 
 async def completions(service: Service, fields: Fields, out: Outgoing) -> None:
     """`POST /v1/completions`."""
-    await _answer(service, openai_requests.completion(fields, service.settings), out, chat=False)
+    request = await asyncio.to_thread(openai_requests.completion, fields, service.settings)
+    await _answer(service, request, out, chat=False)
 
 
 async def generate(service: Service, fields: Fields, out: Outgoing) -> None:
-    """`POST /generate`: `{"prompt", "max_tokens", "stream", "k"}` to `{"output"}`; a stream has `{"text"}` before it."""
-    request = openai_requests.generation(fields, service.settings)
+    """`POST /generate`: `{"prompt", "max_tokens", "stream", "k"}` to `{"output"}`; a stream has `{"text"}` before."""
+    request = await asyncio.to_thread(openai_requests.generation, fields, service.settings)
     output: list[str] = []
     async with service.computing.answers(request.wanted) as channel:
         if request.stream:
@@ -48,7 +52,7 @@ async def generate(service: Service, fields: Fields, out: Outgoing) -> None:
 
 
 async def _answer(service: Service, request: OpenAIRequest, out: Outgoing, *, chat: bool) -> None:
-    answers = Answers(request, chat=chat, model=service.settings.name, text_of=service.runtime.text)
+    answers = Answers(request, chat=chat, model=service.settings.name, runtime=service.runtime)
     async with service.computing.answers(request.wanted) as channel:
         if not request.stream:
             async for item in out.kept_alive(channel):

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import options
+from . import constraints, options
 from .errors import Refused
 from .fields import Fields
-from .messages import messages
+from .messages import messages, text_of
 from .settings import Settings
+from .tools import tools
 from .wanted import Continuation, Conversation, Wanted
 
-_EFFORTS = {"none": "off", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high"}
-_MOST_PROMPTS = 64
+#: `think` by OpenAI's `reasoning_effort`.
+EFFORTS = {"none": "off", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high"}
+_MOST_PROMPTS, _MOST_LOGPROBS = 64, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,7 @@ class OpenAIRequest:
     Args:
         stream: whether as server-sent events.
         usage: whether a stream ends with the usage of tokens.
+        tools: those that the model may call.
         echo: a text to repeat before each answer to a prompt of the same index, for completions.
     """
 
@@ -30,25 +34,42 @@ class OpenAIRequest:
     stream: bool = False
     usage: bool = False
     echo: tuple[str, ...] = ()
+    tools: Sequence[Mapping[str, Any]] = ()
 
 
-def chat(fields: Fields, settings: Settings) -> OpenAIRequest:
-    """A chat completion. Raises Refused."""
+def chat(fields: Fields, settings: Settings, template: str) -> OpenAIRequest:
+    """A chat completion.
+
+    Args:
+        template: the model's chat template.
+
+    Raises:
+        Refused: a field is wrong, or would change the answer and is not supported.
+    """
     check_model(fields, settings)
-    _refuse_missing(fields)
-    prompt = Conversation(messages(fields), think(fields))
-    return _request(fields, settings, (prompt,), "max_completion_tokens", "max_tokens")
+    for name in ("functions", "audio"):
+        if fields.has(name):
+            raise unsupported(name)
+    called = tools(fields, template)
+    variables = fields.below("chat_template_kwargs").values
+    prompt = Conversation(messages(fields), think(fields), called.described, variables)
+    request = _request(fields, settings, (prompt,), "max_completion_tokens", "max_tokens")
+    if called.grammar is None:
+        return replace(request, tools=called.described)
+    if request.wanted.grammar is not None:
+        raise Refused(
+            "the answer cannot be held to a format and call tools; send tool_choice none, or no format", param="tools"
+        )
+    return replace(request, tools=called.described, wanted=replace(request.wanted, grammar=called.grammar))
 
 
 def completion(fields: Fields, settings: Settings) -> OpenAIRequest:
     """A completion of text. Raises Refused."""
     check_model(fields, settings)
-    if fields.has("logprobs"):
-        raise _unsupported("logprobs")
     if fields.text("suffix"):
-        raise _unsupported("suffix")
+        raise unsupported("suffix")
     prompts = _prompts(fields)
-    echo = ()
+    echo: tuple[str, ...] = ()
     if fields.flag("echo"):
         echo = tuple(each.prompt if isinstance(each.prompt, str) else "" for each in prompts)
     return _request(fields, settings, prompts, "max_tokens", "max_completion_tokens", echo=echo)
@@ -69,7 +90,7 @@ def think(fields: Fields) -> str:
     if isinstance(switch, bool):
         return "on" if switch else "off"
     effort = fields.raw("reasoning_effort")
-    return _EFFORTS.get(effort, "auto") if isinstance(effort, str) else "auto"
+    return EFFORTS.get(effort, "auto") if isinstance(effort, str) else "auto"
 
 
 def check_model(fields: Fields, settings: Settings) -> None:
@@ -99,11 +120,15 @@ def _request(
     speculation, spans = options.extension(fields)
     wanted = Wanted(
         prompts=prompts,
+        key=prompts[0].key,
         sampling=options.sampling(fields, settings),
         n=options.count(fields),
         max_tokens=options.most_tokens(fields, settings, *lengths),
         stop=options.stops(fields),
         speculation=speculation,
+        prediction=_prediction(fields),
+        logprobs=_logprobs(fields),
+        grammar=constraints.grammar(fields),
         spans=spans,
     )
     usage = fields.below("stream_options").flag("include_usage")
@@ -129,18 +154,22 @@ def _continuation(prompt: Any, fields: Fields) -> Continuation:
     return Continuation(prompt)
 
 
-def _refuse_missing(fields: Fields) -> None:
-    kind = fields.below("response_format").text("type", "text")
-    if kind != "text":
-        raise _unsupported("response_format")
-    if fields.items("tools", most=1024) and fields.raw("tool_choice") != "none":
-        raise _unsupported("tools")
-    if fields.flag("logprobs"):
-        raise _unsupported("logprobs")
-    for name in ("grammar", "prediction", "functions", "audio"):
-        if fields.has(name):
-            raise _unsupported(name)
+def _prediction(fields: Fields) -> str | None:
+    """The text that the answer is expected to resemble; None without one."""
+    given = fields.below("prediction")
+    return text_of(given, "content") or None if given.has("content") else None
 
 
-def _unsupported(name: str) -> Refused:
+def _logprobs(fields: Fields) -> int | None:
+    """How many alternatives each token has: a number in completions, a switch and a number in chats."""
+    if isinstance(fields.raw("logprobs"), bool) or not fields.has("logprobs"):
+        wanted, number = fields.flag("logprobs"), fields.whole("top_logprobs", 0, _MOST_LOGPROBS)
+        if number and not wanted:
+            raise fields.wrong("top_logprobs", "left out, or given with logprobs true")
+        return (number or 0) if wanted else None
+    return fields.whole("logprobs", 0, _MOST_LOGPROBS)
+
+
+def unsupported(name: str) -> Refused:
+    """The error for a field that would change the answer, and that is not supported."""
     return Refused(f"{name} is not supported by this server; leave it out", param=name, code="unsupported_parameter")

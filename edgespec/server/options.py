@@ -53,11 +53,8 @@ def sampling(fields: Fields, settings: Settings) -> Sampling:
 
 def stops(fields: Fields, name: str = "stop") -> tuple[str, ...]:
     """The texts that end the answer."""
-    given = fields.raw(name)
-    if isinstance(given, str):
-        given = [fields.text(name, most=LONGEST_STOP)]
-    else:
-        given = fields.items(name, most=MOST_STOPS)
+    alone = isinstance(fields.raw(name), str)
+    given = [fields.text(name, most=LONGEST_STOP)] if alone else fields.items(name, most=MOST_STOPS)
     for each in given:
         if not isinstance(each, str) or len(each) > LONGEST_STOP:
             raise fields.wrong(name, f"a text or a list of texts, each of at most {LONGEST_STOP} characters")

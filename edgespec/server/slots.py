@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -50,7 +50,7 @@ class Slots:
 
     def __init__(self, runtimes: Sequence[Runtime], waiting: int) -> None:
         self.all = [Slot(number, runtime) for number, runtime in enumerate(runtimes)]
-        self._free = list(self.all)
+        self._free = list(self.all)  # in the order in which they became free
         self._queue: deque[asyncio.Future[Slot]] = deque()
         self._most = waiting
         self._seconds = 1.0  # that the last request took
@@ -67,8 +67,9 @@ class Slots:
         return sum(not place.done() for place in self._queue)
 
     async def take(self, key: str) -> Slot:
-        """The free slot whose last prompt has the longest common prefix with `key`; waits for one in the order of
-        requests.
+        """The free slot whose last prompt has the longest common prefix with `key`, if more than half of that prompt
+        stays, else the one that was not used for the longest time: a few words that all conversations begin with must
+        not evict one. Without a free slot it waits for one, in the order of requests.
 
         Raises:
             Refused: too many requests wait, or the server is ending.
@@ -76,7 +77,7 @@ class Slots:
         if self._ending:
             raise _ending()
         if self._free:
-            slot = max(self._free, key=lambda each: (len(os.path.commonprefix([each.key, key])), -each.number))
+            slot = self._chosen(key)
             self._free.remove(slot)
         else:
             slot = await self._waited()
@@ -114,6 +115,11 @@ class Slots:
         for slot in self.all:
             slot.close()
 
+    def _chosen(self, key: str) -> Slot:
+        shared = {slot: _shared(slot.key, key) for slot in self._free}
+        kept = [slot for slot, length in shared.items() if 2 * length > len(slot.key)]
+        return max(kept, key=lambda slot: shared[slot]) if kept else self._free[0]
+
     async def _waited(self) -> Slot:
         if self.queued >= self._most:
             after = str(min(60, max(1, math.ceil(self._seconds))))
@@ -137,3 +143,9 @@ class Slots:
 
 def _ending() -> Refused:
     return Refused("the server is ending; send the request again to its successor", 503, headers={"Retry-After": "5"})
+
+
+def _shared(left: str, right: str) -> int:
+    """The length of the longest common prefix; by bisection, since texts are long and slices are compared fast."""
+    lengths = range(min(len(left), len(right)))
+    return bisect_left(lengths, True, key=lambda n: left[: n + 1] != right[: n + 1])

@@ -12,6 +12,7 @@ import click
 
 from ..engine import Finished, Started, Text
 from ..errors import EdgespecError
+from ..grammar import Grammar
 from ..runtime.runtime import Runtime
 from ..sampling import Sampling
 from ..stats import Stats
@@ -57,6 +58,7 @@ class Chat:
     columns: Callable[[], int] = lambda: 0  #: width of the terminal; 0 where answers do not go to a terminal
     out: Callable[[str], None] = lambda text: click.echo(text, nl=False)
     note: Callable[[str], None] = lambda text: click.echo(click.style(text, dim=True), err=True)
+    grammar: Grammar | None = None
     turns: list[Message] = field(default_factory=list)
     last: Stats | None = None
     last_thoughts: str = ""
@@ -84,7 +86,7 @@ class Chat:
         answer = reasoning = ""
         left_out = 0
         events = self.runtime.chat(
-            messages, self.sampling, max_tokens=self.max_tokens, stop=self.stop, think=self.think
+            messages, self.sampling, max_tokens=self.max_tokens, stop=self.stop, grammar=self.grammar, think=self.think
         )
         with unechoed(), self._wrapped() as out:
             display = AnswerDisplay(self.thoughts, out, self.note, colour=self.colour)

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING
 import click
 
 from ..text.think import THINK
+from .grammar_file import chosen_grammar
 from .options import PATH, grouped_options
+from .text_files import LARGEST, decoded, text_of
 from .thoughts import THOUGHTS
 
 if TYPE_CHECKING:
+    from ..grammar import Grammar
     from ..text.template import Message
 
-_LARGEST = 4 << 20  # bytes of a file, about a million tokens
 _NOTICE_AFTER = 3.0  # seconds of waiting for standard input after which a notice is printed
 
 
@@ -34,6 +36,13 @@ class PromptOptions:
     stop: tuple[str, ...]
     think: str
     thoughts: str | None
+    json_schema: Path | None
+    grammar_file: Path | None
+    json_object: bool
+
+    def grammar(self) -> Grammar | None:
+        """What the answer may be; None for any text. Raises as `chosen_grammar`."""
+        return chosen_grammar(self.json_schema, self.grammar_file, json_object=self.json_object)
 
     def question(self) -> str | None:
         """The files, then standard input, then the prompt; None for a conversation.
@@ -45,7 +54,7 @@ class PromptOptions:
         piped = sys.stdin is None or not sys.stdin.isatty()
         if self.prompt is None and not self.files and not piped:
             return None
-        before = [_file(path) for path in self.files]
+        before = [text_of(path) for path in self.files]
         if piped:
             before.append(_standard_input())
         parts = [part for part in (*before, _utf8("-p", self.prompt or "")) if part.strip()]
@@ -57,7 +66,7 @@ class PromptOptions:
         """The system message. Raises as `question`."""
         if self.system and self.system_file is not None:
             raise click.UsageError("--system and --system-file exclude each other; give one of them")
-        return _file(self.system_file) if self.system_file is not None else _utf8("--system", self.system)
+        return text_of(self.system_file) if self.system_file is not None else _utf8("--system", self.system)
 
     def messages(self, question: str) -> list[Message]:
         """The messages of a chat: the system message, if there is one, and the question."""
@@ -100,21 +109,16 @@ prompt_options = grouped_options(
         help="Thoughts before the answer: show them dimmed, fold them into a line, or hide them "
         "[default: show on a terminal, else hide]",
     ),
+    click.option("--json-schema", type=PATH, metavar="FILE", help="Answer with JSON by the JSON Schema in this file"),
+    click.option(
+        "--grammar",
+        "grammar_file",
+        type=PATH,
+        metavar="FILE",
+        help="Answer by the grammar in this file, in the syntax of llguidance (.lark) or of llama.cpp (.gbnf)",
+    ),
+    click.option("--json-object", is_flag=True, help="Answer with a JSON object"),
 )
-
-
-def _file(path: Path) -> str:
-    from ..errors import OptionError  # noqa: PLC0415
-    from ..storage.files import regular  # noqa: PLC0415
-
-    try:
-        with regular(path).open("rb") as file:
-            data = file.read(_LARGEST + 1)
-    except OSError as error:
-        raise OptionError(
-            f"{path} cannot be read: {error.strerror}; give a file of text, or pipe the text into standard input"
-        ) from error
-    return _text(data, str(path))
 
 
 def _standard_input() -> str:
@@ -125,10 +129,10 @@ def _standard_input() -> str:
         return ""
     try:
         with _notice_of_waiting():
-            data = sys.stdin.buffer.read(_LARGEST + 1)
+            data = sys.stdin.buffer.read(LARGEST + 1)
     except OSError as error:
         raise OptionError(f"standard input cannot be read: {error.strerror}; </dev/null gives none") from error
-    return _text(data, "standard input")
+    return decoded(data, "standard input")
 
 
 @contextmanager
@@ -143,20 +147,6 @@ def _notice_of_waiting() -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-def _text(data: bytes, name: str) -> str:
-    from ..errors import OptionError  # noqa: PLC0415
-
-    if len(data) > _LARGEST:
-        raise OptionError(f"{name} has more than {_LARGEST >> 20} MB, more than any context; give a part of it")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise OptionError(f"{name} is not text in UTF-8 (byte {error.start}); convert it to UTF-8") from error
-    if "\0" in text:
-        raise OptionError(f"{name} is binary, not text: it contains a NUL character; give a text file")
-    return text
 
 
 def _utf8(name: str, text: str) -> str:

@@ -110,8 +110,8 @@ def _wait(running: Running) -> None:
 def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
     before: dict[int, Any] = {}
     try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, lambda _signal, _frame: stop())
+        for heard in (signal.SIGINT, signal.SIGTERM):
+            before[heard] = signal.signal(heard, lambda _signal, _frame: stop())
         yield
     finally:
         for number, handler in before.items():

@@ -63,6 +63,7 @@ class Reasoning:
         headers: the markers of messages, with marks: the channel, the beginning of the text, and the ends.
         opened: whether the prompt ends with the opening tag, so that the answer begins with reasoning.
         closed: whether the prompt ends with the closing tag, so that the answer begins after reasoning.
+        known: whether the template or the vocabulary has the markers; if not, they are those that most models use.
         protected: the texts of markers that must not become tokens in a message, although they are no control tokens:
             llama.cpp does not count "<|end|>" as one for gpt-oss.
     """
@@ -74,6 +75,18 @@ class Reasoning:
     opened: bool = False
     closed: bool = False
     protected: tuple[str, ...] = ()
+    known: bool = True
+
+    def parts(self, marker: str) -> list[str | int]:
+        """A marker as the texts and tokens that a model writes for it."""
+        parts = list[str | int]()
+        tokens = {mark: token for token, mark in self.marks.items()}
+        for character in marker:
+            part = character if character not in tokens else self.texts[ord(character)] or tokens[character]
+            if isinstance(part, str) and parts and isinstance(parts[-1], str):
+                part = f"{parts.pop()}{part}"
+            parts.append(part)
+        return parts
 
     @classmethod
     def of(cls, vocabulary: Vocabulary, template: str) -> Reasoning:
@@ -87,7 +100,7 @@ class Reasoning:
         known = [tags for tags in _TAGS if compiler.is_token(tags.closing)]
         opening, closing, repeats = (*written, *known, _TAGS[0])[0]
         tags = _Tags(compiler.marked(opening), compiler.marked(closing), repeats and compiler.is_token(closing))
-        return cls(compiler.marks, compiler.texts, tags)
+        return cls(compiler.marks, compiler.texts, tags, known=bool(written or known))
 
     def after(self, prompt: Sequence[int], vocabulary: Vocabulary) -> Reasoning:
         """The same for the answer to `prompt`."""

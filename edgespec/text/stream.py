@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -85,13 +85,17 @@ class TextStream:
     Args:
         stop: the stop strings.
         splitter: separates the reasoning; None if there is none.
+        shown: bytes of special tokens that are part of the text.
     """
 
-    def __init__(self, stop: Sequence[str] = (), splitter: Splitter | None = None) -> None:
+    def __init__(
+        self, stop: Sequence[str] = (), splitter: Splitter | None = None, shown: Mapping[int, bytes] | None = None
+    ) -> None:
         self.stopped = False
         self.reasoning_tokens = 0  #: tokens of the reasoning and its markers
         self._stop = tuple(filter(None, stop))
         self._splitter = splitter
+        self._shown_tokens = shown or {}
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._held = SpanBuffer()
 
@@ -102,7 +106,7 @@ class TextStream:
             token: the token; only a splitter needs it.
             drafter: of this token, as in `Span`.
         """
-        text, splitter = self._decode(piece), self._splitter
+        text, splitter = self._decode(self._shown_tokens.get(token, piece)), self._splitter
         if splitter is None:
             return self._answer(Span(text, drafter))
         inside = splitter.inside

@@ -7,15 +7,17 @@ special tokens, so wherever it contains the text of one, it is split inside, and
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ..backends import Vocabulary, tokens_up_to
 from ..errors import Interrupted, OptionError, TemplateError
+from .called_tools import CalledTools
 from .reasoning import Reasoning
 from .template_budget import TemplateBudget
 from .template_sandbox import Sandbox
 from .think import has_switch, variables
+from .tool_calls import ToolCallParser, format_of, parser_of
 
 #: "role" and "content", both strings, and further fields that the template reads, such as "name", "tool_calls" and
 #: "tool_call_id", with values as in JSON. With "tool_calls", "content" may be missing.
@@ -47,10 +49,30 @@ class ChatTemplate:
         self._lock = threading.Lock()
         self._sandbox = Sandbox()
         self._template = _compiled(self._sandbox, vocabulary.template)
+        self._tools = CalledTools(vocabulary.template, self.render)
 
     def reasoning(self, prompt: Sequence[int]) -> Reasoning:
         """How reasoning is marked in the answer to `prompt`."""
         return self._reasoning.after(prompt, self._vocabulary)
+
+    def call_markers(self) -> dict[int, bytes]:
+        """The bytes of special tokens that are markers of tool calls, which have no text otherwise."""
+        found, vocabulary = format_of(self._source), self._vocabulary
+        each = ((text, vocabulary.tokenize(text, special=True)) for text in (found.markers if found else ()))
+        alone = ((text, tokens[0]) for text, tokens in each if len(tokens) == 1)
+        return {
+            token: text.encode()
+            for text, token in alone
+            if vocabulary.label(token) == text and not vocabulary.token_bytes(token) and not vocabulary.is_eog(token)
+        }
+
+    def call_parser(self, names: Collection[str]) -> ToolCallParser | None:
+        """A parser of the calls in one answer; None if the template writes them in no known format.
+
+        Args:
+            names: the functions that may be called.
+        """
+        return parser_of(self._source, names)
 
     def has_switch(self) -> bool:
         """Whether the template reads a variable that `think` of `tokens` sets."""
@@ -62,6 +84,7 @@ class ChatTemplate:
         stop: Callable[[], bool] = lambda: False,
         most: int | None = None,
         think: str = "auto",
+        given: Mapping[str, Any] | None = None,
     ) -> list[int]:
         """The tokens of the prompt for an answer to the last of `messages`.
 
@@ -69,6 +92,7 @@ class ChatTemplate:
             stop: called regularly; True cancels.
             most: tokens after which the prompt is not tokenized further, see `tokens_up_to`; None tokenizes all.
             think: one of `THINK`.
+            given: further variables of the template, as `checked_variables` returns them.
 
         Raises:
             OptionError: a message without role or content.
@@ -76,7 +100,7 @@ class ChatTemplate:
             Interrupted: `stop` returned True.
         """
         tokens: list[int] = []
-        text = self.render([checked(message) for message in messages], stop, think)
+        text = self.render([self._tools.prepared(checked(message)) for message in messages], stop, think, given)
         for part in text.split(_BREAK):
             if stop():
                 raise Interrupted
@@ -87,10 +111,18 @@ class ChatTemplate:
         starts = self._vocabulary.tokenize("", start=True)  # the bos, if the model requires one
         return tokens if self._begins(text) else [*starts, *tokens]
 
-    def render(self, messages: Sequence[Message], stop: Callable[[], bool] = lambda: False, think: str = "auto") -> str:
-        """The prompt as text, with a mark inside each text of a special token that comes from a message."""
-        values = _Values(self._specials)
+    def render(
+        self,
+        messages: Sequence[Message],
+        stop: Callable[[], bool] = lambda: False,
+        think: str = "auto",
+        given: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The prompt as text, with a mark inside each text of a special token that comes from a message, from the
+        description of a tool or from another variable."""
+        values = _Values(self._specials, keeps_none=self._tools.keeps_none)
         safe = [_reasoned(values.copied(message)) for message in messages]
+        more = {"tools": None, "documents": None, **variables(think, self._source), **values.copied(given or {})}
         with self._lock:
             self._sandbox.budget = TemplateBudget(values.size, values.count, stop)
             try:
@@ -99,9 +131,7 @@ class ChatTemplate:
                     add_generation_prompt=True,
                     bos_token=self._label(self._vocabulary.bos),
                     eos_token=self._label(self._vocabulary.eos),
-                    tools=None,
-                    documents=None,
-                    **variables(think, self._source),
+                    **more,
                 )
                 return self._sandbox.budget.accept(text)
             except (TemplateError, Interrupted):
@@ -122,17 +152,19 @@ class ChatTemplate:
 class _Values:
     """Copies the values of messages with marks inside the texts of special tokens, and counts their size."""
 
-    def __init__(self, specials: Sequence[str]) -> None:
+    def __init__(self, specials: Sequence[str], *, keeps_none: bool = False) -> None:
         self.size = 0
         self.count = 0
         self._specials = specials
+        self._kept = ("content",) if keeps_none else ()
 
     def copied(self, message: Message) -> dict[str, Any]:
         """A copy of `message` without the fields that are None, which templates would treat as present."""
+        there = {key: value for key, value in message.items() if value is not None or key in self._kept}
         try:
-            copy: dict[str, Any] = self._copied({key: value for key, value in message.items() if value is not None})
+            copy: dict[str, Any] = self._copied(there)
         except RecursionError:
-            raise OptionError("the lists of a message are nested too deep; give what JSON can represent") from None
+            raise OptionError("a message or a tool is nested too deep; give what JSON can represent") from None
         return copy
 
     def _copied(self, value: Any) -> Any:
@@ -147,7 +179,8 @@ class _Values:
         if isinstance(value, (list, tuple)):
             return [self._copied(each) for each in value]
         raise OptionError(
-            f"a message contains {value!r:.80}; give what JSON can represent: texts, numbers, lists, dictionaries"
+            f"a message or a tool contains {value!r:.80}; give what JSON can represent: texts, numbers, lists, "
+            "dictionaries"
         )
 
     def _broken(self, text: str) -> str:

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..sampling import RESIDUAL, Sampling, distribution, draw, happens, round_seed
-from ..types import Acceptance, Distribution, Draft, Floats
+from ..types import Acceptance, Distribution, Draft, Rows
 from .rejection import Rejection
 from .rest import chance, drawn_from, rest
 
@@ -39,7 +39,7 @@ class Block(Rejection):
 
     name = "block"
 
-    def accept(self, draft: Draft, rows: Floats, sampling: Sampling, context: Sequence[int]) -> Acceptance:
+    def accept(self, draft: Draft, rows: Rows, sampling: Sampling, context: Sequence[int]) -> Acceptance:
         walk = _Walk(draft, rows, sampling, context)
         walk.ends_below(-1, 1.0, ())
         position = len(context) + len(walk.path)
@@ -52,7 +52,7 @@ class _Walk:
     path: tuple[int, ...]
     p: Distribution
 
-    def __init__(self, draft: Draft, rows: Floats, sampling: Sampling, context: Sequence[int]) -> None:
+    def __init__(self, draft: Draft, rows: Rows, sampling: Sampling, context: Sequence[int]) -> None:
         self.seed = round_seed(sampling.seed, len(context))
         self._draft = draft
         self._rows = rows

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..sampling import SHARED, Sampling, distribution, draw, pick
-from ..types import Acceptance, Draft, Floats, Guess
+from ..types import Acceptance, Draft, Floats, Guess, Rows
 
 
 class Match:
@@ -35,7 +35,7 @@ class Match:
         q = distribution(row, sampling, recent)
         return Guess(draw(q, sampling.seed, position, SHARED), float(q.probs.max()), None)
 
-    def accept(self, draft: Draft, rows: Floats, sampling: Sampling, context: Sequence[int]) -> Acceptance:
+    def accept(self, draft: Draft, rows: Rows, sampling: Sampling, context: Sequence[int]) -> Acceptance:
         path: list[int] = []
         recent = sampling.recent(context)
         node = -1

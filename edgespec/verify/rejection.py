@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..sampling import RESIDUAL, Sampling, distribution, drafting, draw, happens, round_seed
-from ..types import Acceptance, Distribution, Draft, Floats, Guess
+from ..types import Acceptance, Distribution, Draft, Floats, Guess, Rows
 from .match import Match
 from .rest import chance, drawn_from, rest
 
@@ -31,7 +31,7 @@ class Rejection:
         seed = round_seed(sampling.seed, len(context))
         return Guess(draw(q, seed, len(context) + len(drafted), drafting(stream)), float(q.probs.max()), q)
 
-    def accept(self, draft: Draft, rows: Floats, sampling: Sampling, context: Sequence[int]) -> Acceptance:
+    def accept(self, draft: Draft, rows: Rows, sampling: Sampling, context: Sequence[int]) -> Acceptance:
         seed = round_seed(sampling.seed, len(context))
         path: list[int] = []
         recent = sampling.recent(context)

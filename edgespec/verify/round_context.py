@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
+from ..constraint import Constraint, masked
 from ..sampling import Sampling, picks
-from ..types import Acceptance, Draft, Floats, Guess
+from ..types import Acceptance, Draft, Floats, Guess, Rows
 
 
 class Verifier(Protocol):
@@ -29,11 +32,12 @@ class Verifier(Protocol):
         """
         ...
 
-    def accept(self, draft: Draft, rows: Floats, sampling: Sampling, context: Sequence[int]) -> Acceptance:
+    def accept(self, draft: Draft, rows: Rows, sampling: Sampling, context: Sequence[int]) -> Acceptance:
         """Which tokens of `draft` are accepted.
 
         Args:
-            rows: the target's logits after the context and after each of the n nodes, float32 [1 + n, vocabulary].
+            rows: the target's logits after the context and after each of the n nodes, float32 [1 + n, vocabulary],
+                after the mask of a constraint.
         """
         ...
 
@@ -51,9 +55,29 @@ class RoundContext(NamedTuple):
     owed: int = 0
     #: The number of the drafter, where several draw tokens that are verified in one round; see `Verifier.draw`.
     stream: int = 0
+    #: What may follow the committed tokens; None if anything may.
+    constraint: Constraint | None = None
+
+    def is_over(self, path: Sequence[int]) -> bool:
+        """Whether the text ends with `path`, a path of guesses: by its last token, or by the constraint."""
+        if path and self.is_eog(path[-1]):
+            return True
+        return self.constraint is not None and self.constraint.ended(path)
+
+    def admitted(self, path: Sequence[int], guesses: Sequence[Guess]) -> Sequence[Guess]:
+        """`guesses` of the token after `path` without those that the constraint does not admit.
+
+        Drawn ones stay: `draw` masks their q, and to leave out a token that was drawn would bias the output.
+        """
+        constraint = self.constraint
+        if constraint is None or not guesses:
+            return guesses
+        n = len(path)
+        return [g for g in guesses if g.q is not None or constraint.admits((*path, g.token)) > n]
 
     def draw(self, row: Floats, drafted: Sequence[int], most: int = 1) -> Sequence[Guess]:
-        """At most `most` guesses of the token after the context and `drafted`, from a drafter's logits.
+        """At most `most` guesses of the token after the context and `drafted`, from a drafter's logits after the mask
+        of the constraint; none if the logits of all tokens that it allows are -inf.
 
         There is more than one only if a draft may be pruned (`Verifier.trims`): the others are the tokens that the
         target would sample, by the shared noise, if not the first.
@@ -62,6 +86,10 @@ class RoundContext(NamedTuple):
             row: the drafter's logits, float32 [vocabulary].
             drafted: the draft's tokens from the root to that position.
         """
+        if self.constraint is not None:
+            row = masked(row, self.constraint.allowed(drafted))
+            if row.max() == -np.inf:
+                return ()
         if most > 1 and self.verifier.trims:
             recent = self.sampling.recent(self.tokens, drafted)
             best = picks(row, self.sampling, len(self.tokens) + len(drafted), recent, most)

@@ -1,0 +1,177 @@
+"""The calls of Ollama that common clients use. Durations are in nanoseconds, streams are lines of JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+from ..engine import Finished, Text
+from ..errors import GrammarError
+from ..grammar import Grammar
+from . import options
+from .errors import Refused
+from .fields import Fields
+from .messages import messages
+from .openai_requests import check_model, unsupported
+from .outgoing import LINES, Outgoing
+from .service import Service
+from .settings import Settings
+from .wanted import Continuation, Conversation, Wanted
+
+_VERSION = "0.6.4"  # whose calls these are; clients compare it
+
+
+def about() -> dict[str, Any]:
+    """`GET /api/version`."""
+    return {"version": _VERSION, "edgespec": version("edgespec")}
+
+
+def tags(service: Service) -> dict[str, Any]:
+    """`GET /api/tags`: the models."""
+    name = service.settings.name
+    details = {"format": "", "family": "", "families": [], "parameter_size": "", "quantization_level": ""}
+    made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(service.started))
+    return {"models": [{"name": name, "model": name, "modified_at": made, "size": 0, "digest": "", "details": details}]}
+
+
+async def show(service: Service, fields: Fields, out: Outgoing) -> None:
+    """`POST /api/show`: the model."""
+    check_model(fields, service.settings)
+    runtime = service.runtime
+    await out.json(
+        {
+            "modelfile": "",
+            "parameters": "",
+            "template": runtime.vocabulary.template or "",
+            "details": tags(service)["models"][0]["details"],
+            "model_info": {"general.name": runtime.description, "general.context_length": runtime.context},
+            "capabilities": ["completion"],
+        }
+    )
+
+
+async def chat(service: Service, fields: Fields, out: Outgoing) -> None:
+    """`POST /api/chat`."""
+    settings = service.settings
+    if not fields.items("messages", most=1 << 20):  # it loads the model, which is loaded
+        await out.json({**_head(settings), "message": _message("", ""), "done": True, "done_reason": "load"})
+        return
+    if fields.items("tools", most=1024):
+        raise unsupported("tools")
+
+    def wanted() -> Wanted:
+        return _wanted(fields, settings, Conversation(messages(fields), _think(fields)))
+
+    await _answer(service, fields, out, wanted, lambda text, thoughts: {"message": _message(text, thoughts)})
+
+
+async def generate(service: Service, fields: Fields, out: Outgoing) -> None:
+    """`POST /api/generate`: an answer to the prompt by the chat template, or with `raw` its continuation."""
+    settings, prompt = service.settings, fields.text("prompt")
+    if fields.text("suffix"):
+        raise unsupported("suffix")
+    if not prompt:
+        await out.json({**_head(settings), "response": "", "done": True, "done_reason": "load"})
+        return
+
+    def wanted() -> Wanted:
+        if fields.flag("raw"):
+            return _wanted(fields, settings, Continuation(prompt))
+        system = fields.text("system")
+        first = [{"role": "system", "content": system}] if system else []
+        asked = [*first, {"role": "user", "content": prompt}]
+        return _wanted(fields, settings, Conversation(asked, _think(fields)))
+
+    def shown(text: str, thoughts: str) -> dict[str, Any]:
+        return {"response": text, **({"thinking": thoughts} if thoughts else {})}
+
+    await _answer(service, fields, out, wanted, shown)
+
+
+async def _answer(
+    service: Service,
+    fields: Fields,
+    out: Outgoing,
+    wanted: Callable[[], Wanted],
+    shown: Callable[[str, str], dict[str, Any]],
+) -> None:
+    began = time.perf_counter()
+    stream = fields.flag("stream", default=True)
+    texts: list[str] = []
+    thoughts: list[str] = []
+    asked = await asyncio.to_thread(wanted)
+    async with service.computing.answers(asked) as channel:
+        if stream:
+            await out.begin(LINES)
+        async for _, event in out.kept_alive(channel):
+            if isinstance(event, Text):
+                texts.append(event.text)
+                thoughts.append(event.reasoning)
+                if stream and (event.text or event.reasoning):
+                    await out.item({**_head(service.settings), **shown(event.text, event.reasoning), "done": False})
+            if isinstance(event, Finished):
+                last = _end(event, time.perf_counter() - began)
+    whole = shown("", "") if stream else shown("".join(texts), "".join(thoughts))
+    value = {**_head(service.settings), **whole, **last}
+    if stream:
+        await out.item(value)
+        await out.end()
+    else:
+        await out.json(value)
+
+
+def _wanted(fields: Fields, settings: Settings, prompt: Conversation | Continuation) -> Wanted:
+    check_model(fields, settings)
+    own = fields.below("options")
+    return Wanted(
+        prompts=(prompt,),
+        key=prompt.key,
+        sampling=options.sampling(own, settings),
+        max_tokens=options.most_tokens(own, settings, "num_predict"),
+        stop=options.stops(own),
+        grammar=_grammar(fields),
+    )
+
+
+def _grammar(fields: Fields) -> Grammar | None:
+    given = fields.raw("format")
+    try:
+        if given in (None, ""):
+            return None
+        return Grammar.json_object() if given == "json" else Grammar.json_schema(given)
+    except GrammarError as error:
+        raise Refused(str(error), param="format") from None
+
+
+def _think(fields: Fields) -> str:
+    given = fields.raw("think")
+    if isinstance(given, bool):
+        return "on" if given else "off"
+    return given if given in ("low", "medium", "high") else "auto"
+
+
+def _message(text: str, thoughts: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text, **({"thinking": thoughts} if thoughts else {})}
+
+
+def _head(settings: Settings) -> dict[str, Any]:
+    now = time.time()
+    made = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
+    return {"model": settings.name, "created_at": f"{made}.{int(now % 1 * 1e6):06}Z"}
+
+
+def _end(event: Finished, seconds: float) -> dict[str, Any]:
+    stats = event.stats
+    return {
+        "done": True,
+        "done_reason": "length" if event.reason in ("length", "context") else "stop",
+        "total_duration": int(1e9 * seconds),
+        "load_duration": 0,
+        "prompt_eval_count": stats.prompt,
+        "prompt_eval_duration": int(1e9 * stats.prompt_seconds),
+        "eval_count": stats.tokens,
+        "eval_duration": int(1e9 * stats.seconds),
+    }

@@ -1,0 +1,123 @@
+"""Grammars that are too large, too deep or no grammars: one line, at once."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from edgespec import Grammar, GrammarError
+from edgespec.backends.toy import Bytes
+from edgespec.grammar import GrammarTokens, llguidance
+
+TOKENS = GrammarTokens(Bytes())
+
+
+def nested(depth: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"type": "string"}
+    for _ in range(depth):
+        found = {"type": "array", "items": found}
+    return found
+
+
+def chain(rules: int, name: str) -> str:
+    lines = [f"{name}{n}: {name}{n + 1}" for n in range(rules)]
+    return "\n".join([f"start: {name}0", *lines, f'{name}{rules}: "a"'])
+
+
+REFUSED: dict[str, tuple[Callable[[], Grammar], str]] = {
+    "no JSON": (lambda: Grammar.json_schema("{"), "not valid JSON"),
+    "no object": (lambda: Grammar.json_schema("[1]"), "must be an object"),
+    "no number": (lambda: Grammar.json_schema({"const": float("nan")}), "cannot be written as JSON"),
+    "half a character": (lambda: Grammar.json_schema({"const": "\ud800"}), "cannot be used"),
+    "an object of Python": (lambda: Grammar.json_schema({"const": object()}), "cannot be written as JSON"),
+    "too large": (lambda: Grammar.json_schema({"enum": ["x" * 300_000]}), "the limit is 256 KB"),
+    "too large a text": (lambda: Grammar.json_schema('{"a":"' + "x" * 300_000), "the limit is 256 KB"),
+    "deep": (lambda: Grammar.json_schema(nested(400)), "recursion limit"),
+    "deeper": (lambda: Grammar.json_schema(nested(20_000)), "recursion|JSON"),
+    "deep text": (lambda: Grammar.json_schema('{"items":' * 20_000 + "{}" + "}" * 20_000), "recursion|JSON"),
+    "a type of none": (lambda: Grammar.json_schema({"type": "nope"}), "nope"),
+    "nothing there": (lambda: Grammar.json_schema({"$ref": "#/$defs/nope"}), "does not exist"),
+    "elsewhere": (lambda: Grammar.json_schema({"$ref": "http://example.com/x.json"}), "example.com"),
+    "a bad pattern": (lambda: Grammar.json_schema({"type": "string", "pattern": "(a"}), "unclosed group"),
+    "look-around": (lambda: Grammar.json_schema({"type": "string", "pattern": "(?=a)b"}), "look-around"),
+    "contradiction": (lambda: Grammar.json_schema({"type": "integer", "minimum": 2, "maximum": 1}), "Unsatisfiable"),
+    "not": (lambda: Grammar.json_schema({"not": {"type": "string"}}), "not"),
+    "nothing": (lambda: Grammar.json_schema(False), "must be an object"),
+    "a bad regex": (lambda: Grammar.regex("(a"), "unclosed group"),
+    "a deep regex": (lambda: Grammar.regex("(" * 50_000 + ")" * 50_000), "cannot be used"),
+    "no text": (lambda: Grammar.lark(" "), "not empty"),
+    "bytes": (lambda: Grammar.lark(b"start: x"), "must be a text"),  # type: ignore[arg-type]
+    "no start": (lambda: Grammar.lark('begin: "a"'), "cannot be used"),
+    "no rule": (lambda: Grammar.lark("start: nope"), "nope"),
+    "a circle": (lambda: Grammar.lark("start: A\nA: B\nB: A"), "circular"),
+    "brackets": (lambda: Grammar.lark("start: " + "[" * 50_000 + '"a"' + "]" * 50_000), "nested"),
+    "no gbnf": (lambda: Grammar.gbnf("root = x"), "GBNF"),
+    "deep gbnf": (lambda: Grammar.gbnf("root ::= " + "(" * 20_000 + '"a"' + ")" * 20_000), "GBNF"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_it_is_refused_on_one_line(case: str) -> None:
+    make, message = REFUSED[case]
+    with pytest.raises(GrammarError, match=message) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) <= 1510  # as all messages, cut in the middle
+
+
+#: Valid, and perhaps too complex to follow.
+HEAVY: dict[str, Callable[[], Grammar]] = {
+    "itself": lambda: Grammar.json_schema({"$ref": "#"}),
+    "in a circle": lambda: Grammar.json_schema(
+        {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}
+    ),
+    "without end": lambda: Grammar.json_schema(
+        {"type": "object", "properties": {"c": {"$ref": "#"}}, "required": ["c"], "additionalProperties": False}
+    ),
+    "long": lambda: Grammar.json_schema({"type": "string", "maxLength": 10**9}),
+    "many items": lambda: Grammar.json_schema({"type": "array", "items": {"type": "string"}, "minItems": 10**9}),
+    "choices": lambda: Grammar.json_schema({"enum": [f"{n} x" for n in range(10_000)]}),
+    "automaton": lambda: Grammar.json_schema({"type": "string", "pattern": "^(a|b)*a(a|b){900}$"}),
+    "repeats": lambda: Grammar.regex("((((a{1000}){1000}){1000}){1000})"),
+    "intersection": lambda: Grammar.lark("start: T\nT: " + " & ".join(f"/.*a.{{{n}}}/" for n in range(12))),
+    "itself only": lambda: Grammar.lark("start: a\na: a"),
+    "a chain of rules": lambda: Grammar.lark(chain(8000, "r")),
+    "a chain of terminals": lambda: Grammar.lark(chain(8000, "T")),
+}
+
+
+@pytest.mark.parametrize("case", HEAVY)
+def test_it_is_followed_or_refused(case: str) -> None:
+    """Some bytes, one after another, or one error; never a crash."""
+    with suppress(GrammarError):
+        constraint = TOKENS.bind(HEAVY[case]()).begin()
+        for _ in range(12):
+            if constraint.ended():
+                break
+            constraint.forced()
+            constraint.commit(int(constraint.allowed().argmax()))
+
+
+def test_one_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = threading.Event()
+    monkeypatch.setattr(llguidance, "_PATIENCE", 0.01)
+    with pytest.raises(GrammarError, match="takes more than"):
+        llguidance.with_deep_stack(done.wait)
+    done.set()
+
+
+def test_a_grammar_without_llguidance_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    with pytest.raises(Exception, match=r"pip install 'edgespec\[grammar\]'"):
+        Grammar.json_object()
+
+
+def test_a_token_that_a_vocabulary_does_not_have() -> None:
+    grammar = Grammar.lark("start: <|python_tag|>")
+    with pytest.raises(GrammarError, match="unknown special token"):
+        TOKENS.bind(grammar)

@@ -1,0 +1,187 @@
+"""The page in a real browser: Debian's chromium, driven by playwright."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgespec.backends.toy import Bytes, Rule, scripted
+from edgespec.prices import Prices
+
+from .served import Served, serving
+from .toy_runtime import TALK, Gate
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium")
+OPTIONS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+TEXT = "def f(x): return x + 1\ndef f(x): return <b>3</b><script>document.title='owned'</script>\n"
+    "def f(x): return x + 1\ndef f(x): return x + 2\ndef f(x): return <b>3</b><script>document.title='owned'</script>\n"
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium (apt install chromium)")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A page that fails the test for messages of the console."""
+    context = browser.new_context(viewport={"width": 900, "height": 760})
+    opened = context.new_page()
+    said: list[str] = []
+    opened.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
+    opened.on("pageerror", lambda error: said.append(str(error)))
+    yield opened
+    context.close()
+    assert said == []
+
+
+def keep(page: Any, name: str) -> None:
+    """A screenshot, where EDGESPEC_SCREENSHOTS names a folder."""
+    if folder := os.environ.get("EDGESPEC_SCREENSHOTS"):
+        page.screenshot(path=Path(folder) / f"{name}.png")
+
+
+def ask(page: Any, served: Served, text: str = "Hello") -> None:
+    page.goto(served.url)
+    page.fill("#most", "150")
+    page.fill("#prompt", text)
+    page.press("#prompt", "Enter")
+
+
+def answered(page: Any) -> None:
+    page.wait_for_selector("#send:visible")
+    page.wait_for_selector("article.assistant")
+
+
+@pytest.fixture
+def flat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes of any width have one price, so that drafts pay."""
+    monkeypatch.setattr("edgespec.runtime.loading._priced", lambda *_: Prices([1.0] * 16))
+
+
+def repeating() -> Rule:
+    return scripted(Bytes.size, list(TEXT.encode()))
+
+
+def test_accepted_is_green_and_rejected_red_and_text_is_inert(page: Any, flat: None) -> None:
+    with serving(repeating(), context=1024) as served:
+        ask(page, served, "<img src=x onerror=\"document.title='owned'\">")
+        answered(page)
+        assert page.title() == "edgespec"
+        assert page.locator("article script, article b, article img").count() == 0
+        assert "<script>document.title='owned'</script>" in page.inner_text("article.assistant .text >> nth=1")
+        for name, color in (("accepted", "rgb(17, 99, 41)"), ("rejected", "rgb(164, 14, 38)")):
+            span = page.locator(f"article.assistant .{name}").first
+            assert span.evaluate("each => getComputedStyle(each).color") == color
+            line = span.evaluate("each => getComputedStyle(each).textDecorationLine")
+            assert line == ("underline" if name == "accepted" else "line-through")
+        rounds = page.locator(".column").count()
+        figures = page.inner_text(".figures")
+        assert "150 tokens" in figures
+        assert "accepted" in figures
+        assert 5 < rounds < 150
+        keep(page, "toy")
+
+
+def test_what_was_rejected_is_not_in_the_text_nor_in_the_next_request(page: Any, flat: None) -> None:
+    with serving(repeating(), context=1024) as served:
+        sent: list[Any] = []
+        page.on("request", lambda request: sent.append(request.post_data_json) if request.method == "POST" else None)
+        ask(page, served)
+        answered(page)
+        page.fill("#prompt", "Again")
+        page.press("#prompt", "Enter")
+        page.wait_for_function("document.querySelectorAll('article.assistant').length == 2")
+        answered(page)
+        kept = page.evaluate(
+            "[...document.querySelector('article.assistant').querySelectorAll(':scope > .text')]"
+            ".map(each => [...each.childNodes].filter(n => n.className != 'rejected').map(n => n.textContent).join(''))"
+            ".join('')"
+        )
+        assert len(kept) == 150
+        assert [message["content"] for message in sent[1]["messages"]] == ["Hello", kept, "Again"]
+        page.uncheck("#drafts")
+        assert page.locator(".rejected:visible").count() == 0
+
+
+def test_stop_ends_the_answer_and_frees_the_slot(page: Any) -> None:
+    gate = Gate(TALK, 60)
+    with serving(gate, context=1024) as served:
+        ask(page, served)
+        assert gate.reached.wait(20)
+        page.wait_for_selector(".column")
+        page.click("#stop")
+        answered(page)
+        gate.go_on.set()
+        assert "stopped" in page.inner_text(".figures")
+        page.wait_for_function(
+            "async () => !(await (await fetch('/v1/edgespec/status')).json()).slots.some(slot => slot.busy)"
+        )
+
+
+def test_escape_stops_too_and_enter_sends(page: Any) -> None:
+    gate = Gate(TALK, 60)
+    with serving(gate, context=1024) as served:
+        ask(page, served)
+        assert gate.reached.wait(20)
+        page.wait_for_selector(".column")
+        page.keyboard.press("Escape")
+        answered(page)
+        gate.go_on.set()
+        assert page.evaluate("document.activeElement.id") == "prompt"
+
+
+def test_a_phone_needs_no_horizontal_scrolling(browser: Any) -> None:
+    context = browser.new_context(viewport={"width": 360, "height": 640}, color_scheme="dark")
+    page = context.new_page()
+    with serving(scripted(Bytes.size, [*b"x" * 90, 32, *b"word ", 10]), context=1024) as served:
+        ask(page, served, "y" * 200)
+        answered(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(13, 17, 23)", "dark"
+        page.click("#details")
+        page.wait_for_selector("#facts dd")
+        assert page.locator("#facts dd").count() > 6
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        keep(page, "phone")
+    context.close()
+
+
+def test_nothing_comes_from_elsewhere(browser: Any) -> None:
+    page = browser.new_page()
+    with serving() as served:
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(served.url)
+        page.wait_for_function("document.getElementById('model').textContent")
+        assert all(url.startswith(served.url) for url in asked)
+        assert served.get("/").headers["content-security-policy"].startswith("default-src 'self'")
+        policy = page.evaluate("fetch('https://example.org').then(() => 'sent', () => 'refused')")
+        assert policy == "refused"
+    page.close()
+
+
+def test_a_server_with_a_key_asks_for_it(browser: Any) -> None:
+    page = browser.new_page()
+    with serving(keys=("secret",)) as served:
+        page.goto(served.url)
+        page.wait_for_selector("#key:visible")
+        assert "key" in page.inner_text("#error")
+        page.fill("#key", "secret")
+        page.fill("#prompt", "Hello")
+        page.press("#prompt", "Enter")
+        page.wait_for_selector("article.assistant .column")
+        assert not page.is_visible("#error")
+    page.close()
