@@ -194,14 +194,14 @@ async function* events(response) {
 }
 
 function request() {
-  const temperature = at("temperature").value;
+  const [temperature, length] = [at("temperature").value, at("length").value];
   return {
     model: status ? status.model : "",
     messages,
     stream: true,
     max_tokens: Number(at("most").value) || 512,
     ...(temperature !== "" && { temperature: Number(temperature) }),
-    edgespec: { spans: true, ...(at("speculate").checked ? {} : { k: 0 }) },
+    edgespec: { spans: true, ...(length !== "" && { k: Number(length) }) },
   };
 }
 
