@@ -14,6 +14,8 @@ R = TypeVar("R")
 # The parser of grammars descends rule by rule, about 5 KB of stack for each; 256 KB of text has at most 40000 rules.
 _STACK = 256 * 1024 * 1024
 _STARTING = threading.Lock()
+# Intersections of expressions take exponential time within the limits of fuel, and the package cannot be interrupted.
+_PATIENCE = 20.0  # seconds
 
 
 def package() -> Any:
@@ -27,7 +29,11 @@ def limits() -> Any:
 
 
 def with_deep_stack(work: Callable[[], R]) -> R:
-    """The result of `work`, on a thread whose stack holds the deepest grammar: an overflow would end the process."""
+    """The result of `work`, on a thread whose stack holds the deepest grammar: an overflow would end the process.
+
+    Raises:
+        GrammarError: it takes longer than 20 seconds. The thread goes on until it is done.
+    """
     done: list[R] = []
     failed: list[BaseException] = []
 
@@ -40,11 +46,13 @@ def with_deep_stack(work: Callable[[], R]) -> R:
     with _STARTING:
         before = threading.stack_size(_STACK)
         try:
-            thread = threading.Thread(target=run, name="edgespec-grammar")
+            thread = threading.Thread(target=run, name="edgespec-grammar", daemon=True)
             thread.start()
         finally:
             threading.stack_size(before)
-    thread.join()
+    thread.join(_PATIENCE)
+    if thread.is_alive():
+        raise GrammarError(f"the grammar takes more than {_PATIENCE:.0f} seconds to read; use a simpler one")
     if failed:
         raise failed[0]
     return done[0]

@@ -16,7 +16,7 @@ from .service import Service
 
 async def chat_completions(service: Service, fields: Fields, out: Outgoing) -> None:
     """`POST /v1/chat/completions`."""
-    request = await asyncio.to_thread(openai_requests.chat, fields, service.settings)
+    request = await asyncio.to_thread(openai_requests.chat, fields, service.settings, service.template)
     await _answer(service, request, out, chat=True)
 
 
@@ -52,7 +52,7 @@ async def generate(service: Service, fields: Fields, out: Outgoing) -> None:
 
 
 async def _answer(service: Service, request: OpenAIRequest, out: Outgoing, *, chat: bool) -> None:
-    answers = Answers(request, chat=chat, model=service.settings.name, text_of=service.runtime.text)
+    answers = Answers(request, chat=chat, model=service.settings.name, runtime=service.runtime)
     async with service.computing.answers(request.wanted) as channel:
         if not request.stream:
             async for item in out.kept_alive(channel):

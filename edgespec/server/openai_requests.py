@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from .errors import Refused
 from .fields import Fields
 from .messages import messages, text_of
 from .settings import Settings
+from .tools import tools
 from .wanted import Continuation, Conversation, Wanted
 
 #: `think` by OpenAI's `reasoning_effort`.
@@ -24,6 +26,7 @@ class OpenAIRequest:
     Args:
         stream: whether as server-sent events.
         usage: whether a stream ends with the usage of tokens.
+        tools: those that the model may call.
         echo: a text to repeat before each answer to a prompt of the same index, for completions.
     """
 
@@ -31,14 +34,33 @@ class OpenAIRequest:
     stream: bool = False
     usage: bool = False
     echo: tuple[str, ...] = ()
+    tools: Sequence[Mapping[str, Any]] = ()
 
 
-def chat(fields: Fields, settings: Settings) -> OpenAIRequest:
-    """A chat completion. Raises Refused."""
+def chat(fields: Fields, settings: Settings, template: str) -> OpenAIRequest:
+    """A chat completion.
+
+    Args:
+        template: the model's chat template.
+
+    Raises:
+        Refused: a field is wrong, or would change the answer and is not supported.
+    """
     check_model(fields, settings)
-    _refuse_missing(fields)
-    prompt = Conversation(messages(fields), think(fields), variables=fields.below("chat_template_kwargs").values)
-    return _request(fields, settings, (prompt,), "max_completion_tokens", "max_tokens")
+    for name in ("functions", "audio"):
+        if fields.has(name):
+            raise unsupported(name)
+    called = tools(fields, template)
+    variables = fields.below("chat_template_kwargs").values
+    prompt = Conversation(messages(fields), think(fields), called.described, variables)
+    request = _request(fields, settings, (prompt,), "max_completion_tokens", "max_tokens")
+    if called.grammar is None:
+        return replace(request, tools=called.described)
+    if request.wanted.grammar is not None:
+        raise Refused(
+            "the answer cannot be held to a format and call tools; send tool_choice none, or no format", param="tools"
+        )
+    return replace(request, tools=called.described, wanted=replace(request.wanted, grammar=called.grammar))
 
 
 def completion(fields: Fields, settings: Settings) -> OpenAIRequest:
@@ -130,14 +152,6 @@ def _continuation(prompt: Any, fields: Fields) -> Continuation:
     if not prompt or not (tokens or isinstance(prompt, str)):
         raise fields.wrong("prompt", "a text, or a list of tokens, and not empty")
     return Continuation(prompt)
-
-
-def _refuse_missing(fields: Fields) -> None:
-    if fields.items("tools", most=1024) and fields.raw("tool_choice") != "none":
-        raise unsupported("tools")
-    for name in ("functions", "audio"):
-        if fields.has(name):
-            raise unsupported(name)
 
 
 def _prediction(fields: Fields) -> str | None:

@@ -121,7 +121,7 @@ class Answer {
     const last = spans.length && !spans[spans.length - 1][1] ? made.pop() : null;
     place.append(...made);
     if (rejected.length) {
-      const text = rejected.slice(0, SHOWN).join("") + (rejected.length > SHOWN ? " …" : "");
+      const text = rejected.slice(0, SHOWN).join("").replaceAll("\n", "⏎") + (rejected.length > SHOWN ? " …" : "");
       const lost = element("span", "rejected", text);
       lost.title = "drafted and rejected";
       place.append(lost);

@@ -100,7 +100,7 @@ class _Response:
         item = self._items[-1]
         item["content"][0]["text"] += text
         name = "output_text" if kind == "message" else "reasoning_text"
-        more = {"logprobs": []} if kind == "message" else {}
+        more: dict[str, Any] = {"logprobs": []} if kind == "message" else {}
         event = self._event(f"response.{name}.delta", **self._place(), content_index=0, delta=text, **more)
         yield {**event, "edgespec": extension} if extension is not None else event
 
@@ -119,7 +119,8 @@ class _Response:
     def _closed(self) -> Iterator[dict[str, Any]]:
         item = self._items[-1]
         (part,) = item["content"]
-        name, more = ("output_text", {"logprobs": []}) if item["type"] == "message" else ("reasoning_text", {})
+        is_text = item["type"] == "message"
+        name, more = "output_text" if is_text else "reasoning_text", {"logprobs": list[Any]()} if is_text else {}
         yield self._event(f"response.{name}.done", **self._place(), content_index=0, text=part["text"], **more)
         yield self._event("response.content_part.done", **self._place(), content_index=0, part=dict(part))
         item["status"] = "completed" if self._end is None else self._status()

@@ -55,6 +55,11 @@ class Service:
             raise Refused("the model is being loaded; try again", 503, headers={"Retry-After": "5"})
         return self._runtime
 
+    @property
+    def template(self) -> str:
+        """The chat template of the model; empty where it has none."""
+        return self.runtime.vocabulary.template or ""
+
     def end(self) -> None:
         """Refuse further requests. On the event loop."""
         if self._computing is not None:
