@@ -40,7 +40,7 @@ class Served:
     runtime: Runtime
     running: Running
     listening: socket.socket
-    openai: OpenAI  #: which does not try again
+    openai: Any  #: OpenAI's client, which does not try again; its overloads fit no request from a dict
 
     def post(self, path: str, value: Any = None, **more: Any) -> httpx.Response:
         return httpx.post(self.url + path, json=value, timeout=60, **more)
