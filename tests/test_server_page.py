@@ -19,7 +19,7 @@ from .toy_runtime import TALK, Gate
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium")
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-TEXT = "def f(x): return x + 1\ndef f(x): return <b>3</b><script>document.title='owned'</script>\n"
+TEXT = (
     "def f(x): return x + 1\ndef f(x): return x + 2\ndef f(x): return <b>3</b><script>document.title='owned'</script>\n"
 )
 

@@ -121,7 +121,7 @@ class Answer {
     const last = spans.length && !spans[spans.length - 1][1] ? made.pop() : null;
     place.append(...made);
     if (rejected.length) {
-      const text = rejected.slice(0, SHOWN).join("") + (rejected.length > SHOWN ? " …" : "");
+      const text = rejected.slice(0, SHOWN).join("").replaceAll("\n", "⏎") + (rejected.length > SHOWN ? " …" : "");
       const lost = element("span", "rejected", text);
       lost.title = "drafted and rejected";
       place.append(lost);
@@ -194,14 +194,14 @@ async function* events(response) {
 }
 
 function request() {
-  const temperature = at("temperature").value;
+  const [temperature, length] = [at("temperature").value, at("length").value];
   return {
     model: status ? status.model : "",
     messages,
     stream: true,
     max_tokens: Number(at("most").value) || 512,
     ...(temperature !== "" && { temperature: Number(temperature) }),
-    edgespec: { spans: true, ...(at("speculate").checked ? {} : { k: 0 }) },
+    edgespec: { spans: true, ...(length !== "" && { k: Number(length) }) },
   };
 }
 
