@@ -174,20 +174,28 @@ def _read(checkpoint: Checkpoint, target: HeadTarget) -> _Sizes:
         values = {**nested, **{key: value for key, value in values.items() if value is not None}}
     for key, harmless in _PLAIN.items():
         if values.get(key) not in (None, harmless):
-            raise ConversionError(f"{path}: {key} is {values[key]!r:.40}, a kind of EAGLE head that is not supported")
+            raise ConversionError(
+                f"{path}: {key} is {values[key]!r:.40}, a kind of EAGLE head that is not supported; use another head"
+            )
     if values.get("num_hidden_layers", 1) != 1:
         raise ConversionError(
-            f"{path}: num_hidden_layers is {values['num_hidden_layers']!r:.40}; a head of one layer is supported"
+            f"{path}: num_hidden_layers is {values['num_hidden_layers']!r:.40}; only heads of one layer are "
+            "supported, so use another head"
         )
     config = Config(replace(checkpoint, config={**values, "architectures": ["LlamaForCausalLM"], "sliding_window": 0}))
     heads, hidden = config.count("num_attention_heads"), config.count("hidden_size")
     head_dim = config.count("head_dim", max(1, hidden // heads))
     kv_heads = config.count("num_key_value_heads", heads)
     if heads % kv_heads or head_dim % 2:
-        raise ConversionError(f"{path}: {heads} heads of {head_dim} over {kv_heads} key-value heads cannot be")
+        raise ConversionError(
+            f"{path}: {heads} heads of {head_dim} over {kv_heads} key-value heads cannot be; fetch the head again"
+        )
     width = config.count("target_hidden_size", target.width)
     if width != target.width:
-        raise ConversionError(f"{path}: the head is for a model {width} wide, and {target.path} is {target.width} wide")
+        raise ConversionError(
+            f"{path}: the head is for a model {width} wide, and {target.path} is {target.width} wide; give the model "
+            "that it was trained for (--for)"
+        )
     return _Sizes(
         hidden=hidden,
         ffn=config.count("intermediate_size"),
@@ -214,7 +222,7 @@ def _layers(values: Json, path: Path, target: HeadTarget) -> tuple[int, ...]:
     if not whole or len(found) != _COUNT:
         raise ConversionError(
             f"{path}: the head reads the layers {found!r:.60}; expected {_COUNT} of the {target.layers} layers of "
-            f"{target.path}, from 0: it may be a head for another model"
+            f"{target.path}, from 0; give the model that the head was trained for (--for)"
         )
     return tuple(found)
 
@@ -241,8 +249,8 @@ def _tensors(checkpoint: Checkpoint, sizes: _Sizes, target: HeadTarget, quantiza
             raise ConversionError(f"{checkpoint.folder} lacks the tensor for {name} of an EAGLE-3 head; fetch it again")
         if tensor.shape != shape:
             raise ConversionError(
-                f"{checkpoint.folder}: {tensor.name} is {list(tensor.shape)} and not {list(shape)}: a damaged file, or "
-                f"a head for another model than {target.path}"
+                f"{checkpoint.folder}: {tensor.name} is {list(tensor.shape)} and not {list(shape)}: fetch it "
+                f"again, or give the model that it was trained for instead of {target.path} (--for)"
             )
         turned = name.endswith(("attn_q.weight", "attn_k.weight"))
         order = np.arange(sizes.head_dim).reshape(2, -1).T.ravel() if turned else None
@@ -305,20 +313,22 @@ def _target_tokens(
         if sizes.rows == target.tokens:
             return None
         raise ConversionError(
-            f"{checkpoint.folder} lacks d2t: {sizes.rows} rows, and {target.path} has {target.tokens} tokens"
+            f"{checkpoint.folder} lacks d2t, which its {sizes.rows} rows need for the {target.tokens} tokens of "
+            f"{target.path}; fetch the whole head"
         )
     dtype = {"I64": "<i8", "I32": "<i4"}.get(offsets.dtype)
     if dtype is None or prod(offsets.shape) != sizes.rows:
         raise ConversionError(
-            f"{checkpoint.folder}: d2t is {offsets.dtype} {list(offsets.shape)}; expected {sizes.rows} whole numbers"
+            f"{checkpoint.folder}: d2t is {offsets.dtype} {list(offsets.shape)}; expected {sizes.rows} whole "
+            "numbers; fetch the head again"
         )
     with offsets.path.open("rb") as file:
         values = np.fromfile(file, dtype, sizes.rows, offset=offsets.offset)
     tokens: npt.NDArray[np.int64] = values.astype(np.int64) + np.arange(sizes.rows)
     if not 0 <= int(tokens.min()) <= int(tokens.max()) < target.tokens or len(np.unique(tokens)) < len(tokens):
         raise ConversionError(
-            f"{checkpoint.folder}: d2t names tokens twice, or beyond the {target.tokens} of {target.path}: it may "
-            "be a head for another model"
+            f"{checkpoint.folder}: d2t names tokens twice, or beyond the {target.tokens} of {target.path}; "
+            "give the model that the head was trained for (--for)"
         )
     return tokens
 

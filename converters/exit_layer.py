@@ -76,7 +76,9 @@ def layers_of(text: str, count: int) -> list[int]:
         ends = re.fullmatch(r"\s*(\d{1,5})(?:-(\d{1,5}))?\s*", part)
         first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, -1)
         if not (found[-1] if found else -1) < first <= last < count:
-            raise OptionError(f"the layers {text!r:.60} are not ascending ranges below {count}, such as 0-{count - 1}")
+            raise OptionError(
+                f"the layers {text!r:.60} are not ascending ranges below {count}; give some such as 0-{count - 1}"
+            )
         found.extend(range(first, last + 1))
     return found
 

@@ -106,7 +106,7 @@ def refusal(place: Place, tmp_path: Path, config: Any, tensors: Any, target: Pat
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
         ({"rope_scaling": {"rope_type": "dynamic"}}, "'dynamic' is not supported"),
         ({"eagle_aux_hidden_state_layer_ids": [1, 2]}, r"reads the layers \[1, 2\]"),
-        ({"eagle_aux_hidden_state_layer_ids": [2, 18, 33]}, "may be a head for another model"),
+        ({"eagle_aux_hidden_state_layer_ids": [2, 18, 33]}, "give the model that the head was trained for"),
         ({"target_hidden_size": 128}, "for a model 128 wide"),
         ({"num_key_value_heads": 3}, "4 heads of 16 over 3"),
         ({"draft_vocab_size": 100}, "lm_head.weight is"),
@@ -134,7 +134,7 @@ def test_offsets_of_other_tokens(place: Place, tmp_path: Path) -> None:
 def test_a_head_for_another_model(place: Place, tmp_path: Path) -> None:
     """Another width is seen by the shape of fc, whatever config.json says."""
     tensors = eagle3_heads.tensors(place.config, {"hidden": 128, "vocabulary": place.vocabulary})
-    assert "for another model" in refusal(place, tmp_path, place.config, tensors)
+    assert "give the model that it was trained for" in refusal(place, tmp_path, place.config, tensors)
     other = checkpoints.llama(tmp_path / "other", layers=4, hidden=96, heads=6)
     list(convert(other, tmp_path / "other.gguf", quantization="f32"))
     with pytest.raises(VocabularyMismatch, match="reads rows of 64 numbers"):
