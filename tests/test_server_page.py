@@ -19,9 +19,8 @@ from .toy_runtime import TALK, Gate
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium")
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-TEXT = (
-    "def f(x): return x + 1\ndef f(x): return x + 2\ndef f(x): return <b>3</b><script>document.title='owned'</script>\n"
-)
+TEXT = "def f(x): return x + 1\ndef f(x): return x + 2\ndef f(x): return <b>3</b>"
+TEXT += "<script>document.title='owned'</script>\n"
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +64,16 @@ def answered(page: Any) -> None:
     page.wait_for_selector("article.assistant")
 
 
+def text_of(page: Any) -> str:
+    """The text of the first answer, without what was rejected."""
+    found: str = page.evaluate(
+        "[...document.querySelector('article.assistant').querySelectorAll(':scope > .text')]"
+        ".map(each => [...each.childNodes].filter(n => n.className != 'rejected').map(n => n.textContent).join(''))"
+        ".join('')"
+    )
+    return found
+
+
 @pytest.fixture
 def flat(monkeypatch: pytest.MonkeyPatch) -> None:
     """Passes of any width have one price, so that drafts pay."""
@@ -81,7 +90,7 @@ def test_accepted_is_green_and_rejected_red_and_text_is_inert(page: Any, flat: N
         answered(page)
         assert page.title() == "edgespec"
         assert page.locator("article script, article b, article img").count() == 0
-        assert "<script>document.title='owned'</script>" in page.inner_text("article.assistant .text >> nth=1")
+        assert "<script>document.title='owned'</script>" in text_of(page)
         for name, color in (("accepted", "rgb(17, 99, 41)"), ("rejected", "rgb(164, 14, 38)")):
             span = page.locator(f"article.assistant .{name}").first
             assert span.evaluate("each => getComputedStyle(each).color") == color
@@ -105,11 +114,7 @@ def test_what_was_rejected_is_not_in_the_text_nor_in_the_next_request(page: Any,
         page.press("#prompt", "Enter")
         page.wait_for_function("document.querySelectorAll('article.assistant').length == 2")
         answered(page)
-        kept = page.evaluate(
-            "[...document.querySelector('article.assistant').querySelectorAll(':scope > .text')]"
-            ".map(each => [...each.childNodes].filter(n => n.className != 'rejected').map(n => n.textContent).join(''))"
-            ".join('')"
-        )
+        kept = text_of(page)
         assert len(kept) == 150
         assert [message["content"] for message in sent[1]["messages"]] == ["Hello", kept, "Again"]
         page.uncheck("#drafts")

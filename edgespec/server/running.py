@@ -18,6 +18,7 @@ from .settings import Settings
 
 _CANCELLED_AFTER = 3.0  # seconds that requests have to end
 _ENDED_AFTER = 4  # seconds after which connections are closed
+_IDLE = 75  # seconds after which a connection without requests is closed; clients give theirs up before
 
 
 class Running:
@@ -37,6 +38,7 @@ class Running:
             log_level="error",
             access_log=False,
             server_header=False,
+            timeout_keep_alive=_IDLE,
             timeout_graceful_shutdown=_ENDED_AFTER,
         )
         self._server = _Server(config, service)
