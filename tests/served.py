@@ -13,13 +13,13 @@ import openai
 from openai import OpenAI
 
 from edgespec import Runtime
-from edgespec.backends.toy import Rule, scripted
+from edgespec.backends.toy import Bytes, Rule, scripted
 from edgespec.server.app import make_app
 from edgespec.server.running import Running, address, listen
 from edgespec.server.service import Service
 from edgespec.server.settings import Settings
 
-from .toy_runtime import TALK, Bytes, opened
+from .toy_runtime import TALK, opened
 
 HELLO = [{"role": "user", "content": "Hello"}]
 #: A text that it repeats, so that look-ups draft it, and mostly rightly.
@@ -40,7 +40,7 @@ class Served:
     runtime: Runtime
     running: Running
     listening: socket.socket
-    openai: OpenAI  #: which does not try again
+    openai: Any  #: OpenAI's client, which does not try again; its overloads fit no request from a dict
 
     def post(self, path: str, value: Any = None, **more: Any) -> httpx.Response:
         return httpx.post(self.url + path, json=value, timeout=60, **more)

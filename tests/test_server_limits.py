@@ -16,12 +16,12 @@ import openai
 import pytest
 
 from edgespec import OptionError, Sampling, Text
-from edgespec.backends.toy import ngram_rule
+from edgespec.backends.toy import Bytes, ngram_rule
 from edgespec.server.settings import Settings
 from edgespec.types import Floats
 
 from .served import HELLO, Served, body, refused, serving
-from .toy_runtime import Bytes, Gate
+from .toy_runtime import Gate
 
 ENDLESS = ngram_rule(250, order=2, seed=5)
 
@@ -51,12 +51,12 @@ def until(true: Callable[[], bool], seconds: float = 20.0) -> None:
 
 def gated(at: int) -> Gate:
     """A gate at the pass over a token; the prompt of HELLO is shorter."""
-    return Gate(never_ending, at)  # type: ignore[arg-type]
+    return Gate(never_ending, at)
 
 
 def test_a_client_that_goes_frees_the_slot_within_a_pass() -> None:
     gate = gated(60)
-    with serving(gate, context=4096) as served:  # type: ignore[arg-type]
+    with serving(gate, context=4096) as served:
         stream = served.openai.chat.completions.create(model="x", messages=HELLO, stream=True, temperature=0)
         next(iter(stream))
         assert gate.reached.wait(20)
@@ -71,7 +71,7 @@ def test_a_client_that_goes_frees_the_slot_within_a_pass() -> None:
 
 def test_a_client_that_goes_before_an_answer_without_a_stream_frees_the_slot_too() -> None:
     gate = gated(60)
-    with serving(gate, context=4096) as served:  # type: ignore[arg-type]
+    with serving(gate, context=4096) as served:
         with socket.create_connection((served.url.split(":")[1][2:], int(served.url.rpartition(":")[2]))) as client:
             content = json.dumps(body(max_tokens=None, temperature=0)).encode()
             head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(content)}\r\n\r\n"
@@ -85,7 +85,7 @@ def test_a_client_that_goes_before_an_answer_without_a_stream_frees_the_slot_too
 
 def test_a_full_queue_is_429_and_requests_are_answered_in_order() -> None:
     gate = gated(40)
-    with serving(gate, queue=2) as served, ThreadPoolExecutor(8) as threads:  # type: ignore[arg-type]
+    with serving(gate, queue=2) as served, ThreadPoolExecutor(8) as threads:
         order: list[int] = []
 
         def ask(number: int) -> None:
@@ -111,7 +111,7 @@ def test_a_full_queue_is_429_and_requests_are_answered_in_order() -> None:
 
 def test_one_that_waits_and_goes_leaves_the_queue() -> None:
     gate = gated(40)
-    with serving(gate) as served, ThreadPoolExecutor(2) as threads:  # type: ignore[arg-type]
+    with serving(gate) as served, ThreadPoolExecutor(2) as threads:
         first = threads.submit(served.post, "/generate", {"prompt": "a" * 30, "max_tokens": 20, "temperature": 0})
         assert gate.reached.wait(20)
         with pytest.raises(httpx.ReadTimeout):
@@ -292,7 +292,7 @@ def test_a_conversation_finds_the_slot_that_has_it() -> None:
 
 def test_a_client_that_does_not_read_pauses_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgespec.server.channel.Channel.__init__.__defaults__", (4, 1.0))
-    with serving(never_ending, context=4096) as served:  # type: ignore[arg-type]
+    with serving(never_ending, context=4096) as served:
         served.listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # inherited by connections
         host, port = "127.0.0.1", int(served.url.rpartition(":")[2])
         with socket.socket() as client:
@@ -310,13 +310,13 @@ def test_a_client_that_does_not_read_pauses_the_engine(monkeypatch: pytest.Monke
 
 def test_the_end_refuses_and_cancels_within_seconds() -> None:
     slow = gated(10_000)
-    with serving(slow, context=4096) as served:  # type: ignore[arg-type]
+    with serving(slow, context=4096) as served:
 
         def pauses(context: Any) -> Floats:
             time.sleep(0.01)
             return never_ending(context)
 
-        slow._rule = pauses  # type: ignore[assignment]
+        slow._rule = pauses
         texts: list[str] = []
 
         def read() -> None:

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from edgespec.backends.toy import END, scripted
+from edgespec.backends.toy import END, Bytes, scripted
 
 from .served import HELLO, Served, body, refused, serving
-from .toy_runtime import Bytes
 
 TEMPLATE = (
     "{% if tools %}Tools: {% for tool in tools %}{{ tool.function.name }} {% endfor %}"
@@ -110,7 +109,8 @@ def test_calls_arrive_in_a_stream(server: Served) -> None:
 
 
 def test_without_tools_it_is_text(server: Served) -> None:
-    for fields in ({"tools": None}, {"tools": []}, {"tool_choice": "none"}):
+    without: list[dict[str, Any]] = [{"tools": None}, {"tools": []}, {"tool_choice": "none"}]
+    for fields in without:
         found = server.post("/v1/chat/completions", asked(**fields)).json()["choices"][0]
         assert found["message"]["content"] == SAID
         assert "tool_calls" not in found["message"]

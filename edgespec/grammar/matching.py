@@ -58,8 +58,8 @@ class Matching:
 
     def ended(self, path: Sequence[int] = ()) -> bool:
         if not path:
-            return self._over
-        return self._go(path) < len(path) or self._matcher.is_stopped()
+            return bool(self._over)
+        return self._go(path) < len(path) or bool(self._matcher.is_stopped())
 
     def commit(self, token: int) -> None:
         self._masks.clear()

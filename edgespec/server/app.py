@@ -57,7 +57,7 @@ def make_app(service: Service, routes: Sequence[BaseRoute] = ()) -> Starlette:
             Middleware(CORSMiddleware, allow_origins=list(settings.cors), allow_methods=["*"], allow_headers=["*"])
         )
     return Starlette(
-        routes=[*routes, *posts, *_gets(service), *page.routes(), *refusing],
+        routes=[*routes, *page.routes(), *posts, *_gets(service), *refusing],
         middleware=guards,
         exception_handlers={HTTPException: _http_error, Refused: _refused, Exception: _refused},
     )

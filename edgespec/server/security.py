@@ -14,7 +14,7 @@ from .errors import Refused
 from .outgoing import Outgoing
 from .settings import LOOPBACK, Settings
 
-_PUBLIC = ("/health", "/", "/page.css", "/page.js")  # the page asks for the key itself
+_PUBLIC = ("/health", "/", "/page.css", "/page.js", "/favicon.ico")  # the page asks for the key itself
 
 
 class Guard:
