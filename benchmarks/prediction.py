@@ -3,8 +3,8 @@
     python -m benchmarks.prediction TARGET [--backend openvino] [--rounds 5]
 
 The answer is given: each pass of the target is computed in full and paid for, and its choice is replaced by the token
-of the edited file, so that any model will do. Plain decoding, look-ups, and a prediction beside look-ups answer in turns
-by the round. The file is in the prompt, as editors send it, and look-ups find it there; `--bare` leaves it out.
+of the edited file, so that any model will do. Plain decoding, look-ups, and a prediction beside look-ups take turns by
+the round. The file is in the prompt, as editors send it, and look-ups find it there; `--bare` leaves it out.
 """
 
 from __future__ import annotations
