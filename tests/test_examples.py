@@ -41,7 +41,15 @@ def test_comparing() -> None:
     assert found["K = 3"][0] < found["plain"][0]
 
 
-@pytest.mark.parametrize("name", ["streaming.py", "cancelling.py", "comparing.py"])
+def test_asyncio() -> None:
+    first, second = run("asyncio_chat.py").strip().split("\n")
+    assert first.startswith("1: ")
+    assert len(first) > 20
+    assert second.startswith("2: ")
+    assert second.endswith(" [stopped]")
+
+
+@pytest.mark.parametrize("name", ["streaming.py", "cancelling.py", "comparing.py", "asyncio_chat.py", "window.py"])
 def test_an_error_is_one_line(name: str, tmp_path: Path) -> None:
     output = run(name, str(tmp_path / "missing.gguf"), status=1)
     assert re.fullmatch(r"Error: no model at .*\n", output)

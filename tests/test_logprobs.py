@@ -10,6 +10,7 @@ import pytest
 from edgespec import OptionError, Runtime, Sampling, Speculation, Text
 from edgespec.backends.toy import Bytes, blend, ngram_rule
 from edgespec.logprobs import TokenLogprobs
+from edgespec.testing import TreeController, WrongFirstDrafter
 from edgespec.verify import VERIFIERS
 
 from .toy_runtime import TALK, opened
@@ -51,11 +52,10 @@ def test_they_are_those_of_the_rows_before_any_filter(sampling: Sampling, k: int
 
 
 def test_trees_have_the_rows_of_the_accepted_branch() -> None:
-    runtime, _ = opened(draft=blend(TALK, ngram_rule(Bytes.size, seed=6), 0.3))
-    trees = Speculation(drafters=("lookup", "model"), k=4)
-    rounds = [e.round for e in runtime.complete(PROMPT, max_tokens=40, speculation=trees) if isinstance(e, Text)]
-    assert any(not each.draft.is_chain and each.path for each in rounds), "this test means nothing without trees"
-    _, drafted = told(runtime, max_tokens=40, speculation=trees, logprobs=2)
+    runtime, _ = opened()
+    drafter = WrongFirstDrafter(blend(TALK, ngram_rule(Bytes.size, seed=6), 0.2))
+    _, drafted = told(runtime, max_tokens=40, logprobs=2, controlled=lambda _: TreeController([drafter], 12))
+    assert any(list(each.path) != list(range(len(each.path))) for each in drafter.rounds), "only first branches"
     _, plain = told(runtime, max_tokens=40, speculation=Speculation(k=0), logprobs=2)
     assert drafted == plain
 

@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import TemplateError
 
 _ARGUMENT = "edgespec_argument"
-_QUESTION = {"role": "user", "content": "Hello"}
+_QUESTION: Mapping[str, Any] = {"role": "user", "content": "Hello"}
 _ASKS_FOR_NONE = re.compile(r"""content['"]?\]?\s+is\s+(not\s+)?none""").search
 
 
@@ -54,7 +54,7 @@ class CalledTools:
     def _rendered(self, arguments: Any) -> str | None:
         """A call with these arguments as the template writes it; None if it refuses it."""
         call = {"id": "call00000", "type": "function", "function": {"name": "f", "arguments": arguments}}
-        messages = [_QUESTION, {"role": "assistant", "content": None, "tool_calls": [call]}]
+        messages: list[Mapping[str, Any]] = [_QUESTION, {"role": "assistant", "content": None, "tool_calls": [call]}]
         try:
             return self._render(messages)
         except TemplateError:

@@ -41,7 +41,8 @@ class ContentDelta(NamedTuple):
     text: str
 
 
-class CallDelta(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CallDelta:
     """A part of a call.
 
     Args:
