@@ -19,7 +19,7 @@ def usage(answers: Sequence[Stats], prompts: int = 1) -> dict[str, Any]:
     each = max(1, len(answers) // prompts)
     prompt, cached = (sum(getattr(stats, name) for stats in answers[::each]) for name in ("prompt", "cached"))
     tokens = sum(stats.tokens for stats in answers)
-    predicted = [stats.by_drafter.get(PREDICTION, (0, 0)) for stats in answers]
+    predicted = [stats.of_drafter(PREDICTION) for stats in answers]
     accepted = sum(accepted for _, accepted in predicted)
     return {
         "prompt_tokens": prompt,
