@@ -110,7 +110,7 @@ def test_nothing_that_a_tool_says_spells_a_special_token(place: str) -> None:
     given = checked_variables([{"type": "function", "function": function}], others)
     tokens = ChatTemplate(Speaks(every)).tokens(messages, given=given)
     assert not [token for token in tokens if token >= 256]
-    assert evil.encode()[2:] in bytes(tokens).replace("\\n".encode(), b"\n"), "it is there as text"
+    assert evil.encode()[2:] in bytes(tokens).replace(b"\\n", b"\n"), "it is there as text"
 
 
 @pytest.mark.parametrize(
