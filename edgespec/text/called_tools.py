@@ -54,7 +54,7 @@ class CalledTools:
     def _rendered(self, arguments: Any) -> str | None:
         """A call with these arguments as the template writes it; None if it refuses it."""
         call = {"id": "call00000", "type": "function", "function": {"name": "f", "arguments": arguments}}
-        messages = [_QUESTION, {"role": "assistant", "content": None, "tool_calls": [call]}]
+        messages: list[Mapping[str, Any]] = [_QUESTION, {"role": "assistant", "content": None, "tool_calls": [call]}]
         try:
             return self._render(messages)
         except TemplateError:
