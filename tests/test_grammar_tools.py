@@ -10,7 +10,7 @@ from edgespec.grammar import FORMATS, GrammarTokens, ToolFormat
 
 from .vocabularies import Toy
 
-TOOLS = [
+TOOLS: list[dict[str, Any]] = [
     {
         "type": "function",
         "function": {
