@@ -116,7 +116,7 @@ def answer(
     return said, finished.reason, finished.stats.by_drafter
 
 
-def round_context(constraint: Constraint, rule: str = "match", sampling: Sampling | None = None) -> RoundContext:
+def round_context(constraint: Constraint | None, rule: str = "match", sampling: Sampling | None = None) -> RoundContext:
     return RoundContext(verifier(rule), sampling or Sampling(), PROMPT, SPOKEN.is_eog, constraint=constraint)
 
 

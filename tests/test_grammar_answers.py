@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from click.testing import CliRunner
 
 from edgespec import Finished, Grammar, GrammarError, OptionError, Runtime, Sampling, Speculation, Text
 from edgespec.cli import app
+from edgespec.grammar import reasoning_before
+from edgespec.text.reasoning import Reasoning
 
 from .thinkers import Words, gemma4, harmony, qwen3, thinker
 from .toy_runtime import TALK, USER, opened
@@ -66,6 +69,17 @@ def test_reasoning_that_is_off_cannot_begin() -> None:
     text, reasoning, _ = thinking(qwen3(), "<think>\nHm.\n</think>\n\n", think="off")
     assert json.loads(text) in ({"a": 1}, {"a": 2})
     assert reasoning == ""
+
+
+def test_reasoning_before_an_answer_is_a_rule_by_what_the_prompt_opens() -> None:
+    """May, must, cannot."""
+    reasoning = Reasoning.of(qwen3(), "<think>")
+    assert ")?" in reasoning_before(reasoning).splitlines()[0]
+    opened = reasoning_before(replace(reasoning, opened=True), "off")
+    assert opened.startswith("before: ")
+    assert ")?" not in opened.splitlines()[0]
+    assert reasoning_before(reasoning, "off") == ""
+    assert reasoning_before(replace(reasoning, closed=True)) == ""
 
 
 def test_a_model_without_markers_does_not_reason() -> None:

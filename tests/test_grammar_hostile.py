@@ -111,6 +111,24 @@ def test_one_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
     done.set()
 
 
+def test_two_are_read_at_once_and_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were given up count until they are done."""
+    done = threading.Event()
+    monkeypatch.setattr(llguidance, "_READINGS", threading.BoundedSemaphore(2))
+    monkeypatch.setattr(llguidance, "_PATIENCE", 0.01)
+    for _ in range(2):
+        with pytest.raises(GrammarError, match="takes more than"):
+            llguidance.with_deep_stack(done.wait)
+    with pytest.raises(GrammarError, match="other grammars take too long"):
+        llguidance.with_deep_stack(list)
+    monkeypatch.setattr(llguidance, "_PATIENCE", 20.0)
+    done.set()
+    assert [llguidance.with_deep_stack(lambda n=n: n) for n in range(4)] == [0, 1, 2, 3]  # type: ignore[misc]
+    with pytest.raises(ZeroDivisionError):
+        llguidance.with_deep_stack(lambda: 1 // 0)
+    assert llguidance.with_deep_stack(list) == []
+
+
 def test_a_grammar_without_llguidance_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llguidance", None)
     with pytest.raises(Exception, match=r"pip install 'edgespec\[grammar\]'"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from edgespec import Grammar, GrammarError
@@ -10,7 +12,7 @@ from edgespec.grammar import FORMATS, GrammarTokens, ToolFormat
 
 from .vocabularies import Toy
 
-TOOLS = [
+TOOLS: list[dict[str, Any]] = [
     {
         "type": "function",
         "function": {
@@ -118,3 +120,10 @@ def test_another_format() -> None:
     form = ToolFormat("<call>", "", "{", ":", "}", None, "</call>")
     text = '<call>{"now":{"a":1}}</call>'
     assert reads(Grammar.tools(TOOLS, required=True, style=form), text) == (len(text), True)
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_a_list_has_several_calls_if_there_may_be_several(parallel: bool) -> None:
+    grammar = Grammar.tools(TOOLS, required=True, parallel=parallel, style="mistral")
+    two = f"[TOOL_CALLS] [{ROME}, {ROME}]"
+    assert reads(grammar, two) == ((len(two), True) if parallel else (two.index("}, {") + 1, False))

@@ -143,3 +143,9 @@ def test_log_probabilities_of_completions(server: Served) -> None:
     assert chosen is not None
     assert len(chosen.tokens or ()) == len(chosen.token_logprobs or ()) == len(chosen.text_offset or ()) == 5
     assert (chosen.text_offset or [])[0] == 0
+
+
+def test_a_grammar_that_the_vocabulary_cannot_write_is_400(server: Served) -> None:
+    pytest.importorskip("llguidance")
+    response = server.post("/v1/chat/completions", body(grammar="start: <|nope|>"))
+    assert "unknown special token" in refused(response, 400)["message"]

@@ -36,9 +36,9 @@ def told(found: Sequence[Delta]) -> tuple[str, list[tuple[str, str]]]:
     calls: list[tuple[str, str]] = []
     for delta in found:
         if isinstance(delta, CallDelta):
-            assert delta.index in (len(calls), len(calls) - 1)
-            assert bool(delta.name) == (delta.index == len(calls)), "the name comes first, and once"
-            calls[delta.index :] = [
+            assert delta.call in (len(calls), len(calls) - 1)
+            assert bool(delta.name) == (delta.call == len(calls)), "the name comes first, and once"
+            calls[delta.call :] = [
                 (delta.name, delta.arguments) if delta.name else (calls[-1][0], calls[-1][1] + delta.arguments)
             ]
     return "".join(delta.text for delta in found if isinstance(delta, ContentDelta)), calls

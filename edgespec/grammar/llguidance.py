@@ -16,6 +16,8 @@ _STACK = 256 * 1024 * 1024
 _STARTING = threading.Lock()
 # Intersections of expressions take exponential time within the limits of fuel, and the package cannot be interrupted.
 _PATIENCE = 20.0  # seconds
+# One that does not end leaves room for others; more of them would take all cores.
+_READINGS = threading.BoundedSemaphore(2)
 
 
 def package() -> Any:
@@ -32,8 +34,11 @@ def with_deep_stack(work: Callable[[], R]) -> R:
     """The result of `work`, on a thread whose stack holds the deepest grammar: an overflow would end the process.
 
     Raises:
-        GrammarError: it takes longer than 20 seconds. The thread goes on until it is done.
+        GrammarError: it takes longer than 20 seconds, and the thread goes on until it is done; or two others in this
+            process took as long before.
     """
+    if not _READINGS.acquire(timeout=_PATIENCE):
+        raise GrammarError("other grammars take too long to read; try again when they are done")
     done: list[R] = []
     failed: list[BaseException] = []
 
@@ -42,12 +47,17 @@ def with_deep_stack(work: Callable[[], R]) -> R:
             done.append(work())
         except BaseException as error:  # noqa: BLE001 - raised again below
             failed.append(error)
+        finally:
+            _READINGS.release()
 
     with _STARTING:
         before = threading.stack_size(_STACK)
         try:
             thread = threading.Thread(target=run, name="edgespec-grammar", daemon=True)
             thread.start()
+        except RuntimeError:
+            _READINGS.release()
+            raise
         finally:
             threading.stack_size(before)
     thread.join(_PATIENCE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import ClosedError, ContextOverflow, EdgespecError, OptionError, TemplateError
+from ..errors import ClosedError, ContextOverflow, EdgespecError, GrammarError, OptionError, TemplateError
 
 _KINDS = {
     401: "authentication_error",
@@ -60,7 +60,7 @@ def refusal(error: BaseException) -> Refused:
             return error
         case ContextOverflow():
             return Refused(str(error), param="messages", code="context_length_exceeded")
-        case OptionError() | TemplateError():
+        case OptionError() | TemplateError() | GrammarError():
             return Refused(str(error))
         case ClosedError():
             return Refused("the server is ending; send the request again to its successor", 503)

@@ -76,12 +76,12 @@ class CallChunks:
         return text, [self._delta(part) for part in parts if isinstance(part, CallDelta)]
 
     def _delta(self, part: CallDelta) -> dict[str, Any]:
-        if part.index < len(self.calls):
-            self.calls[part.index]["function"]["arguments"] += part.arguments
-            return {"index": part.index, "function": {"arguments": part.arguments}}
+        if part.call < len(self.calls):
+            self.calls[part.call]["function"]["arguments"] += part.arguments
+            return {"index": part.call, "function": {"arguments": part.arguments}}
         function = {"name": part.name, "arguments": part.arguments}
         self.calls.append({"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": function})
-        return {"index": part.index, **self.calls[-1], "function": dict(function)}
+        return {"index": part.call, **self.calls[-1], "function": dict(function)}
 
 
 def _choice(fields: Fields) -> tuple[bool | None, str | None]:

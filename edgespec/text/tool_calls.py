@@ -46,12 +46,12 @@ class CallDelta:
     """A part of a call.
 
     Args:
-        index: the number of the call in the answer, from 0.
+        call: its number in the answer, from 0.
         name: the name of the function in the first part of a call, else empty.
         arguments: a part of the JSON text of its arguments.
     """
 
-    index: int
+    call: int
     name: str
     arguments: str
 

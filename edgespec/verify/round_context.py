@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ..constraint import Constraint, masked
+from ..errors import GrammarError, OptionError
 from ..sampling import Sampling, picks
 from ..types import Acceptance, Draft, Floats, Guess, Rows
 
@@ -77,7 +78,7 @@ class RoundContext(NamedTuple):
 
     def draw(self, row: Floats, drafted: Sequence[int], most: int = 1) -> Sequence[Guess]:
         """At most `most` guesses of the token after the context and `drafted`, from a drafter's logits after the mask
-        of the constraint; none if the logits of all tokens that it allows are -inf.
+        of the constraint; none if the logits of all tokens that it allows are -inf, or it fails on this path.
 
         There is more than one only if a draft may be pruned (`Verifier.trims`): the others are the tokens that the
         target would sample, by the shared noise, if not the first.
@@ -86,10 +87,16 @@ class RoundContext(NamedTuple):
             row: the drafter's logits, float32 [vocabulary].
             drafted: the draft's tokens from the root to that position.
         """
-        if self.constraint is not None:
+        if self.constraint is None:
+            return self._drawn(row, drafted, most)
+        try:
             row = masked(row, self.constraint.allowed(drafted))
-            if row.max() == -np.inf:
-                return ()
+            return self._drawn(row, drafted, most) if row.max() > -np.inf else ()
+        except (GrammarError, OptionError):
+            # Too complex on this path, or a bias forbids all that is allowed: an error of the answer if it gets there.
+            return ()
+
+    def _drawn(self, row: Floats, drafted: Sequence[int], most: int) -> Sequence[Guess]:
         if most > 1 and self.verifier.trims:
             recent = self.sampling.recent(self.tokens, drafted)
             best = picks(row, self.sampling, len(self.tokens) + len(drafted), recent, most)
