@@ -52,7 +52,7 @@ def test_speculation_does_not_change_the_text(sampling: Sampling, drafters: str,
     if drafters == "recycling that knows" and sampling == Sampling() and k in ("1", "2", "8", "15"):
         assert stats.accepted == stats.drafted, "the rows are those of other tokens"
     if drafters.startswith("prediction") and sampling.greedy and k == "8":
-        assert finished.stats.of_drafter("prediction")[1] >= (15 if drafters == "prediction, often wrong" else 40)
+        assert finished.stats.of_drafter("prediction")[1] >= (40 if drafters == "prediction" else 15)
     if drafters == "itself" and k not in ("0", "auto, trees", "whole"):
         assert stats.accepted == stats.drafted, "the draft model has lost its place"
     if drafters in ("always wrong", "blocks, always wrong") and sampling.greedy:
