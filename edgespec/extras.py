@@ -20,6 +20,7 @@ EXTRAS = {
     "llguidance": "grammar",
     "starlette": "serve",
     "uvicorn": "serve",
+    "httpx": "serve",
     "prometheus_client": "serve",
 }
 

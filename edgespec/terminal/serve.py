@@ -26,7 +26,7 @@ _SLOTS = 2  # where none are given, and memory allows
 
 def serve(load: LoadOptions, sampling: SamplingOptions, options: ServeOptions) -> None:
     """Serve until SIGTERM or Ctrl-C. Raises as `LoadOptions.open`, and OptionError for wrong options."""
-    for package in ("starlette", "uvicorn", "prometheus_client"):
+    for package in ("starlette", "uvicorn", "prometheus_client", "httpx"):
         require(package, "serve")
     from ..server.app import make_app  # noqa: PLC0415
     from ..server.running import Running, address, listen  # noqa: PLC0415
