@@ -271,7 +271,7 @@ class _Opening:
             heads, left_out = self._heads(session, speculation, sessions, own)
             built_in += [*models, *heads]
             built_in += self._state_heads(session, speculation)
-            # Beside a model or a head it brings nothing, and takes 0.1% to 1.2% (docs/drafters/recycling.md).
+            # Beside a model or a head it brings nothing, and takes 0.2% to 0.7% (docs/drafters/recycling.md).
             if len(built_in) == 1 or Recycling.name in (speculation.drafters or ()):
                 built_in.append(Recycling(session.vocab))
             if Lookahead.name in (speculation.drafters or ()):  # it seldom pays (docs/drafters/lookahead.md)
