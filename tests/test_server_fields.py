@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from openai.types.chat import ChatCompletion
+from pydantic import BaseModel, ConfigDict, Field
 
 from edgespec import Sampling, Text
 
@@ -58,6 +59,24 @@ def test_a_schema_is_kept_to(server: Served) -> None:
         response_format=asked,
     )
     assert said(list(streamed)) == content(server, response_format=asked)
+
+
+class Person(BaseModel):
+    """What `parse` of OpenAI's client makes a schema of."""
+
+    model_config = ConfigDict(extra="forbid")
+    name: str = Field(max_length=5)
+    age: int = Field(ge=0, le=99)
+
+
+def test_the_client_parses_what_it_asked_for(server: Served) -> None:
+    pytest.importorskip("llguidance")
+    found = server.openai.chat.completions.parse(
+        model="toy", messages=HELLO, max_tokens=150, temperature=0.5, seed=1, response_format=Person
+    )
+    person = found.choices[0].message.parsed
+    assert isinstance(person, Person)
+    assert json.loads(found.choices[0].message.content) == person.model_dump()
 
 
 def test_grammars_of_both_syntaxes_are_kept_to(server: Served) -> None:

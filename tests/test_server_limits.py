@@ -218,19 +218,18 @@ def malformed(rng: random.Random) -> bytes:
     return data
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(10))
 def test_malformed_requests_are_4xx_with_one_line(server: Served, seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311 - no secret
     paths = ("/v1/chat/completions", "/v1/completions", "/generate", "/tokenize", "/detokenize")
     refusals = 0
     with httpx.Client(base_url=server.url, timeout=60) as client:
-        for _ in range(100):
+        while refusals < 100:
             response = client.post(rng.choice(paths), content=malformed(rng))
             assert response.status_code < 500, response.text
             if response.status_code >= 400:
                 refused(response, response.status_code)
                 refusals += 1
-    assert refusals > 50
     assert server.post("/v1/chat/completions", body()).status_code == 200
     assert server.busy() == 0
 
