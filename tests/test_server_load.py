@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
+from pathlib import Path
 
 import httpx
 import psutil
@@ -18,7 +21,7 @@ import pytest
 
 from edgespec import Sampling, Text
 
-from .served import HELLO, Served, body, serving
+from .served import HELLO, Served, body, reciting, serving
 
 pytestmark = pytest.mark.slow
 
@@ -71,6 +74,26 @@ def test_many_clients_for_minutes() -> None:
         assert served.busy() == 0
         settled = memory[len(memory) // 4 :]
         assert max(settled[-3:]) - settled[0] < 16 << 20, memory
+
+
+#: A folder with `node_modules/openai`, which `npm install openai` makes.
+NODE = os.environ.get("EDGESPEC_NPM_CLIENT", "")
+
+
+@pytest.mark.skipif(not NODE, reason="EDGESPEC_NPM_CLIENT is not set: the folder where `npm install openai` was run")
+def test_the_client_for_javascript(tmp_path: Path) -> None:
+    shutil.copy(Path(__file__).with_name("openai_client.mjs"), tmp_path)
+    (tmp_path / "node_modules").symlink_to(Path(NODE) / "node_modules")
+    with serving(reciting(), context=1024) as served:
+        events = served.runtime.chat(HELLO, Sampling(), max_tokens=100)
+        text = "".join(event.text for event in events if isinstance(event, Text))
+        command = ["node", str(tmp_path / "openai_client.mjs"), served.url]
+        found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert not found.stderr
+    said = json.loads(found.stdout)
+    assert said["refused"] == [400, "context_length_exceeded"]
+    assert (said["plain"], said["streamed"], said["predicted"], said["tokens"]) == (text, text, text, 100)
+    assert said["accepted"] > 0
 
 
 SCRIPTS = {
