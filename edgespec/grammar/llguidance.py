@@ -37,7 +37,8 @@ def with_deep_stack(work: Callable[[], R]) -> R:
         GrammarError: it takes longer than 20 seconds, and the thread goes on until it is done; or two others in this
             process took as long before.
     """
-    if not _READINGS.acquire(timeout=_PATIENCE):
+    readings = _READINGS
+    if not readings.acquire(timeout=_PATIENCE):
         raise GrammarError("other grammars take too long to read; try again when they are done")
     done: list[R] = []
     failed: list[BaseException] = []
@@ -48,7 +49,7 @@ def with_deep_stack(work: Callable[[], R]) -> R:
         except BaseException as error:  # noqa: BLE001 - raised again below
             failed.append(error)
         finally:
-            _READINGS.release()
+            readings.release()
 
     with _STARTING:
         before = threading.stack_size(_STACK)
@@ -56,7 +57,7 @@ def with_deep_stack(work: Callable[[], R]) -> R:
             thread = threading.Thread(target=run, name="edgespec-grammar", daemon=True)
             thread.start()
         except RuntimeError:
-            _READINGS.release()
+            readings.release()
             raise
         finally:
             threading.stack_size(before)
