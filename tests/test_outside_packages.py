@@ -118,5 +118,5 @@ def test_a_built_in_name_is_the_built_in_drafter(install: Install) -> None:
     install("bad-package", "raise RuntimeError('imported')", "lookup = bad_module:Bad")
     with opened(names=("lookup",)) as runtime:
         assert runtime.drafters == ("lookup", "recycling")
-    with pytest.raises(OptionError, match=r"there are lookup, model, cross-vocabulary, .*lookahead, grammar, prediction$"):
+    with pytest.raises(OptionError, match=r"there are lookup, model, .*lookahead, grammar, prediction$"):
         opened(names=("oracle",))
