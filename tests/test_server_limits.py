@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import socket
@@ -186,6 +187,23 @@ def test_a_large_body_is_refused_before_it_is_read(server: Served) -> None:
 
     response = httpx.post(f"{server.url}/v1/chat/completions", content=parts(), timeout=60)
     refused(response, 413)
+
+
+def test_a_body_that_comes_byte_by_byte_is_given_up(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes in time, the body does not."""
+    monkeypatch.setattr("edgespec.server.body._PATIENCE", 0.5)
+    address = server.url.split(":")[1][2:], int(server.url.rpartition(":")[2])
+    with socket.create_connection(address, 10) as client:
+        client.sendall(b"POST /tokenize HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 200\r\n\r\n")
+        client.settimeout(0.1)
+        said = b""
+        for _ in range(100):
+            client.sendall(b" ")
+            with contextlib.suppress(TimeoutError):
+                said = client.recv(100)
+            if said:
+                break
+    assert said.startswith(b"HTTP/1.1 408 ")
 
 
 NAMES = (

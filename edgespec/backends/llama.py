@@ -47,8 +47,8 @@ _CHUNK = 512  # tokens of one prefill pass; llama.cpp's own default
 _STEP = 256  # llama.cpp rounds the context up to a multiple of it, but after limiting the batch to the context
 # Bytes of a draft model up to which its passes take one thread, except for prompts. llama.cpp's other threads go on
 # spinning for milliseconds after a pass, which makes the next pass of a target in another engine 10% to 20% dearer (of
-# 18 ms, on two cores); a guess on one thread is 12% dearer, with 15 MB and with 42 MB.
-_SMALL = 48 << 20
+# 18 ms). With 15 MB on two cores a guess on one thread takes 0.94 (beside llama.cpp) to 1.12 times that on both.
+_SMALL = 16 << 20
 #: The most leaves of a tree. llama.cpp compares all pairs of sequences in every pass: 4 us for 64, 40 us for 256.
 _LEAVES = 64
 _WITH_SPARE = 2  # sequences: that of the text, and one that keeps a recurrent state

@@ -12,7 +12,7 @@ from .errors import ClientGone, Refused
 from .fields import Fields
 
 LARGEST = 16 << 20  #: bytes
-_PATIENCE = 30.0  # seconds for a further part of the body
+_PATIENCE = 60.0  # seconds for the whole body
 _LARGE = 1 << 18  # bytes from which on a body is parsed on another thread
 
 
@@ -52,21 +52,23 @@ async def read(request: Request) -> bytes:
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced[:20]) > LARGEST:
         raise _too_large()
-    parts, size = list[bytes](), 0
-    stream = request.stream()
     try:
-        while True:
-            part = await asyncio.wait_for(anext(stream, None), _PATIENCE)
-            if part is None:
-                return b"".join(parts)
-            size += len(part)
-            if size > LARGEST:
-                raise _too_large()
-            parts.append(part)
+        return await asyncio.wait_for(_joined(request), _PATIENCE)
     except asyncio.TimeoutError:
-        raise Refused("the body of the request did not arrive; send it at once", 408) from None
+        raise Refused("the body of the request did not arrive in time; send it at once", 408) from None
     except ClientDisconnect:
         raise ClientGone from None
+
+
+async def _joined(request: Request) -> bytes:
+    """All parts of the body. Raises Refused if they are too large together."""
+    parts, size = list[bytes](), 0
+    async for part in request.stream():
+        size += len(part)
+        if size > LARGEST:
+            raise _too_large()
+        parts.append(part)
+    return b"".join(parts)
 
 
 def _too_large() -> Refused:
