@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tempfile
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -121,14 +122,16 @@ def test_systemd_accepts_a_unit(name: str, tmp_path: Path) -> None:
         pytest.skip("there is no systemd-analyze")
     text = (ROOT / "contrib" / name).read_text("utf-8").replace("%h/.local/bin/edgespec", EDGESPEC)
     (tmp_path / name).write_text(text)
-    done = subprocess.run(
-        [program, "--user", "verify", str(tmp_path / name)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
-        timeout=60,
-    )
+    with tempfile.TemporaryDirectory(dir="/tmp") as runtime:  # sockets of other units: a path of up to 108 bytes
+        done = subprocess.run(
+            [program, "--user", "verify", str(tmp_path / name)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "XDG_RUNTIME_DIR": runtime},
+            timeout=60,
+        )
     if "Failed to initialize manager" in done.stderr:
         pytest.skip(f"systemd-analyze does not run here: {done.stderr.strip()}")
-    assert (done.returncode, done.stderr) == (0, "")
+    ours = [line for line in done.stderr.splitlines() if f"{name}:" in line]  # the system's units are not our matter
+    assert (done.returncode, ours) == (0, [])
