@@ -70,6 +70,7 @@ def test_a_pair_is_distilled(options: DistillOptions, capfd: pytest.CaptureFixtu
     assert "60 answers" in out
     assert "0 different" in out
     assert names(options.out) == {"target.gguf", "draft.gguf", "checkpoint", "pair.json", ".distill"}
+    assert names(options.out / ".distill") == {"before.gguf", "answers"}
     about = pair_file.read(options.out / "pair.json").about
     assert about["distilled"]["answers"] == 60
     assert 0.05 < about["distilled"]["before"]["acceptance"][0] < 0.9

@@ -46,8 +46,11 @@ def test_a_draft_learns_what_the_target_says(whole: Trainer) -> None:
     assert last.tokens == seen * FAST.epochs
 
 
-@pytest.mark.parametrize("after", [1, 4, 12])
+@pytest.mark.parametrize("after", [4, 8, 12])
 def test_an_interrupted_training_ends_as_one_that_was_not(after: int, whole: Trainer, tmp_path: Path) -> None:
+    """Before the first check, and after one in the middle and one at the end of an epoch."""
+    import torch  # noqa: PLC0415
+
     steps = trainer(tmp_path).run()
     for _ in range(after):
         next(steps)
@@ -58,8 +61,9 @@ def test_an_interrupted_training_ends_as_one_that_was_not(after: int, whole: Tra
     assert [(each.step, each.tokens, each.acceptance) for each in again.history] == [
         (each.step, each.tokens, each.acceptance) for each in whole.history
     ]
-    for name, values in weights(whole).items():
-        np.testing.assert_allclose(weights(again)[name], values, rtol=1e-4, atol=1e-5)
+    last, other = (torch.load(each._folder / "state.pt")["model"] for each in (again, whole))
+    for name, values in last.items():
+        np.testing.assert_allclose(values.numpy(), other[name].numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_a_finished_training_only_loads(whole: Trainer) -> None:

@@ -6,6 +6,7 @@ import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from edgespec.models.sizes import amount
 
@@ -18,7 +19,7 @@ _STATE = 16  # bytes a parameter, in memory: weights, gradients and two moments,
 _KEPT = 32  # bytes a parameter, on disk: two states of 12 while one is replaced, the best weights twice
 _LAYER = 40  # numbers of 4 bytes that a layer keeps for the gradient, a token and a number of its width
 _LOGITS = 5  # rows of logits at a time: logits, their softmax, and the gradients of both
-_SIDE, _TIMES = 768, 3  # of the matrices that are multiplied to measure the pace
+_TIMED = 256  # tokens of the step that is timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +39,22 @@ class Estimate:
     Args:
         tokens: of all answers.
         answering: seconds.
-        training: seconds.
+        trained: tokens of all training steps.
         memory: bytes, while training.
         disk: bytes.
     """
 
     tokens: int
     answering: float
-    training: float
+    trained: int
     memory: int
     disk: int
 
-    def line(self) -> str:
-        """For users."""
+    def line(self, pace: float) -> str:
+        """For users; `pace` is the seconds that a token takes in training."""
         return (
-            f"at most: {self.tokens:,} tokens of answers in {_span(self.answering)}, training {_span(self.training)}, "
+            f"at most: {self.tokens:,} tokens of answers in {_span(self.answering)}, training "
+            f"{_span(self.trained * pace)}, "
             f"{amount(self.memory)} of memory and {amount(self.disk)} on disk"
         )
 
@@ -80,13 +82,11 @@ class Estimate:
             )
 
 
-def estimated(student: Student, wanted: Wanted, training: Training, plain: float, pace: float) -> Estimate:
-    """What a distillation will take. A training step takes 6 floating-point operations a parameter and token (Kaplan et
-    al. 2020, arXiv 2001.08361), and a third of that for held-out answers is left out.
+def estimated(student: Student, wanted: Wanted, training: Training, plain: float) -> Estimate:
+    """What a distillation will take.
 
     Args:
         plain: seconds of a plain step of the target; 0 if all answers are there.
-        pace: floating-point operations of this machine a second.
     """
     tasks = wanted.tasks
     tokens = wanted.max_tokens * len(tasks)
@@ -96,22 +96,22 @@ def estimated(student: Student, wanted: Wanted, training: Training, plain: float
     return Estimate(
         tokens,
         tokens * plain,
-        6.0 * student.parameters * (tokens + prompts) * training.epochs / pace,
+        (tokens + prompts) * training.epochs,
         student.parameters * _STATE + batch * held,
         student.parameters * _KEPT + size_of(tokens, prompts),
     )
 
 
-def measured_pace() -> float:
-    """Floating-point operations a second of torch's products of matrices on this machine."""
+def training_pace(model: Any) -> float:
+    """Seconds that a token takes in training, by a short step of `model`, which is not changed."""
     import torch  # noqa: PLC0415
 
-    matrix = torch.ones(_SIDE, _SIDE)
-    matrix @ matrix  # the first one starts threads
-    started = time.perf_counter()
-    for _ in range(_TIMES):
-        matrix @ matrix
-    return float(2 * _SIDE**3 * _TIMES / max(1e-9, time.perf_counter() - started))
+    tokens = torch.zeros((1, _TIMED), dtype=torch.long)
+    for _ in range(2):  # the first one starts threads and allocates
+        started = time.perf_counter()
+        model(input_ids=tokens, use_cache=False).logits.logsumexp(-1).sum().backward()
+        seconds = time.perf_counter() - started
+    return seconds / _TIMED
 
 
 def _span(seconds: float) -> str:

@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -153,17 +153,10 @@ class Trainer:
         self._model.load_state_dict(_loaded(self._torch, self._folder / _BEST))
 
     def _batches(self, epoch: int) -> list[list[Example]]:
-        """The examples of each step, of similar length, in an order that depends on the seed and the epoch."""
+        """The examples of each step, in an order that depends on the seed and the epoch."""
         order = np.random.default_rng([self._training.seed, epoch])
-        shuffled = order.permutation(len(self._seen))
-        by_length = sorted(shuffled.tolist(), key=lambda i: len(self._seen[i].tokens))
-        batches: list[list[Example]] = []
-        for i in by_length:
-            example = self._seen[i]
-            # The newest is the longest, to which the others are filled up.
-            if not batches or (len(batches[-1]) + 1) * len(example.tokens) > self._training.batch:
-                batches.append([])
-            batches[-1].append(example)
+        shuffled = [self._seen[i] for i in order.permutation(len(self._seen))]
+        batches = _alike(shuffled, self._training.batch)
         return [batches[i] for i in order.permutation(len(batches))]
 
     def _train(self, batch: Sequence[Example]) -> float:
@@ -232,20 +225,18 @@ class Trainer:
         """Which tokens of each held-out answer the draft guesses."""
         self._model.eval()
         with self._torch.inference_mode():
-            for example in self._held_out:
-                guessed = self._logits([example]).argmax(-1).cpu().numpy()
-                yield (guessed == example.answer).tolist()
+            for batch in _alike(self._held_out, self._training.batch):
+                guessed = self._logits(batch).argmax(-1).cpu().numpy()
+                at = 0
+                for example in batch:
+                    end = at + len(example.answer)
+                    yield (guessed[at:end] == example.answer).tolist()
+                    at = end
 
     def _save(self, name: str, state: Any) -> None:
         size = sum(each.numel() * 4 for each in self._model.parameters()) * (1 if name == _BEST else 3)
         with atomic_file(self._folder / name, size, force=True) as file:
-            writer = _Writer(file)
-            try:
-                self._torch.save(state, writer)
-            except RuntimeError:
-                if writer.error is None:
-                    raise
-                raise writer.error from None
+            self._torch.save(state, file)
 
     def _resume(self) -> None:
         path = self._folder / _STATE
@@ -263,22 +254,15 @@ class Trainer:
         self.history = [Checkup(**each) for each in state["history"]]
 
 
-class _Writer:
-    """A file for torch, whose writer turns an error into another one that does not name the cause."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.error: OSError | None = None
-
-    def write(self, data: bytes) -> int:
-        try:
-            return self._file.write(data)
-        except OSError as error:
-            self.error = error
-            raise
-
-    def flush(self) -> None:
-        self._file.flush()
+def _alike(examples: Sequence[Example], tokens: int) -> list[list[Example]]:
+    """The examples in batches of similar length, each of at most `tokens` tokens, or of one example."""
+    batches: list[list[Example]] = []
+    for example in sorted(examples, key=lambda each: len(each.tokens)):
+        # The newest is the longest, to which the others are filled up.
+        if not batches or (len(batches[-1]) + 1) * len(example.tokens) > tokens:
+            batches.append([])
+        batches[-1].append(example)
+    return batches
 
 
 def _loaded(torch: Any, path: Path) -> Any:

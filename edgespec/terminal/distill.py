@@ -28,7 +28,7 @@ from edgespec.models.memory import machine_memory
 from edgespec.storage import pair_file as pairfile
 
 from ..backends import Device
-from ..errors import OptionError
+from ..errors import Interrupted, OptionError
 from ..library import checkpoint, resolve, run
 from ..runtime.loading import Files
 from ..runtime.runtime import Runtime
@@ -121,7 +121,7 @@ def distill(options: DistillOptions) -> bool:
                 return True
             history = _trained(options, place, answers)
             return _finished(options, place, answers, history)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Interrupted):
             click.echo("The same command goes on from here.", err=True)
             raise
 
@@ -210,9 +210,9 @@ def _collected(options: DistillOptions, place: _Place, sources: Sequence[prompts
 def _estimate(options: DistillOptions, place: _Place, wanted: Wanted, plain: float) -> None:
     graph = decoder.read(Checkpoint.open(place.source))
     sizes = estimate.Student(graph.parameters(), graph.vocabulary, graph.hidden, graph.layers)
-    found = estimate.estimated(sizes, wanted, _training(options), plain, estimate.measured_pace())
-    click.echo(found.line(), err=True)
+    found = estimate.estimated(sizes, wanted, _training(options), plain)
     found.require(place.folder, machine_memory().free)
+    click.echo(found.line(estimate.training_pace(student.open_student(place.source))), err=True)
 
 
 def _training(options: DistillOptions) -> Training:

@@ -164,8 +164,8 @@ class PairReport:
         elif value.acceptance and not value.best.k:
             yield (
                 f"The acceptance rate is too low: {value.acceptance[0]:.0%} of the first drafted tokens are accepted, "
-                f"and drafts pay from {value.break_even:.0%} on. Use a draft that was distilled from the target, or "
-                "trained on the same texts."
+                f"and drafts pay from {value.break_even:.0%} on. Use a draft that was distilled from the target, "
+                "as `edgespec distill` does, or trained on the same texts."
             )
         if self._fmt == "gguf" and value.curve[1] > _WIDE * value.curve[0]:
             yield (
