@@ -107,15 +107,28 @@ def test_a_damaged_state_is_refused(tmp_path: Path) -> None:
         trainer(tmp_path, Training(epochs=1, batch=64))
 
 
-def test_a_full_disk_keeps_the_state_before(tmp_path: Path) -> None:
+@pytest.mark.parametrize("room", [1000, 20_000, 60_000])
+def test_a_full_disk_keeps_the_state_before(room: int, tmp_path: Path) -> None:
+    """It is full in one or the other file, at its beginning, in its numbers or at its end."""
     made = trainer(tmp_path)
     steps = made.run()
     next(steps)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert set(before) == {"state.pt", "best.pt"}
-    with small_files(5000), pytest.raises(ConversionError, match=r"(best|state)\.pt"):
+    with small_files(room), pytest.raises(ConversionError, match=r"(best|state)\.pt"):
         list(steps)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert set(after) == set(before)
+    assert after["state.pt"] == before["state.pt"]
+
+
+def test_a_full_disk_within_a_large_matrix(tmp_path: Path) -> None:
+    """Where torch replaces the error by another one that does not name it."""
+    import torch  # noqa: PLC0415
+
+    with small_files(1 << 20), pytest.raises(ConversionError, match=r"state\.pt"):
+        trainer(tmp_path)._save("state.pt", {"matrix": torch.zeros(1 << 20), "other": torch.zeros(1 << 10)})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_too_few_held_out_answers_are_one_line(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -236,7 +236,13 @@ class Trainer:
     def _save(self, name: str, state: Any) -> None:
         size = sum(each.numel() * 4 for each in self._model.parameters()) * (1 if name == _BEST else 3)
         with atomic_file(self._folder / name, size, force=True) as file:
-            self._torch.save(state, file)
+            writer = _Writer(file)
+            try:
+                self._torch.save(state, writer)
+            except RuntimeError:
+                if writer.error is None:
+                    raise
+                raise writer.error from None
 
     def _resume(self) -> None:
         path = self._folder / _STATE
@@ -252,6 +258,24 @@ class Trainer:
         self._optimizer.load_state_dict(state["optimizer"])
         self._step, self._tokens = state["step"], state["tokens"]
         self.history = [Checkup(**each) for each in state["history"]]
+
+
+class _Writer:
+    """A file for torch, which replaces an error of writing by one of its own that does not name the cause."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        self._file.flush()
 
 
 def _alike(examples: Sequence[Example], tokens: int) -> list[list[Example]]:
