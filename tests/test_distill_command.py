@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from edgespec.terminal.distill_options import DistillOptions
 
 from . import checkpoints
 from .checkpoints import write_safetensors
-from .distillation import with_torch
+from .distillation import small_files, with_torch
 
 pytestmark = with_torch
 
@@ -138,6 +139,29 @@ def test_answers_are_collected_alone_and_used_later(
     assert names(options.out) == {"target.gguf", ".distill"}
     monkeypatch.setattr(Shards, "write", None)  # nothing is answered again
     assert command.distill(options)
+
+
+def test_the_draft_of_a_pair_is_known(options: DistillOptions, worsened: Path, tmp_path: Path) -> None:
+    """And a target that is not in the new folder is named by its path."""
+    assert command.distill(replace(options, collect=True))
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    (options.out / "target.gguf").rename(old / "target.gguf")
+    (options.out / ".distill" / "before.gguf").rename(old / "draft.gguf")
+    made_of = {"draft": {"source": str(worsened)}}
+    known = {"target": "target.gguf", "draft": "draft.gguf", "made_of": made_of}
+    (old / "pair.json").write_text(json.dumps(known))
+    assert command.distill(replace(options, target=old, draft=None, out=new))
+    assert names(new) == {"draft.gguf", "checkpoint", "pair.json", ".distill"}
+    assert pair_file.read(new / "pair.json").target == old / "target.gguf"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of files need a Unix")
+def test_a_full_disk_leaves_no_part_of_a_checkpoint(worsened: Path, tmp_path: Path) -> None:
+    model = student.open_student(worsened)
+    with small_files(50_000), pytest.raises(ConversionError, match="checkpoint"):
+        student.write(model, worsened, tmp_path / "checkpoint")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_draft_from_scratch(options: DistillOptions) -> None:

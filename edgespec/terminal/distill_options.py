@@ -60,14 +60,20 @@ distill_options = grouped_options(
         type=click.FloatRange(0),
         default=(0.0, 0.7),
         show_default=True,
+        metavar="T",
         help="Temperature of the answers; several times for several",
     ),
-    click.option("--answers", type=_COUNT, default=1, show_default=True, help="To a prompt at each --temp above 0"),
+    click.option(
+        "--answers", type=_COUNT, default=1, show_default=True, metavar="N", help="To a prompt at each --temp above 0"
+    ),
     click.option("--max-tokens", type=_COUNT, default=256, show_default=True, metavar="N", help="Longest answer"),
-    click.option("--epochs", type=_COUNT, default=3, show_default=True, help="Passes over the answers, at most"),
+    click.option(
+        "--epochs", type=_COUNT, default=3, show_default=True, metavar="N", help="Passes over the answers, at most"
+    ),
     click.option(
         "--rate",
         type=click.FloatRange(0, min_open=True),
+        metavar="RATE",
         help="Highest learning rate  [default: 1e-4, from scratch 1e-3]",
     ),
     click.option(
