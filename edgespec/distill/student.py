@@ -18,6 +18,7 @@ from edgespec.extras import require
 _WEIGHTS = re.compile(r".*\.(safetensors|bin|pt|pth|gguf|onnx|h5|msgpack)(\.index\.json)?")
 _HEAD = 64  # numbers of an attention head
 _WIDEST = 16_384
+_LEAST_LAYERS = 2  # one alone cannot find what followed a token before, so it cannot copy (Olsson et al. 2022)
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9}
 
 
@@ -41,7 +42,7 @@ def parameters_of(size: str) -> int:
 
 def shape(parameters: int, vocabulary: int) -> tuple[int, int]:
     """The width and the layers of the largest Llama with at most so many parameters: a layer for each 128 of its width,
-    and as many parameters of an MLP as Llama has, 8 times the width squared.
+    two at least, and as many parameters of an MLP as Llama has, 8 times the width squared.
 
     Raises:
         OptionError: the embeddings alone take more.
@@ -56,7 +57,7 @@ def shape(parameters: int, vocabulary: int) -> tuple[int, int]:
 
 
 def _layers(width: int) -> int:
-    return max(1, width // 128)
+    return max(_LEAST_LAYERS, width // 128)
 
 
 def _count(width: int, vocabulary: int) -> int:
