@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from edgespec.terminal.bench_options import BenchOptions, bench_options
+from edgespec.terminal.distill_options import DistillOptions, distill_options
 from edgespec.terminal.options import (
     PATH,
     DraftOptions,
@@ -274,6 +275,27 @@ def _cut(source: Path, output: Path, options: DraftOptions, *, force: bool) -> N
     with terminal_job() as job:
         run(steps, job)
     click.echo(f"{output}: {size(output) / 1e6:.1f} MB", err=True)
+
+
+@app.command()
+@distill_options
+def distill(options: DistillOptions) -> None:
+    """Train DRAFT on the answers of TARGET, so that more of its tokens are accepted, and write the pair.
+
+    TARGET is a model as in `edgespec chat`, or the folder of its checkpoint; DRAFT is the checkpoint of a small model
+    with the same tokenizer, by default that of the pair TARGET. Needs torch: pip install 'edgespec[distill]'.
+
+    The target answers prompts, the draft learns from these answers, and every tenth prompt is held out to measure
+    acceptance. An interrupted run is continued by the same command. (docs/distill.md)
+
+    \b
+    edgespec distill qwen3-8b Qwen/Qwen3-0.6B --prompts questions.txt --out pair
+    edgespec distill ./checkpoint --from-scratch 30M --prompts dialogues.jsonl --out pair
+    edgespec chat pair
+    """
+    from edgespec.terminal.distill import distill as run  # noqa: PLC0415
+
+    sys.exit(0 if run(options) else FAILED)
 
 
 @app.command()

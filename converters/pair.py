@@ -46,7 +46,7 @@ def _check(folder: Path, force: bool) -> None:
         return
     if not folder.is_dir():
         raise ConversionError(f"the output {folder} is a file; a pair takes the name of a folder")
-    ours = {pairfile.NAME, *ROLES, *(f"{role}.gguf" for role in ROLES)}
+    ours = {pairfile.NAME, *ROLES, "checkpoint", *(f"{role}.gguf" for role in ROLES)}
     names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     # The temporary names of killed conversions begin with a model's name.
     if others := [name for name in names if name not in ours and not name.startswith(tuple(f"{n}." for n in ours))]:
@@ -97,11 +97,12 @@ def convert_pair(folder: Path, parts: Sequence[ModelConversion], force: bool) ->
     Raises as `convert`.
     """
     check_folder(folder, force)
-    todo = [_steps(part, force) for part in parts]
+    todo = [convert_part(part, force) for part in parts]
     return chain.from_iterable(todo)
 
 
-def _steps(part: ModelConversion, force: bool) -> Iterator[ConversionProgress | Note]:
+def convert_part(part: ModelConversion, force: bool) -> Iterator[ConversionProgress | Note]:
+    """Convert one model; it is kept if it is up to date. Raises as `convert`."""
     conversion = CachedConversion.of(part.source, part.output, part.fmt, part.quantization)
     if conversion.is_current:
         return iter([Note(f"{part.output} is up to date and is kept")])

@@ -22,6 +22,8 @@ EXTRAS = {
     "uvicorn": "serve",
     "httpx": "serve",
     "prometheus_client": "serve",
+    "torch": "distill",
+    "transformers": "distill",
 }
 
 

@@ -51,6 +51,11 @@ def files(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
+def test_torch_is_required_before_anything_is_distilled(checkpoint: Path, tmp_path: Path) -> None:
+    refused(command("distill", str(checkpoint), str(checkpoint), "--out", str(tmp_path / "pair")), "distill")
+    assert files(tmp_path) == []
+
+
 def test_onnx_is_required_before_a_conversion(checkpoint: Path, tmp_path: Path) -> None:
     out = ("--to", "onnx", "--out", str(tmp_path / "model"))
     refused(command("convert", str(checkpoint), *out), "onnx")
@@ -147,8 +152,9 @@ def test_the_extras_of_code_and_project_agree() -> None:
     for package, extra in EXTRAS.items():
         assert package.replace("_", "-") in names(extras[extra])
     everything = {each for extra in {*EXTRAS.values()} for each in names(extras[extra])}
-    assert extras["all"] == [f"edgespec[{','.join(dict.fromkeys(EXTRAS.values()))}]"]
-    assert {*EXTRAS.values()} == {"onnx", "openvino", "bench", "grammar", "serve"}
+    usual = [extra for extra in dict.fromkeys(EXTRAS.values()) if extra != "distill"]  # gigabytes
+    assert extras["all"] == [f"edgespec[{','.join(usual)}]"]
+    assert set(usual) == {"onnx", "openvino", "bench", "grammar", "serve"}
     assert "edgespec[all,docs]" in extras["dev"]
     assert not everything & names(project()["dependencies"])
 

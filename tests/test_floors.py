@@ -30,7 +30,7 @@ FLOORS = [
 #: What an app imports: above all floors.
 DOOR = "__init__"
 #: Neighbours: the runtime imports none of them.
-NEIGHBOURS = {"__main__", "bench", "cli", "converters", "models", "server", "terminal"}
+NEIGHBOURS = {"__main__", "bench", "cli", "converters", "distill", "models", "server", "terminal"}
 #: What the library uses of them, when it is asked for.
 USED = {"library": {"converters", "models"}}
 ENGINES = [

@@ -78,6 +78,11 @@ class Runtime:
         return self._pair.models[0].trained_context
 
     @property
+    def weights(self) -> str:
+        """A key for the target's weights, by which two files are known to be the same model; empty if there is none."""
+        return self._pair.models[0].weights
+
+    @property
     def context(self) -> int:
         """The most tokens that prompt and answer may have together."""
         return self._pair.session.context

@@ -29,6 +29,7 @@ _FORM: Mapping[str, Any] = {
     "draft": tuple,
     "made_of": {"target": _ORIGIN, "draft": _ORIGIN},
     "measured": _MEASURED,
+    "distilled": {"draft": str, "answers": int, "tokens": int, "temperatures": list, "before": _MEASURED},
     "date": str,
     "versions": {"edgespec": str, "engine": str},
 }

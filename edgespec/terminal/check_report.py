@@ -78,7 +78,7 @@ def read_prompts(file: Path | None, runtime: Runtime) -> list[list[int]]:
     Raises:
         OptionError: the file cannot be read, or a line is not a prompt; the message names it.
     """
-    return [_fitting(_tokens(prompt, runtime), runtime, where) for where, prompt in parsed(file)]
+    return [_fitting(prompt_tokens(prompt, runtime), runtime, where) for where, prompt in parsed(file)]
 
 
 def parsed(file: Path | None) -> list[tuple[str, dict[str, Any]]]:
@@ -105,7 +105,8 @@ def _bundled() -> str:
     return (resources.files("edgespec") / "check_prompts.jsonl").read_text("utf-8")
 
 
-def _tokens(asked: dict[str, Any], runtime: Runtime) -> list[int]:
+def prompt_tokens(asked: dict[str, Any], runtime: Runtime) -> list[int]:
+    """The tokens of a prompt of `parsed`. Raises TemplateError if the chat template refuses it."""
     if "messages" in asked:
         return _chat(asked["messages"], runtime)
     return raw_prompt(asked["prompt"], runtime)

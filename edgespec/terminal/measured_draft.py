@@ -16,10 +16,10 @@ from .progress import progress
 from .terminal_job import terminal_job
 
 
-def opened(files: Files, speculation: Speculation) -> Runtime:
+def opened(files: Files, speculation: Speculation, device: Device | None = None) -> Runtime:
     """A runtime over `files`; Ctrl-C ends the loading. Raises as `open_model_files`."""
     with terminal_job() as job:
-        device = fitted(files, Device(), job)
+        device = fitted(files, device or Device(), job)
         return background.call(lambda: open_model_files(files, device, speculation, job), job.interrupt.set)
 
 

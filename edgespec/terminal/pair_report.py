@@ -111,34 +111,20 @@ class PairReport:
 
     def as_pair(self) -> dict[str, Any]:
         """The content of the pair file, without the date; see `edgespec.storage.pair_file`."""
-        value, engine = self.value, _ENGINES[self._fmt]
+        value = self.value
         return {
             **{each.role: each.output.name for each in self.made},
             "made_of": {
                 each.role: {"source": each.source, "commit": each.commit, "quantization": each.quantization}
                 for each in self.made
             },
-            "measured": {
-                "acceptance": [round(share, 4) for share in value.acceptance],
-                "tries": [tried for tried, _ in value.depths],
-                "prompts": self.file or "the bundled prompts",
-                "tokens": value.tokens,
-                "temperature": self.temperature,
-                **self._expected(),
-            },
-            "versions": {"edgespec": _version("edgespec"), "engine": f"{engine} {_version(engine)}"},
+            "measured": measurement(value, self.file or "the bundled prompts", self.temperature),
+            "versions": versions(self._fmt),
         }
 
     @property
     def _fmt(self) -> str:
         return "gguf" if self.made[0].output.suffix else "onnx"
-
-    def _expected(self) -> dict[str, float]:
-        """The expected speedup for the pair file; empty where it is not known."""
-        value, (k, gain) = self.value, self.value.best
-        if not value.known:
-            return {}
-        return {"k": k, "speedup": round(gain, 3), "mean_accepted_length": round(value.length(k), 3)}
 
     def _acceptance(self) -> str:
         if not self.value.depths:
@@ -178,8 +164,8 @@ class PairReport:
         elif value.acceptance and not value.best.k:
             yield (
                 f"The acceptance rate is too low: {value.acceptance[0]:.0%} of the first drafted tokens are accepted, "
-                f"and drafts pay from {value.break_even:.0%} on. Use a draft that was distilled from the target, or "
-                "trained on the same texts."
+                f"and drafts pay from {value.break_even:.0%} on. Use a draft that was distilled from the target, "
+                "as `edgespec distill` does, or trained on the same texts."
             )
         if self._fmt == "gguf" and value.curve[1] > _WIDE * value.curve[0]:
             yield (
@@ -198,6 +184,31 @@ class PairReport:
         cache = "" if plan.cache is not None else " and a cache of unknown size"
         verdict = "it fits" if plan.fits else "more than is free now: use a coarser quantization or smaller models"
         return f"memory: {amount(plan.needed)}{cache} with a context of {plan.context} tokens; {verdict}"
+
+
+def measurement(value: DraftValue, prompts: str, temperature: float) -> dict[str, Any]:
+    """A measurement as the pair file has it; without the speedup where that is not known.
+
+    Args:
+        prompts: a name for them.
+        temperature: of the answers.
+    """
+    k, gain = value.best
+    expected = {"k": k, "speedup": round(gain, 3), "mean_accepted_length": round(value.length(k), 3)}
+    return {
+        "acceptance": [round(share, 4) for share in value.acceptance],
+        "tries": [tried for tried, _ in value.depths],
+        "prompts": prompts,
+        "tokens": value.tokens,
+        "temperature": temperature,
+        **(expected if value.known else {}),
+    }
+
+
+def versions(fmt: str) -> dict[str, str]:
+    """The versions of edgespec, and of the engine for models of this format, for the pair file."""
+    engine = _ENGINES[fmt]
+    return {"edgespec": _version("edgespec"), "engine": f"{engine} {_version(engine)}"}
 
 
 def _texts(tokens: frozenset[str]) -> str:

@@ -1,0 +1,120 @@
+"""The time, memory and disk space that a distillation will take, before it starts."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgespec.models.sizes import amount
+
+from ..errors import EngineError, OptionError
+from .collecting import Wanted
+from .example import size_of
+from .training import Training
+
+_STATE = 16  # bytes a parameter, in memory: weights, gradients and two moments, in float32
+_KEPT = 32  # bytes a parameter, on disk: two states of 12 while one is replaced, the best weights twice
+_LAYER = 40  # numbers of 4 bytes that a layer keeps for the gradient, a token and a number of its width
+_LOGITS = 5  # rows of logits at a time: logits, their softmax, and the gradients of both
+_TIMED = 256  # tokens of the step that is timed
+
+
+@dataclass(frozen=True, slots=True)
+class Student:
+    """The sizes of the draft that is trained."""
+
+    parameters: int
+    vocabulary: int
+    width: int
+    layers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What it will take, at most.
+
+    Args:
+        tokens: of all answers.
+        answering: seconds.
+        trained: tokens of all training steps.
+        memory: bytes, while training.
+        disk: bytes.
+    """
+
+    tokens: int
+    answering: float
+    trained: int
+    memory: int
+    disk: int
+
+    def line(self, pace: float) -> str:
+        """For users; `pace` is the seconds that a token takes in training."""
+        return (
+            f"at most: {self.tokens:,} tokens of answers in {_span(self.answering)}, training "
+            f"{_span(self.trained * pace)}, "
+            f"{amount(self.memory)} of memory and {amount(self.disk)} on disk"
+        )
+
+    def require(self, folder: Path, free: int) -> None:
+        """Raise unless the machine has the memory and the disk space.
+
+        Args:
+            folder: on the disk.
+            free: bytes of memory.
+
+        Raises:
+            OptionError: the disk is too small.
+            EngineError: the memory is.
+        """
+        room = shutil.disk_usage(folder).free
+        if self.disk > room:
+            raise OptionError(
+                f"not enough space in {folder}: the distillation takes {amount(self.disk)}, and {amount(room)} are "
+                "free; free space, or choose another --out"
+            )
+        if self.memory > free:
+            raise EngineError(
+                f"not enough memory: training takes about {amount(self.memory)}, and {amount(free)} are free; take a "
+                "smaller draft, or a smaller --batch"
+            )
+
+
+def estimated(student: Student, wanted: Wanted, training: Training, plain: float) -> Estimate:
+    """What a distillation will take.
+
+    Args:
+        plain: seconds of a plain step of the target; 0 if all answers are there.
+    """
+    tasks = wanted.tasks
+    tokens = wanted.max_tokens * len(tasks)
+    prompts = sum(min(training.window, len(prompt.tokens)) for prompt, _ in tasks)
+    batch = max(training.batch, training.window)
+    held = student.width * student.layers * _LAYER * 4 + student.vocabulary * 4 * _LOGITS
+    return Estimate(
+        tokens,
+        tokens * plain,
+        (tokens + prompts) * training.epochs,
+        student.parameters * _STATE + batch * held,
+        student.parameters * _KEPT + size_of(tokens, prompts),
+    )
+
+
+def training_pace(model: Any) -> float:
+    """Seconds that a token takes in training, by a short step of `model`, which is not changed."""
+    import torch  # noqa: PLC0415
+
+    tokens = torch.zeros((1, _TIMED), dtype=torch.long)
+    for _ in range(2):  # the first one starts threads and allocates
+        started = time.perf_counter()
+        model(input_ids=tokens, use_cache=False).logits.logsumexp(-1).sum().backward()
+        seconds = time.perf_counter() - started
+    return seconds / _TIMED
+
+
+def _span(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
