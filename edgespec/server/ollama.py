@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
+from itertools import chain
 from typing import Any
 
-from ..engine import Finished, Text
+from ..engine import Finished, Started, Text
 from ..errors import GrammarError
 from ..grammar import Grammar
+from ..text.tool_calls import format_of
 from . import options
 from .errors import Refused
 from .fields import Fields
-from .messages import messages
+from .ollama_tools import WholeCalls, conversation
 from .openai_requests import check_model, unsupported
 from .outgoing import LINES, Outgoing
 from .service import Service
 from .settings import Settings
+from .tools import tools
 from .wanted import Continuation, Conversation, Wanted
 
 _VERSION = "0.6.4"  # whose calls these are; clients compare it
@@ -48,7 +52,7 @@ async def show(service: Service, fields: Fields, out: Outgoing) -> None:
             "template": runtime.vocabulary.template or "",
             "details": tags(service)["models"][0]["details"],
             "model_info": {"general.name": runtime.description, "general.context_length": runtime.context},
-            "capabilities": ["completion"],
+            "capabilities": ["completion", *(["tools"] if format_of(runtime.vocabulary.template or "") else [])],
         }
     )
 
@@ -57,15 +61,22 @@ async def chat(service: Service, fields: Fields, out: Outgoing) -> None:
     """`POST /api/chat`."""
     settings = service.settings
     if not fields.items("messages", most=1 << 20):  # it loads the model, which is loaded
-        await out.json({**_head(settings), "message": _message("", ""), "done": True, "done_reason": "load"})
+        await out.json({**_head(settings), **_message("", "", []), "done": True, "done_reason": "load"})
         return
-    if fields.items("tools", most=1024):
-        raise unsupported("tools")
+    vocabulary = service.runtime.vocabulary
+    called = await asyncio.to_thread(tools, fields, vocabulary.template or "")
 
     def wanted() -> Wanted:
-        return _wanted(fields, settings, Conversation(messages(fields), _think(fields)))
+        prompt = Conversation(conversation(fields), _think(fields), called.described)
+        asked = _wanted(fields, settings, prompt)
+        if called.grammar is None:
+            return asked
+        if asked.grammar is not None:
+            raise Refused("the answer cannot be held to a format and call tools; leave one of them out", param="tools")
+        return replace(asked, grammar=called.grammar)
 
-    await _answer(service, fields, out, wanted, lambda text, thoughts: {"message": _message(text, thoughts)})
+    parser = service.runtime.call_parser(called.described) if called.described else None
+    await _answer(service, fields, out, wanted, _message, WholeCalls(parser))
 
 
 async def generate(service: Service, fields: Fields, out: Outgoing) -> None:
@@ -85,10 +96,7 @@ async def generate(service: Service, fields: Fields, out: Outgoing) -> None:
         asked = [*first, {"role": "user", "content": prompt}]
         return _wanted(fields, settings, Conversation(asked, _think(fields)))
 
-    def shown(text: str, thoughts: str) -> dict[str, Any]:
-        return {"response": text, **({"thinking": thoughts} if thoughts else {})}
-
-    await _answer(service, fields, out, wanted, shown)
+    await _answer(service, fields, out, wanted, _response, WholeCalls(None))
 
 
 async def _answer(
@@ -96,25 +104,29 @@ async def _answer(
     fields: Fields,
     out: Outgoing,
     wanted: Callable[[], Wanted],
-    shown: Callable[[str, str], dict[str, Any]],
+    shown: Callable[[str, str, list[dict[str, Any]]], dict[str, Any]],
+    calls: WholeCalls,
 ) -> None:
     began = time.perf_counter()
     stream = fields.flag("stream", default=True)
-    texts: list[str] = []
-    thoughts: list[str] = []
+    parts: list[tuple[str, str, list[dict[str, Any]]]] = []
     asked = await asyncio.to_thread(wanted)
     async with service.computing.answers(asked) as channel:
         if stream:
             await out.begin(LINES)
         async for _, event in out.kept_alive(channel):
-            if isinstance(event, Text):
-                texts.append(event.text)
-                thoughts.append(event.reasoning)
-                if stream and (event.text or event.reasoning):
-                    await out.item({**_head(service.settings), **shown(event.text, event.reasoning), "done": False})
+            if isinstance(event, Started):
+                continue
+            thought = event.reasoning if isinstance(event, Text) else ""
+            text, whole_calls = calls.push(event.text) if isinstance(event, Text) else calls.flush()
+            if stream and (text or thought or whole_calls):
+                await out.item({**_head(service.settings), **shown(text, thought, whole_calls), "done": False})
+            elif not stream:
+                parts.append((text, thought, whole_calls))
             if isinstance(event, Finished):
                 last = _end(event, time.perf_counter() - began)
-    whole = shown("", "") if stream else shown("".join(texts), "".join(thoughts))
+    texts, thoughts, called = zip(*parts, strict=True) if parts else ((), (), ())
+    whole = shown("".join(texts), "".join(thoughts), [*chain.from_iterable(called)])
     value = {**_head(service.settings), **whole, **last}
     if stream:
         await out.item(value)
@@ -153,8 +165,14 @@ def _think(fields: Fields) -> str:
     return given if given in ("low", "medium", "high") else "auto"
 
 
-def _message(text: str, thoughts: str) -> dict[str, Any]:
-    return {"role": "assistant", "content": text, **({"thinking": thoughts} if thoughts else {})}
+def _message(text: str, thoughts: str, calls: list[dict[str, Any]]) -> dict[str, Any]:
+    more = {"thinking": thoughts, "tool_calls": calls}
+    message = {"role": "assistant", "content": text, **{name: value for name, value in more.items() if value}}
+    return {"message": message}
+
+
+def _response(text: str, thoughts: str, _calls: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"response": text, **({"thinking": thoughts} if thoughts else {})}
 
 
 def _head(settings: Settings) -> dict[str, Any]:

@@ -1,0 +1,95 @@
+"""Calls of tools in Ollama's form: arguments are objects, calls are whole, and messages of a conversation have no ids."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..text.template import Message
+from ..text.tool_calls import CallDelta, ContentDelta, Delta, ToolCallParser
+from .fields import Fields
+from .messages import messages
+
+
+def conversation(fields: Fields) -> list[Message]:
+    """The field `messages`, with the ids of calls that templates read. A result belongs to the first call of its
+    `tool_name` that has none yet, and without a name to the first call. Raises Refused."""
+    found = messages(fields)
+    raw: list[Mapping[str, Any]] = fields.raw("messages")
+    open_calls: list[Mapping[str, Any]] = []
+    count = 0
+    for number, given in enumerate(raw):
+        message = found[number]
+        if message.get("tool_calls"):
+            place = fields.param(f"messages[{number}].tool_calls")
+            calls = [_identified(Fields(call, place), count + n) for n, call in enumerate(message["tool_calls"])]
+            count += len(calls)
+            open_calls += calls
+            message = {**message, "tool_calls": calls}
+        if message["role"] == "tool":
+            message = _result(message, Fields(given, fields.param(f"messages[{number}]")), open_calls)
+        if given.get("thinking"):
+            message = {**message, "reasoning_content": Fields(given, f"messages[{number}]").text("thinking")}
+        found[number] = message
+    return found
+
+
+class WholeCalls:
+    """The text and the whole calls of one answer, while it arrives.
+
+    Args:
+        parser: of the calls; None where there are no tools.
+    """
+
+    def __init__(self, parser: ToolCallParser | None) -> None:
+        self._parser = parser
+        self._name = ""
+        self._arguments = ""
+
+    def push(self, text: str) -> tuple[str, list[dict[str, Any]]]:
+        """Add the text of a round; the text without calls, and the calls that have ended."""
+        return self._told([ContentDelta(text)] if self._parser is None else self._parser.push(text))
+
+    def flush(self) -> tuple[str, list[dict[str, Any]]]:
+        """The rest, at the end of the answer. A call that was cut off is left out, as no object stands for it."""
+        return self._told([] if self._parser is None else self._parser.flush())
+
+    def _told(self, parts: Sequence[Delta]) -> tuple[str, list[dict[str, Any]]]:
+        texts: list[str] = []
+        calls: list[dict[str, Any]] = []
+        for part in parts:
+            if isinstance(part, CallDelta):
+                calls += self._grown(part)
+            else:
+                texts.append(part.text)
+        return "".join(texts), calls
+
+    def _grown(self, part: CallDelta) -> list[dict[str, Any]]:
+        """The call that `part` ends."""
+        if part.name:
+            self._name, self._arguments = part.name, ""
+        self._arguments += part.arguments
+        if not part.arguments.rstrip().endswith("}"):  # no object ends here: do not read it again for each part
+            return []
+        try:
+            arguments = json.loads(self._arguments)
+        except (ValueError, RecursionError):
+            return []
+        return [{"function": {"name": self._name, "arguments": arguments}}]
+
+
+def _identified(call: Fields, number: int) -> dict[str, Any]:
+    """A call with an id of nine letters and digits, as Mistral's templates demand."""
+    if not call.below("function").text("name"):
+        raise call.wrong("function", 'a function with a name, as {"name": ..., "arguments": {...}}')
+    return {"id": f"call{number:05}", "type": "function", **call.values}
+
+
+def _result(message: Message, given: Fields, open_calls: list[Mapping[str, Any]]) -> Message:
+    name = given.text("tool_name") or given.text("name")
+    answered = next((call for call in open_calls if name in ("", call["function"]["name"])), None)
+    if answered is None:
+        return {**message, "name": name} if name else message
+    open_calls.remove(answered)
+    return {**message, "name": answered["function"]["name"], "tool_call_id": answered["id"]}
