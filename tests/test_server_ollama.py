@@ -72,7 +72,9 @@ def test_results_go_back_as_the_client_sends_them(server: Served, client: Any) -
 
 
 def test_results_belong_to_the_calls_they_name() -> None:
-    calls = [{"function": {"name": name, "arguments": {}}} for name in ("weather", "clock", "weather")]
+    calls: list[dict[str, Any]] = [
+        {"function": {"name": name, "arguments": {}}} for name in ("weather", "clock", "weather")
+    ]
     talk = [
         *HELLO,
         {"role": "assistant", "content": "", "thinking": "Hm", "tool_calls": calls},

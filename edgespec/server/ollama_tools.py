@@ -1,4 +1,4 @@
-"""Calls of tools in Ollama's form: arguments are objects, calls are whole, and messages of a conversation have no ids."""
+"""Tools in Ollama's chat: its messages as the chat template reads them, and calls as its clients do."""
 
 from __future__ import annotations
 
