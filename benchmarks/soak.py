@@ -165,7 +165,7 @@ def _flat() -> mock._patch[Callable[..., Prices]]:
     def flat(session: object, _text: object, what: str, *_rest: object) -> Prices:
         return Flat([{"target": 2e-3, "draft": 1e-4}[what]] * min(16, session.widest))  # type: ignore[attr-defined]
 
-    return mock.patch("edgespec.runtime.loading._priced", flat)
+    return mock.patch("edgespec.runtime.opening._priced", flat)
 
 
 def _prompts(runtime: Runtime) -> Iterator[list[int]]:

@@ -119,7 +119,7 @@ def test_the_reader_of_imports_reads() -> None:
     assert {"drafters", "controller.draft_tree", "verify"} <= {
         *map(known, imports("controller.expansion", MODULES["controller.expansion"]))
     }
-    assert "drafters.lookup" in [*map(known, imports("runtime.loading", MODULES["runtime.loading"]))]
+    assert "drafters.lookup" in [*map(known, imports("runtime.opening", MODULES["runtime.opening"]))]
     assert len(MODULES) >= 18
 
 
@@ -133,6 +133,7 @@ SHARED = (
         f"backends.{name}"
         for name in (
             "head_",
+            "heads",
             "interrupt",
             "machine",
             "model_files",
@@ -141,6 +142,8 @@ SHARED = (
             "parallel",
             "recurrent_state",
             "sequence",
+            "session",
+            "vocabulary",
         )
     ),
     "backends.tap",

@@ -152,7 +152,7 @@ def test_a_prediction_that_is_mostly_wrong_does_not_change_the_answer(
 
 
 def test_what_is_learned_of_predictions_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgespec.runtime.loading._priced", lambda *_: Prices([1.0] * 16))
+    monkeypatch.setattr("edgespec.runtime.opening._priced", lambda *_: Prices([1.0] * 16))
     runtime, _ = opened(scripted(Bytes.size, [*EDITED.encode(), END]), context=1024)
     read(runtime.complete(EDITED[:9], prediction=FILE[20:], max_tokens=150))
     first = runtime.acceptance["prediction"]

@@ -77,7 +77,7 @@ def text_of(page: Any) -> str:
 @pytest.fixture
 def flat(monkeypatch: pytest.MonkeyPatch) -> None:
     """Passes of any width have one price, so that drafts pay."""
-    monkeypatch.setattr("edgespec.runtime.loading._priced", lambda *_: Prices([1.0] * 16))
+    monkeypatch.setattr("edgespec.runtime.opening._priced", lambda *_: Prices([1.0] * 16))
 
 
 def repeating() -> Rule:

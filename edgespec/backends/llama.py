@@ -97,12 +97,7 @@ class LlamaModel:
         params = low.llama_model_default_params()
         params.n_gpu_layers = gpu_layers(low, device)
         params.use_extra_bufts = not uses_amx(low)
-        self._alone = is_alone(head)
-        if self._alone and not drafts(head):
-            raise ModelFileError(
-                f"{path} holds a head of the architecture {head.architecture!r:.40} without its model, and edgespec "
-                f"does not draft with that; it does with those of {', '.join(DRAFTING)}"
-            )
+        self._alone = _stands_alone(path, head)
         self._holds_head = drafts(head) and (self._alone or (device.head and has_head(head)))
         # A context of a head ends the process if its model was loaded without this; older bindings lack it.
         params.load_mtp = self._holds_head and head.architecture != EAGLE3
@@ -413,3 +408,14 @@ def _poller() -> Any:
         return library.strlen
     except (OSError, AttributeError):  # pragma: no cover - cancelling then waits for the pass to end
         return None
+
+
+def _stands_alone(path: Path, head: Header) -> bool:
+    """Whether the file holds a head without its model. ModelFileError if edgespec does not draft with such a head."""
+    alone = is_alone(head)
+    if alone and not drafts(head):
+        raise ModelFileError(
+            f"{path} holds a head of the architecture {head.architecture!r:.40} without its model, and edgespec "
+            f"does not draft with that; it does with those of {', '.join(DRAFTING)}"
+        )
+    return alone

@@ -14,7 +14,8 @@ from ..errors import Interrupted
 from ..prices import BASE
 from ..prices.engine_comparison import with_engines
 from ..runtime.learned import Learned
-from ..runtime.loading import Files, OnProgress, assemble, with_head
+from ..runtime.loading import Files, assemble, with_head
+from ..runtime.opening import OnProgress
 from ..runtime.runtime import Runtime
 from ..runtime.speculation import Speculation, is_built_in
 from .contender import AnswerRequest, Chunk, Done

@@ -1,6 +1,6 @@
 """Drafters: each guesses the next tokens of the target. One method per file, named after the method.
 
-A wrong guess costs time, never correctness. A new drafter is a file here and a line in runtime/loading.py; or an object
+A wrong guess costs time, never correctness. A new drafter is a file here and a line in runtime/opening.py; or an object
 that an app gives to `edgespec.load`; or an installed package with an entry point in the group `edgespec.drafters`.
 """
 
