@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from .backends import MOST_OWED, Interrupt, Pieces, Session, common_prefix, require_numbers
 from .constraint import Begins, Constraint, MaskedRows
-from .controller import Controller
+from .controller import Budgeted, Controller
 from .drafters import Follower, top_of
 from .errors import ContextOverflow, Interrupted, OptionError
 from .logprobs import TokenLogprobs, token_logprobs
@@ -159,6 +159,9 @@ class Engine:
         tops = [(each, top_of(each)) for each in controller.drafters]
         self._followers = [each for each, top in tops if top is not None and isinstance(each, Follower)]
         self._top = max((top or 0 for _, top in tops), default=0)
+        self._budgeted = controller if isinstance(controller, Budgeted) else None
+        #: Seconds that drafters and controller took to learn from the last round.
+        self._observing = 0.0
 
     def generate(self, request: Request) -> Iterator[Event]:
         """Generate the continuation of the prompt.
@@ -227,7 +230,8 @@ class Engine:
         drafting, held = self._speculating(began), len(self._target.tokens)
         acceptance, rows, seconds = self._verify(draft, round_context)
         started = time.perf_counter()
-        top = likeliest(rows, self._top) if self._top else None  # now: the next pass may overwrite the rows
+        # Now: the next pass may overwrite the rows.
+        top = likeliest(rows, self._top) if self._top and not self._is_paused else None
         learning = self._speculating(started)
         output = (*(draft.tokens[node] for node in acceptance.path), acceptance.token)
         drafters = [draft.drafters[node] for node in acceptance.path]
@@ -237,15 +241,17 @@ class Engine:
         self._target.rollback(held, kept)  # the only one of the round: it drops all rejected tokens
         evaluated = Evaluated(held, draft.pass_tokens(context[-1]), draft.pass_parents, kept, top)
         context.extend(tokens)
-        round_ = Round(draft, acceptance.path, tokens, seconds, drafting, held, owed)
+        lost = drafting + learning + self._observing
+        round_ = Round(draft, acceptance.path, tokens, seconds, lost, held, owed)
         if reason is None and len(context) > self._target.context:
             reason = "context"
         if reason is not None and not text.stopped:
             spans += text.flush()
         prices = self._prices
         price, plain_price = (prices.price(round_.width, held), prices.plain(held)) if prices else (None, None)
-        observing = self._observe(round_, evaluated)
-        tally.add(round_, time.perf_counter() - began, drafting + learning + observing, price, plain_price)
+        self._observing = self._observe(round_, evaluated)
+        speculating = drafting + learning + self._observing
+        tally.add(round_, time.perf_counter() - began, speculating, price, plain_price)
         tally.reasoning_tokens = text.reasoning_tokens
         return _text(tokens, round_, spans)._replace(logprobs=logprobs), reason
 
@@ -276,6 +282,10 @@ class Engine:
         if target.can_tree and not target.owed and len(tree) <= room and leaves <= target.leaves:
             return draft
         return replace(draft, passengers=Passengers())
+
+    @property
+    def _is_paused(self) -> bool:
+        return self._budgeted is not None and self._budgeted.is_paused
 
     def _verify(self, draft: Draft, round_context: RoundContext) -> tuple[Acceptance, Floats, float]:
         """The acceptance of `draft`, the rows of the pass, and its seconds."""

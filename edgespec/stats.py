@@ -24,7 +24,7 @@ class Stats:
         drafted: tokens drafted.
         accepted: of these, tokens accepted.
         seconds: time of all rounds, without the prompt and without the time that the reader of the events took.
-        engine_seconds: of these, time inside the engines: passes of the target, and drafting.
+        engine_seconds: of these, time inside the engines: passes of the target, drafting, learning of drafters.
         plain_tokens_per_second: estimated speed of plain decoding for the same tokens at the same time (see
             `Baseline`); None if it is not known.
         plain_error: relative standard error of `speedup`, estimated from the spread of the times of passes. It is large

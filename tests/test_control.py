@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -167,6 +169,35 @@ def test_a_drafter_not_yet_known_is_bought_from_where_it_may_pay_and_probed_else
         controller.observe(bought(draft, (), 1))
     assert len(dear.asked) == 2
     assert controller.calibration.ahead("model").first.tries > 1.9
+
+
+def test_a_drafter_is_not_judged_by_what_it_reads_after_a_pause() -> None:
+    """A probe that hits is worth its guess, however much text there was to read; real time is lost to the budget."""
+    clock = Clock()
+
+    def reading(_context: Sequence[int], path: Sequence[int]) -> list[Guess]:
+        clock.now += 0.0 if path else 5.0
+        return [Guess(1, 0.99)] if len(path) < 3 else []
+
+    model = FunctionDrafter(reading, "model", step_price=0.01, clock=clock)
+    controller = Adaptive([model], Prices([1.0] * 16), trusting("model"), clock=clock.perf_counter)
+    controller._priced[0].observe(())  # a round without it
+    controller.observe(bought(controller.choose(round_context(), 15), (0, 1, 2), 1, 1, 1, 9))
+    assert controller._priced[0].worth > 0
+
+
+def test_each_of_several_drafters_is_tried_before_one_of_them_is_left_alone() -> None:
+    clock = Clock()
+    several = [
+        FunctionDrafter(lambda _c, path: [] if path else [Guess(1, 0.9)], name, step_price=0.9, clock=clock)
+        for name in ("model", "eagle3")
+    ]
+    controller = Adaptive(several, Prices(DEAR), clock=clock.perf_counter)
+    for _ in range(4):
+        controller.observe(bought(controller.choose(round_context(), 15), (), 1))
+    assert [len(drafter.asked) for drafter in several] == [4, 4]
+    controller.observe(bought(controller.choose(round_context(), 15), (), 1))
+    assert [len(drafter.asked) for drafter in several] == [4, 4]
 
 
 @pytest.mark.parametrize(("says", "least", "most"), [(0, 0.0, 0.35), (20, 0.8, 1.0)])

@@ -15,8 +15,8 @@ from .helpers import round_context, table_drafter
 HIT, MISS = Trial("model", 0, 0, 0, hit=True), Trial("model", 0, 0, 0, hit=False)
 
 
-def priced_drafter(step: float = 0.1, clock: Callable[[], float] = lambda: 0.0) -> PricedDrafter:
-    return PricedDrafter(table_drafter("model", {}, step), Ahead(), clock)
+def priced_drafter(step: float = 0.1, clock: Callable[[], float] = lambda: 0.0, others: int = 0) -> PricedDrafter:
+    return PricedDrafter(table_drafter("model", {}, step), Ahead(), clock, others)
 
 
 def rounds_until_due(priced: PricedDrafter, plain: float = 1.0) -> int:
@@ -108,3 +108,42 @@ def test_drafters_share_the_time_for_probes() -> None:
     alone = PricedDrafter(table_drafter("model", {}, 0.5), Ahead(), lambda: 0.0)
     one_of_three = PricedDrafter(table_drafter("model", {}, 0.5), Ahead(), lambda: 0.0, 2)
     assert rounds_until_due(one_of_three) == pytest.approx(3 * rounds_until_due(alone), abs=3)
+
+
+def test_what_is_read_after_rounds_without_a_drafter_is_no_price_of_asking_it() -> None:
+    """It would not be read in a round after one that asked; probes are as rare as their own price demands."""
+    times = iter([0.0, 0.0, 0.0, 0.2, 10.0, 10.0, 10.0, 15.0])
+    priced = priced_drafter(0.2, lambda: next(times))
+    for taken, steady, alone in ((0.2, 0.2, 9), (5.0, 0.2, 0)):
+        priced.begin(round_context())
+        priced.guess((), 1)
+        assert priced.seconds == pytest.approx(taken)
+        assert priced.steady_seconds == pytest.approx(steady)
+        priced.asked(0.0)
+        for _ in range(1 + alone):
+            priced.observe(())
+    assert priced.first.seconds == pytest.approx(0.2)
+
+
+def test_probes_that_read_much_are_rarer() -> None:
+    now = 0.0
+    priced = priced_drafter(0.2, lambda: now)
+    waits = []
+    for _ in range(4):
+        priced.asked(0.0)
+        priced.observe([HIT])
+        waits.append(rounds_until_due(priced))
+        priced.begin(round_context())
+        priced._learn_price(5.0, 1, empty=False)
+    assert waits[0] < 10
+    assert waits[-1] > 100
+
+
+@pytest.mark.parametrize(("others", "times"), [(0, 0), (1, 4), (2, 4)])
+def test_each_of_several_is_asked_a_few_times_at_first(others: int, times: int) -> None:
+    priced = priced_drafter(others=others)
+    asked = 0
+    while priced.is_new:
+        priced.asked(-1.0)
+        asked += 1
+    assert asked == times

@@ -110,6 +110,14 @@ def test_a_wider_pass_that_takes_half_of_a_narrower_one_is_noise() -> None:
     assert restless([10.0, 2.0, 12.0])
 
 
+def test_a_wider_pass_that_takes_much_less_than_a_plain_step_is_noise() -> None:
+    """Such a curve was kept: the plain step had been timed beside other programs."""
+    assert restless([1.0, 0.65, 0.72, 0.7, 0.7, 0.76, 0.81, 0.82])
+    assert restless([1.0, None, 0.79])
+    assert not restless([1.0, 0.9, 0.95, 1.2])
+    assert not restless([None, 0.65, 0.72])
+
+
 def test_a_wide_pass_that_takes_more_than_as_many_plain_steps_is_noise() -> None:
     """A first start beside two busy programs once kept such prices."""
     assert restless([1.0, 3.1, 3.2])

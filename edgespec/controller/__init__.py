@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ..drafters import Drafter
 from ..types import Draft, Round
@@ -24,4 +24,14 @@ class Controller(Protocol):
 
     def observe(self, round: Round) -> None:  # noqa: A002
         """Learn from the round that was bought."""
+        ...
+
+
+@runtime_checkable
+class Budgeted(Protocol):
+    """A further member of a controller that limits what speculation may lose."""
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether speculation has lost what it may; then rows of the target are not kept for drafters either."""
         ...

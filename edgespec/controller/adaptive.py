@@ -90,6 +90,11 @@ class Adaptive:
         self._nodes: list[int] = []
         self._trims = True
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether speculation has lost what it may, see `Budget`."""
+        return not self._budget.is_left
+
     def rate(self, plain: float) -> float:
         """Tokens per second that a round's time could earn otherwise: of late, and at least by plain decoding, a step
         of which takes `plain` seconds."""
@@ -98,7 +103,7 @@ class Adaptive:
     def choose(self, round_context: RoundContext, limit: int) -> Draft:
         self._expansion, self._exploring = None, False
         limit = min(limit, self.prices.widest - 1 - round_context.owed)
-        if limit < 1 or not self._budget.is_left or self.prices.unsure(1) or self.prices.unseen(1) >= _PLAIN_EVERY:
+        if limit < 1 or self.is_paused or self.prices.unsure(1) or self.prices.unseen(1) >= _PLAIN_EVERY:
             return Draft()
         self._expansion = expansion = self._begin_expansion(round_context, limit)
         self._trims = round_context.verifier.trims
@@ -188,7 +193,7 @@ class Adaptive:
         """Let a drafter with a price go on from what is there, if it is worth asking or due for a probe."""
         priced.forget_round()
         due = priced.due(1 / expansion.rate)
-        ask = self._trims and (priced.worth > 0 or due)
+        ask = self._trims and (priced.worth > 0 or due or priced.is_new)
         before = expansion.gain()
         if ask or expansion.prospect(priced) > 0:
             priced.begin(round_context)
@@ -199,7 +204,7 @@ class Adaptive:
         else:
             return
         if priced.guesses:
-            priced.asked(expansion.gain() - before - expansion.rate * priced.seconds)
+            priced.asked(expansion.gain() - before - expansion.rate * priced.steady_seconds)
 
 
 def _replaying(curve: Sequence[float], owed: int, limit: int) -> list[float]:
