@@ -127,3 +127,13 @@ def test_wrong_tools_are_named(server: Served) -> None:
     ]
     for fields in wrong:
         refused(server.post("/api/chat", asked(**fields)), 400)
+
+
+def test_pictures_are_refused(server: Served, client: Any) -> None:
+    """They were left out in silence, and the model answered as if it had seen them."""
+    message = {"role": "user", "content": "What is this?", "images": ["aGVsbG8="]}
+    assert "images" in refused(server.post("/api/chat", asked(messages=[message])), 400)["message"]
+    refused(server.post("/api/generate", {"model": "toy", "prompt": "What is this?", "images": ["aGVsbG8="]}), 400)
+    with pytest.raises(ollama.ResponseError):
+        client.chat(**asked(messages=[message]))
+    assert client.chat(**asked(messages=[{**message, "images": []}])).done

@@ -64,7 +64,7 @@ def make_app(service: Service, routes: Sequence[BaseRoute] = ()) -> Starlette:
 
 
 def _post(service: Service, path: str, call: _Call) -> Route:
-    endpoint = Endpoint(path, partial(call, service), service.metrics, lambda: service.computing)
+    endpoint = Endpoint(path, partial(call, service), service.metrics, service.settings, lambda: service.computing)
     return Route(path, endpoint, methods=["POST"])
 
 

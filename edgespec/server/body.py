@@ -12,18 +12,17 @@ from .errors import ClientGone, Refused
 from .fields import Fields
 
 LARGEST = 16 << 20  #: bytes
-_PATIENCE = 60.0  # seconds for the whole body
 _LARGE = 1 << 18  # bytes from which on a body is parsed on another thread
 
 
-async def fields_of(request: Request) -> Fields:
-    """The fields of the JSON object in the body.
+async def fields_of(request: Request, patience: float) -> Fields:
+    """The fields of the JSON object in the body, which must arrive within `patience` seconds.
 
     Raises:
         Refused: it is too large, comes too slowly, or is not a JSON object.
         ClientGone: the connection was closed.
     """
-    data = await read(request)
+    data = await read(request, patience)
     value = await asyncio.to_thread(parsed, data) if len(data) > _LARGE else parsed(data)
     return Fields(value)
 
@@ -47,13 +46,13 @@ def parsed(data: bytes) -> Any:
     return value
 
 
-async def read(request: Request) -> bytes:
+async def read(request: Request, patience: float) -> bytes:
     """The body. Raises as `fields_of`."""
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced[:20]) > LARGEST:
         raise _too_large()
     try:
-        return await asyncio.wait_for(_joined(request), _PATIENCE)
+        return await asyncio.wait_for(_joined(request), patience)
     except asyncio.TimeoutError:
         raise Refused("the body of the request did not arrive in time; send it at once", 408) from None
     except ClientDisconnect:

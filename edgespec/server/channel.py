@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from .errors import ClientGone
+from .settings import PATIENCE
 
 T = TypeVar("T")
 
 SIZE = 32  #: events that wait for the loop at most; then the thread that computes them pauses
-PATIENCE = 60.0  #: seconds that it pauses; then the client counts as gone
 
 
 class Channel(Generic[T]):

@@ -12,6 +12,7 @@ from ..engine import Event, Finished
 from .channel import Channel
 from .errors import ClientGone, Refused
 from .metrics import Metrics
+from .settings import PATIENCE
 from .slots import Slot, Slots
 from .wanted import Wanted
 
@@ -29,6 +30,7 @@ class Computing:
 
     slots: Slots
     metrics: Metrics
+    patience: float = PATIENCE  #: seconds that a client may take to read what it was sent
 
     @asynccontextmanager
     async def answers(self, wanted: Wanted) -> AsyncIterator[Channel[Item]]:
@@ -42,7 +44,7 @@ class Computing:
         What fails or is cancelled later is raised by `Channel.get`.
         """
         slot = await self.slots.take(wanted.key)
-        channel = Channel[Item]()
+        channel = Channel[Item](patience=self.patience)
         slot.cancel = slot.runtime.cancel
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(slot.thread, self._compute, slot, wanted, channel)

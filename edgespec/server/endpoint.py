@@ -15,6 +15,7 @@ from .errors import ClientGone, refusal
 from .fields import Fields
 from .metrics import Metrics
 from .outgoing import Outgoing
+from .settings import Settings
 
 #: Answers a request with these fields.
 Handle = Callable[[Fields, Outgoing], Coroutine[Any, Any, None]]
@@ -29,20 +30,25 @@ class Endpoint:
     Args:
         route: its path, for the metrics.
         handle: answers a request; it is cancelled where the client goes.
+        settings: of the server: its patience and its heartbeat.
         ready: raises Refused where the server cannot answer yet, or no longer.
     """
 
-    def __init__(self, route: str, handle: Handle, metrics: Metrics, ready: Callable[[], object]) -> None:
+    def __init__(
+        self, route: str, handle: Handle, metrics: Metrics, settings: Settings, ready: Callable[[], object]
+    ) -> None:
         self._route = route
         self._handle = handle
         self._metrics = metrics
+        self._settings = settings
         self._ready = ready
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        out = Outgoing(send)
+        patience = self._settings.patience
+        out = Outgoing(send, patience, self._settings.heartbeat)
         status = _GONE
         try:
-            fields = await fields_of(Request(scope, receive))
+            fields = await fields_of(Request(scope, receive), patience)
             self._ready()
             await unless_gone(receive, self._handle(fields, out))
             status = out.status

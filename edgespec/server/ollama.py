@@ -17,7 +17,7 @@ from ..text.tool_calls import format_of
 from . import options
 from .errors import Refused
 from .fields import Fields
-from .ollama_tools import WholeCalls, conversation
+from .ollama_tools import WholeCalls, conversation, without_pictures
 from .openai_requests import check_model, unsupported
 from .outgoing import LINES, Outgoing
 from .service import Service
@@ -84,6 +84,7 @@ async def generate(service: Service, fields: Fields, out: Outgoing) -> None:
     settings, prompt = service.settings, fields.text("prompt")
     if fields.text("suffix"):
         raise unsupported("suffix")
+    without_pictures(fields)
     if not prompt:
         await out.json({**_head(settings), "response": "", "done": True, "done_reason": "load"})
         return

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..text.template import Message
 from ..text.tool_calls import CallDelta, ContentDelta, Delta, ToolCallParser
+from .errors import Refused
 from .fields import Fields
 from .messages import messages
 
@@ -21,6 +22,7 @@ def conversation(fields: Fields) -> list[Message]:
     count = 0
     for number, given in enumerate(raw):
         message = found[number]
+        without_pictures(Fields(given, fields.param(f"messages[{number}]")))
         if message.get("tool_calls"):
             place = fields.param(f"messages[{number}].tool_calls")
             calls = [_identified(Fields(call, place), count + n) for n, call in enumerate(message["tool_calls"])]
@@ -33,6 +35,12 @@ def conversation(fields: Fields) -> list[Message]:
             message = {**message, "reasoning_content": Fields(given, f"messages[{number}]").text("thinking")}
         found[number] = message
     return found
+
+
+def without_pictures(fields: Fields) -> None:
+    """Refused if there are pictures, which the model would not see."""
+    if fields.raw("images"):
+        raise Refused("this model reads only text; leave the images out", param=fields.param("images"))
 
 
 class WholeCalls:

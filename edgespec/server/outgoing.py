@@ -9,11 +9,11 @@ from typing import Any
 
 from starlette.types import Send
 
-from .channel import PATIENCE, Channel, T
+from .channel import Channel, T
 from .errors import ClientGone, Refused
+from .settings import HEARTBEAT, PATIENCE
 
 SSE, LINES = "text/event-stream", "application/x-ndjson"
-_IDLE = 10.0  # seconds without an event after which a comment keeps the connection open
 
 
 class Outgoing:
@@ -21,11 +21,13 @@ class Outgoing:
 
     Args:
         patience: seconds that the client may take to read what it was sent; then it counts as gone.
+        heartbeat: seconds without an event after which a stream gets a comment.
     """
 
-    def __init__(self, send: Send, patience: float = PATIENCE) -> None:
+    def __init__(self, send: Send, patience: float = PATIENCE, heartbeat: float = HEARTBEAT) -> None:
         self._send = send
         self._patience = patience
+        self._heartbeat = heartbeat
         self._kind = ""
         self.status = 0  #: that was sent; 0 before
 
@@ -69,11 +71,11 @@ class Outgoing:
             await self.end()
 
     async def kept_alive(self, channel: Channel[T]) -> AsyncIterator[T]:
-        """The events of `channel`; while there are none a comment is sent every ten seconds."""
+        """The events of `channel`; while there are none, a comment is sent now and then."""
         while True:
             following = asyncio.ensure_future(channel.get())
             try:
-                while not (await asyncio.wait([following], timeout=_IDLE))[0]:
+                while not (await asyncio.wait([following], timeout=self._heartbeat))[0]:
                     if self._kind == SSE:
                         await self._write(b": \n\n")
             finally:

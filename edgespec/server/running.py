@@ -13,6 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from ..errors import OptionError
+from .patient import patient
 from .service import Service
 from .settings import Settings
 
@@ -31,7 +32,7 @@ class Running:
     def __init__(self, app: ASGIApp, service: Service, listening: socket.socket) -> None:
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=patient(service.settings.patience),
             ws="none",
             lifespan="off",
             log_config=None,

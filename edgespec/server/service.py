@@ -34,7 +34,7 @@ class Service:
         """
         self.settings = settings
         self._runtime = runtimes[0]
-        self._computing = Computing(Slots(runtimes, settings.queue), self.metrics)
+        self._computing = Computing(Slots(runtimes, settings.queue), self.metrics, settings.patience)
 
     @property
     def is_ready(self) -> bool:

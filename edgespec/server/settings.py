@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from ipaddress import ip_address
 
@@ -9,6 +10,8 @@ from ..errors import OptionError
 from ..sampling import Sampling
 from ..values import whole
 
+PATIENCE = 60.0
+HEARTBEAT = 10.0
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -29,6 +32,9 @@ class Settings:
         strict_model: whether a request for a model of another name is refused with 404.
         sampling: of requests that do not say otherwise.
         max_tokens: of answers to such requests; None continues to the end of the context.
+        patience: seconds that a client may take to send the head of a request, to send its body, and to read what it
+            was sent; then the connection is closed.
+        heartbeat: seconds without an event after which a comment keeps a stream open.
         seeded: whether `sampling.seed` is for all requests without one; otherwise each gets a random one.
 
     Raises:
@@ -48,6 +54,8 @@ class Settings:
     sampling: Sampling = Sampling()  # noqa: RUF009 - frozen
     max_tokens: int | None = None
     seeded: bool = False
+    patience: float = PATIENCE
+    heartbeat: float = HEARTBEAT
 
     def __post_init__(self) -> None:
         whole("port", self.port, 0, 65535)
@@ -55,6 +63,9 @@ class Settings:
         whole("queue", self.queue, 0, 4096)
         if self.max_tokens is not None:
             whole("max_tokens", self.max_tokens, 1)
+        for name in ("patience", "heartbeat"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise OptionError(f"{name} is {getattr(self, name)}; it must be a number of seconds above 0")
         if not all(key.isascii() and key.isprintable() and key.strip() == key != "" for key in self.keys):
             raise OptionError("an API key must be printable ASCII without spaces around it, and not empty")
         if not (is_loopback(self.host) or self.keys or self.open):

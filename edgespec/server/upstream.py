@@ -82,19 +82,19 @@ class Proxy:
     """An ASGI application that passes requests on.
 
     Args:
-        keyed: whether clients give a key to this server, which is not for the other one.
+        settings: of this server: whether clients give it a key, which is not for the other one, and its patience.
     """
 
-    def __init__(self, upstream: Upstream, *, keyed: bool) -> None:
-        self._upstream, self._keyed = upstream, keyed
+    def __init__(self, upstream: Upstream, settings: Settings) -> None:
+        self._upstream, self._keyed, self._patience = upstream, bool(settings.keys), settings.patience
         self._trusted = ssl.create_default_context()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        out = Outgoing(send)
-        answer = _Passed(send)
+        out = Outgoing(send, self._patience)
+        answer = _Passed(send, out)
         try:
             request = Request(scope, receive)
-            body = await read(request)
+            body = await read(request, self._patience)
             await unless_gone(receive, self._answer(self._asked(request, body), answer))
         except ClientGone:
             return
@@ -148,9 +148,9 @@ class Proxy:
 class _Passed:
     """An answer of the other server on its way to the client."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, out: Outgoing) -> None:
         self._send = send
-        self._out = Outgoing(send)
+        self._out = out
         self.begun = False
         self._events = False
 
@@ -181,7 +181,7 @@ def make_proxy(upstream: Upstream, settings: Settings, routes: Sequence[BaseRout
         settings: of this server: its keys, hosts and origins.
         routes: further ones, which come first.
     """
-    proxy = Proxy(upstream, keyed=bool(settings.keys))
+    proxy = Proxy(upstream, settings)
     guards = [Middleware(Guard, settings=settings)]
     if settings.cors:
         guards.append(
