@@ -14,6 +14,7 @@ from edgespec.backends.toy import Rule
 from edgespec.controller.candidates import Candidates
 from edgespec.controller.fixed import Fixed
 from edgespec.drafters import Drafter
+from edgespec.drafters.prediction import Prediction
 from edgespec.sampling import Sampling, distribution
 from edgespec.testing import Outcomes
 from edgespec.types import Distribution, Draft, Guess
@@ -42,6 +43,11 @@ class Drawing(FunctionDrafter):
 def looking_up(*tokens: int) -> Drafter:
     """A look-up: always the same tokens, without q."""
     return FunctionDrafter(lambda _context, path: [Guess(token, 0.5) for token in tokens[len(path) :]], "lookup")
+
+
+def predicting() -> Drafter:
+    """A predicted text of which the answer departs now and then."""
+    return Prediction((2, 1, 0, 0, 2, 1), 0)
 
 
 def merged(make: Callable[[], Sequence[Drafter]], k: int = 2) -> Propose:
@@ -83,6 +89,9 @@ SHAPES: dict[str, Propose] = {
         lambda: [looking_up(0), Drawing(DRAFT, "model"), looking_up(0, 2), Drawing(OTHER, "model2")]
     ),
     "without replacement": twice,
+    "a prediction": merged(lambda: [predicting()]),
+    "a prediction first": merged(lambda: [predicting(), Drawing(DRAFT, "model")]),
+    "a prediction last": merged(lambda: [Drawing(DRAFT, "model"), predicting(), looking_up(0, 2)]),
 }
 
 
@@ -98,11 +107,22 @@ def test_a_round_of_several_drafters_keeps_the_law_of_the_text(rule: str, shape:
     assert is_lossless(rule, SHAPES[shape], sampling)
 
 
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if "prediction" in shape])
+@pytest.mark.parametrize("rule", JUDGING)
+def test_predictions_keep_the_law_at_a_usual_temperature(rule: str, shape: str) -> None:
+    assert is_lossless(rule, SHAPES[shape], Sampling(temperature=0.8))
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("rule", JUDGING)
 def test_a_second_drafter_is_worth_something(rule: str, shape: str) -> None:
     """More tokens of a round are accepted than of the first chain alone, or these laws would test nothing."""
-    alone = {"point first": [looking_up(2, 1)], "two drawn, two points": [looking_up(0)]}
+    alone: dict[str, list[Drafter]] = {
+        "point first": [looking_up(2, 1)],
+        "two drawn, two points": [looking_up(0)],
+        "a prediction": [],
+        "a prediction first": [predicting()],
+    }
     first = merged(lambda: alone.get(shape, [Drawing(DRAFT, "model")]))
     few, more = (accepted(rule, propose) for propose in (first, SHAPES[shape]))
     assert more > 1.05 * few
@@ -145,7 +165,7 @@ class Merging(Candidates):
         return None
 
 
-@pytest.mark.parametrize("shape", ["two drawn", "the same twice", "point first"])
+@pytest.mark.parametrize("shape", ["two drawn", "the same twice", "point first", "a prediction first"])
 @pytest.mark.parametrize("rule", JUDGING)
 def test_merging_drawn_tokens_would_bias(rule: str, shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgespec.controller.fixed.Candidates", Merging)
