@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from edgespec.terminal.bench_options import BenchOptions, bench_options
+from edgespec.terminal.completion import SHELLS, script
 from edgespec.terminal.distill_options import DistillOptions, distill_options
 from edgespec.terminal.options import (
     PATH,
@@ -79,8 +80,8 @@ def chat(
     from edgespec.terminal.show import MarkedText  # noqa: PLC0415
 
     prompt, system = prompt_options.question(), prompt_options.preamble()
-    if as_json and (prompt is None or show_drafts):
-        raise click.UsageError("--json needs a prompt, from -p or a pipe, and includes drafts without --show-drafts")
+    if as_json:
+        _require_json_fits(prompt, prompt_options, show_drafts=show_drafts)
     grammar = prompt_options.grammar()
     with load_options.open() as runtime:
         sampling = sampling_options.sampling(runtime.sampling, seed=int.from_bytes(os.urandom(4), "little"))
@@ -111,7 +112,9 @@ def chat(
             colour=has_colour(sys.stdout),
             columns=columns,
             grammar=grammar,
+            kept=prompt_options.resume,
         )
+        session.resume()
         session.remark_switch()
         if runtime.context > runtime.trained_context:
             session.note(f"(the model was trained for {runtime.trained_context} tokens: its output may degrade beyond)")
@@ -129,6 +132,13 @@ def chat(
             if kept is not None:
                 session.note(f"the input history is kept in {kept} until `edgespec forget`; --no-history turns it off")
             terminal.converse(session, kept)
+
+
+def _require_json_fits(prompt: str | None, options: PromptOptions, *, show_drafts: bool) -> None:
+    if prompt is None or show_drafts:
+        raise click.UsageError("--json needs a prompt, from -p or a pipe, and includes drafts without --show-drafts")
+    if options.resume is not None:
+        raise click.UsageError("--json and --resume exclude each other")
 
 
 @app.command()
@@ -342,6 +352,19 @@ def bench(machine_options: MachineOptions, sampling_options: SamplingOptions, be
     if run.interrupted:
         raise KeyboardInterrupt
     sys.exit(0 if run.whole else FAILED)
+
+
+@app.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print the script that completes commands, options and names of models in SHELL.
+
+    \b
+    eval "$(edgespec completion bash)"                                       in ~/.bashrc
+    eval "$(edgespec completion zsh)"                                        in ~/.zshrc
+    edgespec completion fish > ~/.config/fish/completions/edgespec.fish
+    """
+    click.echo(script(app, shell))
 
 
 @app.group()

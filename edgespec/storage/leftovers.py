@@ -25,8 +25,11 @@ def temporary(path: Path, suffix: str = "part") -> Path:
     return path.with_name(f"{path.name}{marked()}{token_hex(4)}.{suffix}")
 
 
-def put(path: Path, text: str) -> None:
+def put(path: Path, text: str, mode: int = 0o666) -> None:
     """Write a file as a whole or not at all; what cannot be encoded becomes "?".
+
+    Args:
+        mode: its permissions, less those that the umask takes away.
 
     Raises:
         OSError: it cannot be written.
@@ -34,6 +37,7 @@ def put(path: Path, text: str) -> None:
     sweep(path.parent.glob(f"{path.name}.*-????????.part"))
     part = temporary(path)
     try:
+        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
         part.write_bytes(text.encode("utf-8", "replace"))
         part.replace(path)
     finally:

@@ -22,6 +22,7 @@ from . import background
 from .explain import explained
 from .history import opened
 from .keyboard import unechoed
+from .saved_chat import save, saved
 from .show import MarkedText, PlainText, figures, printable
 from .thoughts import THOUGHTS, AnswerDisplay
 from .wrapping import Wrapping
@@ -33,12 +34,14 @@ _HELP = """\
 /stats          the statistics of the last answer; /stats on or off shows them after every one
 /drafts         mark accepted and rejected draft tokens, or stop doing so; on or off
 /think [HOW]    how the model thinks: on, off, low, medium, high, or auto, its template's default
+/save FILE      save the conversation, as JSON with the messages of OpenAI's API
+/load FILE      go on with a saved conversation, in place of this one
 /thoughts       the thoughts before the last answer; /thoughts show, fold or hide sets how they are shown
 /exit           leave (also Ctrl-D)
 Enter sends; Alt-Enter begins a new line. Ctrl-C stops the answer and keeps the conversation. Ctrl-Z suspends the chat
 until `fg`. Input during an answer appears at the next prompt."""
 _COMMAND = re.compile(r"/[A-Za-z]+")
-COMMANDS = ("/help", "/reset", "/system", "/stats", "/drafts", "/think", "/thoughts", "/exit")
+COMMANDS = ("/help", "/reset", "/system", "/stats", "/drafts", "/think", "/thoughts", "/save", "/load", "/exit")
 
 
 @dataclass
@@ -59,7 +62,10 @@ class Chat:
     out: Callable[[str], None] = lambda text: click.echo(text, nl=False)
     note: Callable[[str], None] = lambda text: click.echo(click.style(text, dim=True), err=True)
     grammar: Grammar | None = None
+    kept: Path | None = None  #: a file in which the conversation is saved after each answer
     turns: list[Message] = field(default_factory=list)
+    #: Older turns, which do not fit into the context any more; they are saved with the others.
+    outgrown: list[Message] = field(default_factory=list)
     last: Stats | None = None
     last_thoughts: str = ""
 
@@ -73,7 +79,8 @@ class Chat:
             return True
         if command.lower() in ("/exit", "/quit", "/bye"):
             return False
-        self._run_command(command.lower(), rest.strip())
+        run = self._run_file_command if command.lower() in {"/save", "/load"} else self._run_command
+        run(command.lower(), rest.strip())
         return True
 
     def answer(self, text: str) -> Finished:
@@ -101,15 +108,41 @@ class Chat:
                     case Finished():
                         finished = event
             display.close()
-        del self.turns[:left_out]  # they will not fit into the context again
+        self.outgrown += self.turns[:left_out]  # they will not fit into the context again
+        del self.turns[:left_out]
         if answer:
             thoughts = {"reasoning_content": reasoning} if reasoning else {}
             self.turns += [messages[-1], {"role": "assistant", "content": answer, **thoughts}]
         self.last, self.last_thoughts = finished.stats, reasoning
         self._remark(finished)
+        if self.kept is not None and answer:
+            self.save(self.kept)
         if reasoning and not answer:
             self.note("(no answer: the model was still thinking; the conversation goes on without this turn)")
         return finished
+
+    def save(self, path: Path) -> None:
+        """Save the conversation. Raises OptionError as `saved_chat.save`."""
+        save(path, [*self._preamble(), *self.outgrown, *self.turns])
+
+    def load(self, path: Path) -> None:
+        """Go on with the conversation in a file. A system message in it takes the place of the present one.
+
+        Raises:
+            OptionError: as `saved_chat.saved`; the present conversation stays.
+        """
+        messages = saved(path)
+        if messages and messages[0]["role"] == "system":
+            self.system = messages.pop(0)["content"]
+        # A question without an answer is not part of a conversation.
+        self.turns, self.outgrown = list[Message](messages[: len(messages) // 2 * 2]), []
+
+    def resume(self) -> None:
+        """Go on with the conversation in `kept`, if any; a system message given now stays. Raises as `load`."""
+        if self.kept is not None and self.kept.exists():
+            given = self.system
+            self.load(self.kept)
+            self.system = given or self.system
 
     def remark_switch(self) -> None:
         """Print a note if the model's template has no switch for how it is to think."""
@@ -154,6 +187,7 @@ class Chat:
                 self.note(_HELP)
             case "/reset":
                 self.turns.clear()
+                self.outgrown.clear()
                 self.note("(the conversation is deleted)")
             case "/system":
                 self.system = rest
@@ -177,6 +211,23 @@ class Chat:
                 self.note(printable(self.last_thoughts) or "(no thoughts yet)")
             case _:
                 self.note(f"there is no command {command}; the commands are {', '.join(COMMANDS)}")
+
+    def _run_file_command(self, command: str, name: str) -> None:
+        """Save to a file or load one; an error is printed and changes nothing."""
+        if not name:
+            self.note(f"{command} needs the name of a file")
+            return
+        path = Path(name).expanduser()
+        try:
+            if command == "/save":
+                self.save(path)
+            else:
+                self.load(path)
+        except EdgespecError as error:
+            self.note(f"Error: {printable(str(error))}")
+            return
+        done = "saved in" if command == "/save" else f"{(len(self.turns) + 1) // 2} questions, of"
+        self.note(f"({done} {printable(str(path))})")
 
     def _set_think(self, think: str) -> None:
         """Set how the model thinks; without a value, print it."""

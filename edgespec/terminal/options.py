@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from .completion import model_names
+
 if TYPE_CHECKING:
     from ..backends import Device
     from ..library import Job
@@ -259,7 +261,7 @@ def grouped_options(
 
 
 PATH = click.Path(path_type=Path)
-_model = click.argument("model", type=PATH, required=False)
+_model = click.argument("model", type=PATH, required=False, shell_complete=model_names)
 _draft = click.option(
     "--draft",
     multiple=True,

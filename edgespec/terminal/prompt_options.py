@@ -33,6 +33,7 @@ class PromptOptions:
     files: tuple[Path, ...]
     system: str
     system_file: Path | None
+    resume: Path | None
     stop: tuple[str, ...]
     think: str
     thoughts: str | None
@@ -95,6 +96,12 @@ prompt_options = grouped_options(
     ),
     click.option("--system", default="", metavar="TEXT", help="The system message"),
     click.option("--system-file", type=PATH, metavar="FILE", help="A file with the system message"),
+    click.option(
+        "--resume",
+        type=PATH,
+        metavar="FILE",
+        help="Go on with the conversation saved in this file, or begin one, and save it there after each answer",
+    ),
     click.option("--stop", multiple=True, metavar="TEXT", help="End the answer before this text; may be repeated"),
     click.option(
         "--think",
