@@ -182,7 +182,8 @@ class Round:
         path: its accepted nodes.
         tokens: the committed tokens: the accepted ones and the bonus or correction, cut where the text ends.
         verify_seconds: the time of the target's pass.
-        draft_seconds: the time to choose the draft, with the guesses of the drafters.
+        draft_seconds: what plain decoding would not have spent, beside the wider pass: to choose the draft with the
+            guesses of the drafters, to keep rows for them, and to learn from the round before.
         held: tokens in the target's KV cache before the pass.
         owed: of these, tokens that the pass computed again (`Session.owed`).
     """
