@@ -181,9 +181,50 @@ def test_a_drafter_is_not_judged_by_what_it_reads_after_a_pause() -> None:
 
     model = FunctionDrafter(reading, "model", step_price=0.01, clock=clock)
     controller = Adaptive([model], Prices([1.0] * 16), trusting("model"), clock=clock.perf_counter)
-    controller._priced[0].observe(())  # a round without it
-    controller.observe(bought(controller.choose(round_context(), 15), (0, 1, 2), 1, 1, 1, 9))
+    controller._priced[0]._trials = 1
+    controller.observe(bought(controller.choose(round_context([0] * 200), 15), (0, 1, 2), 1, 1, 1, 9))
+    assert model.asked
     assert controller._priced[0].worth > 0
+
+
+def reading_once(clock: Clock, seconds: float) -> FunctionDrafter:
+    """A drafter that is right, and takes so long before its first guess."""
+
+    def guess(_context: Sequence[int], path: Sequence[int]) -> list[Guess]:
+        clock.now += 0.0 if path or len(drafter.asked) > 1 else seconds
+        return [Guess(1, 0.99)] if len(path) < 3 else []
+
+    drafter = FunctionDrafter(guess, "model", step_price=0.01, clock=clock)
+    return drafter
+
+
+def test_what_was_read_is_paid_once_in_the_rounds_after_it() -> None:
+    clock = Clock()
+    controller = Adaptive([reading_once(clock, 1.5)], Prices(DEAR), trusting("model"), clock=clock.perf_counter)
+    controller._priced[0]._trials = 1
+    credit = controller._budget._credit
+    controller.observe(bought(controller.choose(round_context([0] * 500), 15), (), 1))
+    for _ in range(200):
+        controller.choose(round_context([0] * 500), 0)
+        controller.observe(bought(Draft(), (), 1))
+    lost = credit - controller._budget._credit
+    assert 1.0 < lost + 0.01 * 200 < 4.0
+
+
+def test_what_is_worth_less_than_its_reading_is_not_asked() -> None:
+    clock = Clock()
+    model = reading_once(clock, 0.0)
+    controller = Adaptive([model], Prices([1.0] * 16), trusting("model"), clock=clock.perf_counter)
+    priced = controller._priced[0]
+    for _ in range(50):
+        priced.asked(2.0)
+    for _ in range(5):
+        priced.reading.observe(100, 100.0)  # a plain step a token
+    controller.choose(round_context([0] * 10), 15)
+    assert model.asked
+    model.asked.clear()
+    controller.choose(round_context([1] * 500), 15)
+    assert not model.asked
 
 
 def test_each_of_several_drafters_is_tried_before_one_of_them_is_left_alone() -> None:

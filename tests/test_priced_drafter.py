@@ -110,33 +110,39 @@ def test_drafters_share_the_time_for_probes() -> None:
     assert rounds_until_due(one_of_three) == pytest.approx(3 * rounds_until_due(alone), abs=3)
 
 
-def test_what_is_read_after_rounds_without_a_drafter_is_no_price_of_asking_it() -> None:
-    """It would not be read in a round after one that asked; probes are as rare as their own price demands."""
+def test_what_is_read_after_a_pause_is_no_price_of_asking() -> None:
+    """It would not be read in a round after one that asked."""
     times = iter([0.0, 0.0, 0.0, 0.2, 10.0, 10.0, 10.0, 15.0])
     priced = priced_drafter(0.2, lambda: next(times))
-    for taken, steady, alone in ((0.2, 0.2, 9), (5.0, 0.2, 0)):
-        priced.begin(round_context())
+    for tokens, taken in ((5, 0.2), (105, 5.0)):
+        priced.begin(round_context([0] * tokens))
         priced.guess((), 1)
         assert priced.seconds == pytest.approx(taken)
-        assert priced.steady_seconds == pytest.approx(steady)
-        priced.asked(0.0)
-        for _ in range(1 + alone):
-            priced.observe(())
+        assert priced.steady_seconds == pytest.approx(0.2)
     assert priced.first.seconds == pytest.approx(0.2)
 
 
-def test_probes_that_read_much_are_rarer() -> None:
-    now = 0.0
-    priced = priced_drafter(0.2, lambda: now)
-    waits = []
-    for _ in range(4):
+def test_another_prompt_is_read_though_the_drafter_was_asked_in_the_last_round() -> None:
+    times = iter([0.0, 0.0, 0.0, 0.2, 10.0, 10.0, 10.0, 15.0])
+    priced = priced_drafter(0.2, lambda: next(times))
+    for context in ([0] * 5, [1] * 40):
+        priced.forget_round()
+        priced.begin(round_context(context))
+        priced.guess((), 1)
         priced.asked(0.0)
-        priced.observe([HIT])
-        waits.append(rounds_until_due(priced))
-        priced.begin(round_context())
-        priced._learn_price(5.0, 1, empty=False)
-    assert waits[0] < 10
-    assert waits[-1] > 100
+        priced.observe(())
+    assert priced.first.seconds == pytest.approx(0.2)
+    assert priced.steady_seconds == pytest.approx(0.2)
+
+
+def test_probes_that_read_much_are_rarer() -> None:
+    priced = priced_drafter(0.2)
+    priced.asked(0.0)
+    priced.observe([HIT])
+    assert rounds_until_due(priced) < 10
+    priced.asked(0.0)
+    priced.observe([HIT])
+    assert next(n for n in range(1000) if priced.due(1.0, 5.0) or priced.observe(())) > 100
 
 
 @pytest.mark.parametrize(("others", "times"), [(0, 0), (1, 4), (2, 4)])

@@ -85,7 +85,7 @@ HEURISTICS: Mapping[str, Off] = {
     "trust shared by cells": lambda: _weighing(_trust=calibration._TRUST),
     "rate of late": lambda: patch.object(Adaptive, "rate", lambda _self, plain: 1 / plain),
     "asking by what it brought": lambda: patch.object(priced_drafter.PricedDrafter, "worth", 0.0),
-    "probes of silent drafters": lambda: patch.object(priced_drafter.PricedDrafter, "due", lambda _self, _plain: False),
+    "probes of silent drafters": lambda: patch.object(priced_drafter.PricedDrafter, "due", lambda *_given: False),
     "patience": _constant(priced_drafter, _PATIENCE=(1, 1)),
     "prices of drafters relearned": lambda: patch.object(RunningPrice, "observe", _ignore),
     "what a guess opens the way to": _constant(expansion, _FURTHER=1),

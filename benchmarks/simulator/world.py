@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from edgespec.backends import common_prefix
 from edgespec.controller import Controller
 from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
@@ -73,20 +74,31 @@ class Clock:
 
 
 class Recorded:
-    """The draft model of a trace: what it guessed at this place, at the price of a step a guess."""
+    """The draft model of a trace: what it guessed at this place, at the price of a step a guess.
+
+    Args:
+        reading: what it takes to read a token that was committed since it was asked last, in guesses.
+    """
 
     name = "model"
 
-    def __init__(self, clock: Clock, step_price: float) -> None:
+    def __init__(self, clock: Clock, step_price: float, reading: float = 0.0) -> None:
         self.step_price = step_price
         self.item: Item | None = None
         self.steps = 0
+        self._reading = reading
+        self._read: list[int] = []
         self._clock = clock
         self._at = 0
 
     def begin(self, round_context: RoundContext) -> None:
         if self.item is not None:
             self._at = len(round_context.tokens) - len(self.item.prompt)
+        if self._reading:
+            tokens = list(round_context.tokens)
+            unread = len(tokens) - common_prefix(self._read, tokens)
+            self._clock.now += self._reading * self.step_price * max(0, unread - 1)  # the last one is the guess's own
+            self._read = tokens
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
         """Known along its own likeliest guesses and along the answer; elsewhere it has nothing to say."""
@@ -170,6 +182,7 @@ class World:
 
     Args:
         dear: the prices of wide passes that the controller starts with, over what they take.
+        reading: what the draft model takes to read a token, in guesses.
     """
 
     def __init__(
@@ -179,11 +192,12 @@ class World:
         noise: Noise = SILENCE,
         deciding: Deciding = Deciding(),
         dear: float = 1.0,
+        reading: float = 0.0,
     ) -> None:
         self.trace = trace
         self.curve = curve
         self.clock = Clock()
-        self.model = Recorded(self.clock, curve.step)
+        self.model = Recorded(self.clock, curve.step, reading)
         self.look_up = Timed(Lookup(), self.clock, deciding)
         plain, *wide = curve.seconds
         self.prices = Prices([plain, *(dear * seconds for seconds in wide)])

@@ -18,7 +18,7 @@ from ..drafters import Drafter, most_passengers_of
 from ..prices import Prices, RunningPrice
 from ..types import Draft, Round
 from ..verify import RoundContext
-from .budget import Budget
+from .budget import Budget, Instalments
 from .calibration import Calibration
 from .draft_tree import DraftTree
 from .expansion import Expansion, Passes
@@ -83,6 +83,7 @@ class Adaptive:
         self._tokens = 0.0
         self._steps = 0.0  # the time they took, in plain steps of that time: a machine may change its pace
         self._budget = Budget(len(self._priced))
+        self._instalments = Instalments()
         self._explorer = Explorer()
         self._exploring = False
         self._believed: Sequence[float] = ()  # prices of the round that explores
@@ -102,6 +103,8 @@ class Adaptive:
 
     def choose(self, round_context: RoundContext, limit: int) -> Draft:
         self._expansion, self._exploring = None, False
+        for priced in self._priced:
+            priced.forget_round()
         limit = min(limit, self.prices.widest - 1 - round_context.owed)
         if limit < 1 or self.is_paused or self.prices.unsure(1) or self.prices.unseen(1) >= _PLAIN_EVERY:
             return Draft()
@@ -141,8 +144,10 @@ class Adaptive:
         price, plain = self.prices.price(round.width, round.held), self.prices.plain(round.held)
         # Whatever a plain step took, plain decoding would have spent the same.
         verifying = round.verify_seconds if round.width > 1 + round.owed else plain
+        reading = sum(priced.reading_seconds for priced in self._priced)
         # One hiccup of the machine can take as long as a hundred rounds, and says nothing of drafts.
-        return min(verifying + round.draft_seconds, _HICCUP * price) / plain
+        spent = min(verifying + max(0.0, round.draft_seconds - reading), _HICCUP * price)
+        return spent / plain + self._instalments.pay(reading / plain)
 
     def _begin_expansion(self, round_context: RoundContext, limit: int) -> Expansion:
         """An empty tree, and what it may cost to grow."""
@@ -191,11 +196,13 @@ class Adaptive:
 
     def _ask(self, priced: PricedDrafter, expansion: Expansion, round_context: RoundContext) -> None:
         """Let a drafter with a price go on from what is there, if it is worth asking or due for a probe."""
-        priced.forget_round()
-        due = priced.due(1 / expansion.rate)
-        ask = self._trims and (priced.worth > 0 or due or priced.is_new)
+        reading = priced.reading.expected(round_context.tokens)
+        # In tokens of plain decoding: guesses are wanted where other drafters have none, and there time earns no more.
+        toll = priced.reading.share(reading) / self.prices.plain(len(round_context.tokens) - 1)
+        due = priced.due(1 / expansion.rate, reading)
+        ask = self._trims and (priced.worth > toll or due or priced.is_new)
         before = expansion.gain()
-        if ask or expansion.prospect(priced) > 0:
+        if ask or expansion.prospect(priced) > toll:
             priced.begin(round_context)
             expansion.draft(priced, ask=ask)
         elif due and not self._trims:

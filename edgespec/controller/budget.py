@@ -11,6 +11,24 @@ from __future__ import annotations
 _SHARE = 0.01  # of the time, that may be lost
 _CREDIT = 48.0  # plain steps that may be lost at once, after gains
 _BEGINNING = 4.0  # and before any, for each drafter with a price: an answer may be short
+_INSTALMENTS = 16  # rounds over which most of a reading is paid
+
+
+class Instalments:
+    """What drafters read is paid over the rounds that it is for.
+
+    Paid at once, the reading of a long prompt would end all speculation, and with it the guesses it was made for.
+    """
+
+    def __init__(self) -> None:
+        self._due = 0.0
+
+    def pay(self, steps: float) -> float:
+        """Add what reading took in this round, in plain steps, and return what is paid in this round."""
+        self._due += steps
+        paid = self._due / _INSTALMENTS
+        self._due -= paid
+        return paid
 
 
 class Budget:

@@ -12,6 +12,7 @@ from ..types import Guess
 from ..verify import RoundContext
 from .calibration import Ahead
 from .draft_tree import Trial
+from .reading import Reading
 
 _PROBING = 0.03  # share of the time that may go into probing drafters that are not worth asking, all together
 _LATELY = 0.93  # of what asking brought, each time
@@ -26,9 +27,9 @@ class PricedDrafter:
     """A drafter with a price, and its record.
 
     `ahead` is what is expected of its guesses. The first pass of a round is dearer than those after it: the drafter
-    reads what was committed since it was asked last, and finds the caches full of the target's weights. After rounds
-    without the drafter there is more to read; that is a cost of the probe, not of asking in every round. A pass makes
-    one guess, or guesses at several depths (`BlockDrafter`).
+    reads what the last round committed, and finds the caches full of the target's weights. After rounds without the
+    drafter, and in another prompt, there is more to read (`Reading`). A pass makes one guess, or guesses at several
+    depths (`BlockDrafter`).
 
     Args:
         others: drafters with a price beside it, which share the time for probes.
@@ -40,9 +41,11 @@ class PricedDrafter:
         prices = block_prices_of(drafter)
         #: Seconds of a pass that makes one guess: of the first pass of a round, and of one after it.
         self.first, self.later = RunningPrice(prices[0]), RunningPrice(prices[0])
-        #: Seconds of the first pass after rounds without it: it reads all that was committed meanwhile.
-        self._behind = RunningPrice(prices[0])
-        self._reading = 0.0  # seconds of this round that such a pass took beyond one in every round
+        self.reading = Reading(prices[0])
+        self._to_read = 0  # tokens that the first pass of this round reads beyond a few
+        #: Seconds of this round that its first pass took to read, without hiccups.
+        self.reading_seconds = 0.0
+        self._caught_up = 0.0  # the same with hiccups
         self._trials = _TRIALS if others else 0
         # Of a pass that makes at least 1, 2, ... guesses, relative to those: a wider pass may be the cheaper one.
         cheapest = [*accumulate(reversed(prices), min)][::-1]
@@ -77,12 +80,17 @@ class PricedDrafter:
 
     @property
     def steady_seconds(self) -> float:
-        """What its guesses of this round would have taken, had it been asked in the round before."""
-        return self.seconds - self._reading
+        """What its guesses of this round took, without what it had to read."""
+        return self.seconds - self._caught_up
 
-    def due(self, plain: float) -> bool:
-        """Whether it is time for a probe; probes take a small share of the time at the most."""
-        return self._left_alone >= max(self._patience, self._behind.seconds / (self._probing * plain))
+    def due(self, plain: float, reading: float = 0.0) -> bool:
+        """Whether it is time for a probe; probes take a small share of the time at the most.
+
+        Args:
+            plain: seconds that are worth a token.
+            reading: seconds that it would read now.
+        """
+        return self._left_alone >= max(self._patience, (self.first.seconds + reading) / (self._probing * plain))
 
     @property
     def credit(self) -> float:
@@ -91,13 +99,15 @@ class PricedDrafter:
 
     def forget_round(self) -> None:
         """A round in which it was not asked so far."""
-        self.guesses, self.seconds, self._until, self._reading = 0, 0.0, 0, 0.0
+        self.guesses, self.seconds, self._until = 0, 0.0, 0
+        self.reading_seconds = self._caught_up = 0.0
 
     def begin(self, round_context: RoundContext) -> None:
         """Begin a round in which it is asked."""
         started = self._clock()
         self.drafter.begin(round_context)
         self.forget_round()
+        self._to_read = self.reading.read(round_context.tokens)
         self.seconds = self._clock() - started
 
     def has_guessed(self, depth: int) -> bool:
@@ -157,9 +167,9 @@ class PricedDrafter:
         """A pass took so many seconds."""
         if not self.guesses:
             seconds = (self.seconds + took) / self._shape[planned - 1]
-            if self._left_alone:
-                self._behind.observe(seconds)
-                self._reading = max(0.0, self.seconds + took - self.first.seconds * self._shape[planned - 1])
+            if self._to_read:
+                self._caught_up = max(0.0, self.seconds + took - self.first.seconds * self._shape[planned - 1])
+                self.reading_seconds = self.reading.observe(self._to_read, self._caught_up)
             else:
                 self.first.observe(seconds)
         elif not (empty and len(self._shape) > 1):  # a block may be all that it can guess, and no pass was made

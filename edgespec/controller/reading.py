@@ -1,0 +1,65 @@
+"""What a drafter reads before its first guess: the tokens committed since it was asked last, or another prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..backends import common_prefix
+from ..prices import RunningPrice
+
+_FEW = 16  # tokens that the pass of the first guess reads for about its own price: what a round commits at most
+_A_TOKEN = 0.25  # of a guess, what a token takes to read until that was measured; a pass reads many at once
+_ROUNDS = 16.0  # in which a drafter is asked after it has read, until that is known
+_LATELY = 0.7  # of that number, each time
+_HICCUP = 3.0  # times what was expected, for which a reading counts at most
+
+
+class Reading:
+    """How far a drafter has read, and what reading takes.
+
+    Reading is an expense for all rounds after it: it is worth its time if the guesses of those rounds are, and says
+    nothing of the price of a guess.
+
+    Args:
+        step: seconds of a guess.
+    """
+
+    def __init__(self, step: float) -> None:
+        self._token = RunningPrice(_A_TOKEN * step)
+        self._context: Sequence[int] = ()  # that of the answer in which it was asked last
+        self._length = 0  # of that, tokens that it has read
+        self._rounds = _ROUNDS
+        self._since = 0  # rounds in which it was asked since it read
+
+    def tokens(self, context: Sequence[int]) -> int:
+        """Tokens of `context` that it has not read."""
+        if context is not self._context:
+            self._length = common_prefix(self._context[: self._length], context)
+            self._context = context
+        return len(context) - self._length
+
+    def expected(self, context: Sequence[int]) -> float:
+        """Seconds that it takes to read what is new in `context`, beyond those of a first guess."""
+        tokens = self.tokens(context)
+        return tokens * self._token.seconds if tokens > _FEW else 0.0
+
+    def share(self, seconds: float) -> float:
+        """Of what reading takes, the share of each round in which the drafter is then asked."""
+        return seconds / self._rounds
+
+    def read(self, context: Sequence[int]) -> int:
+        """It reads what is new in `context` now: how many tokens, or 0 where the first guess pays for that."""
+        tokens = self.tokens(context)
+        self._length = len(context)
+        if tokens > _FEW:
+            if self._since:
+                self._rounds += (1 - _LATELY) * (self._since - self._rounds)
+            self._since = 0
+        self._since += 1
+        return tokens if tokens > _FEW else 0
+
+    def observe(self, tokens: int, seconds: float) -> float:
+        """Reading so many tokens took so long; return what of that was no hiccup of the machine."""
+        expected = tokens * self._token.seconds
+        self._token.observe(seconds / tokens)
+        return min(seconds, _HICCUP * expected)
