@@ -37,9 +37,7 @@ _FORMAT, _RECURRENT = "1", "2"
 _LARGEST_GRAPH = 64_000_000  # bytes; ours are thousands
 _REPORT = 16_000_000  # parameters between two progress reports of one tensor
 # https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html, "When and why do I need to try U8U8?"
-_SATURATES = (
-    "r8 wants a CPU with VNNI or ARM's dot product: on older ones ONNX Runtime's sums of 8-bit products saturate"
-)
+_SLOW = "r8 wants a CPU with VNNI or ARM's dot product: on older ones ONNX Runtime has slower products of 8-bit numbers"
 
 
 def _blocks(bits: int, block: int, half: bool = False) -> Scheme:
@@ -88,7 +86,7 @@ def write(
         check_exit(exit_layer, graph.layers, checkpoint.folder, recurrent=graph.recurrence is not None)
     yield ConversionProgress("the tokenizer", 0, total)
     files = auxiliary_files.read(checkpoint, graph.vocabulary)
-    notes = [*graph.notes, *([_SATURATES] if quantization == "r8" else []), *([parallel.note(pard)] if pard else [])]
+    notes = [*graph.notes, *([_SLOW] if quantization == "r8" else []), *([parallel.note(pard)] if pard else [])]
     for note in notes:
         yield Note(note)
     yield ConversionProgress("the plan", 0, total)

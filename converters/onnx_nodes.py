@@ -69,7 +69,9 @@ class Nodes:
         one, middle, zero = (
             self._constant("one", np.float32(1)),
             self._constant("middle", np.uint8(128)),
-            self._constant("zero", np.int8(0)),
+            # One for each product: where onnxruntime turns weights into unsigned ones (`UNSATURATED`), it fails on the
+            # second product with the same.
+            self._constant(f"{name}.zero", np.int8(0)),
         )
         product = self._node(
             "MatMulIntegerToFloat", (levels, codes, one, scales, middle, zero), f"{name}.product", {}, MS

@@ -11,6 +11,8 @@ import numpy.typing as npt
 import onnx
 import onnxruntime
 
+from edgespec.backends.ort_package import UNSATURATED
+
 Array = npt.NDArray[Any]
 
 
@@ -26,6 +28,7 @@ class Onnx:
     def __init__(self, folder: Path, capacity: int = 256) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
+        options.add_session_config_entry(*UNSATURATED)
         self._session = onnxruntime.InferenceSession(
             str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
         )

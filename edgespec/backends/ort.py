@@ -23,7 +23,7 @@ from .onnx_file import Described, read
 from .onnx_parts import split
 from .onnx_vocabulary import OnnxVocabulary, TokenizerFiles
 from .ort_exit import LoadedParts, OrtExitHead, OrtExitSession
-from .ort_package import CPU, CUDA, bindings, chosen, load_cuda, providers
+from .ort_package import CPU, CUDA, UNSATURATED, bindings, chosen, load_cuda, providers
 from .ort_passes import LoadedGraph
 from .ort_recurrent_session import OrtRecurrentSession
 from .ort_session import OrtSession
@@ -229,6 +229,7 @@ class _Options:
         self.native.intra_op_num_threads = threads
         self.native.inter_op_num_threads = 1
         self.native.add_session_config_entry("session.force_spinning_stop", "1")
+        self.native.add_session_config_entry(*UNSATURATED)
 
     def stop(self) -> None:
         """Cancel loading."""

@@ -16,7 +16,7 @@ from .head_fit import is_same
 from .machine import physical_cores
 from .onnx_head import DescribedHead, read_head
 from .ort_eagle import EagleHead
-from .ort_package import bindings
+from .ort_package import UNSATURATED, bindings
 
 _QUIET = 4
 _SMALL = 4_000_000  # parameters that one thread computes
@@ -58,6 +58,7 @@ class OrtHead:
         options.intra_op_num_threads = 1 if described.parameters <= _SMALL else threads
         options.inter_op_num_threads = 1
         options.add_session_config_entry("session.force_spinning_stop", "1")
+        options.add_session_config_entry(*UNSATURATED)
         try:
             self._session: Any = bindings().InferenceSession(
                 str(described.path), options, ["CPUExecutionProvider"], enable_fallback=0

@@ -13,6 +13,9 @@ from typing import Any
 from ..errors import MissingPackage, OptionError
 
 CPU, CUDA = "cpu", "cuda"
+#: For the options of a session: x86 processors without VNNI multiply signed by unsigned bytes in 16 bits, which
+#: overflow; with this onnxruntime multiplies unsigned ones there, slower and right. Other processors ignore it.
+UNSATURATED = ("session.x64quantprecision", "1")
 _OLDEST = (1, 23)  # older ones lack 4-bit embeddings or trees, or compute wrong results in wide passes (1.19)
 _QUIET = 4  # log level "fatal": failures raise exceptions
 _SUFFIX = "ExecutionProvider"
