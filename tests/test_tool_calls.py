@@ -9,7 +9,8 @@ import pytest
 
 from edgespec import Text
 from edgespec.backends.toy import Bytes, scripted
-from edgespec.text.tool_calls import CallDelta, ContentDelta, Delta, ToolCallParser, format_of, parser_of
+from edgespec.text.call_parser import CallDelta, ContentDelta, Delta, ToolCallParser
+from edgespec.text.tool_calls import format_of, parser_of
 
 from .toy_runtime import USER, opened
 

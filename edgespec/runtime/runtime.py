@@ -17,11 +17,11 @@ from ..errors import Interrupted, printable
 from ..grammar import Binding, Grammar, reasoning_before
 from ..prices import Prices
 from ..sampling import Sampling
+from ..text.call_parser import ToolCallParser
 from ..text.stream import to_text
 from ..text.template import ChatTemplate, Message
 from ..text.template_variables import checked_variables
 from ..text.think import checked_think
-from ..text.tool_calls import ToolCallParser
 from ..values import instance, texts, whole
 from ..verify import verifier
 from .answer import Answer

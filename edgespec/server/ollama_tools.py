@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..text.call_parser import CallDelta, ContentDelta, Delta, ToolCallParser
 from ..text.template import Message
-from ..text.tool_calls import CallDelta, ContentDelta, Delta, ToolCallParser
 from .errors import Refused
 from .fields import Fields
 from .messages import messages

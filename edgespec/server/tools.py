@@ -9,7 +9,8 @@ from typing import Any
 
 from ..errors import GrammarError
 from ..grammar import Grammar
-from ..text.tool_calls import CallDelta, ContentDelta, Delta, format_of
+from ..text.call_parser import CallDelta, ContentDelta, Delta
+from ..text.tool_calls import format_of
 from .errors import Refused
 from .fields import Fields
 
