@@ -149,9 +149,7 @@ def test_arguments_arrive_in_parts() -> None:
     assert parser.push("}") == []
 
 
-@pytest.mark.parametrize(
-    "template", ["{{ messages }}", "<tool_call><function={{ name }}></tool_call>", "tools", "<|start_header_id|>"]
-)
+@pytest.mark.parametrize("template", ["{{ messages }}", "tools", "<|start_header_id|>"])
 def test_other_templates_have_no_parser(template: str) -> None:
     assert format_of(template) is None
     assert parser_of(template, ["f"]) is None

@@ -271,7 +271,8 @@ class Runtime:
             OptionError: `tools` is not valid.
         """
         given = checked_variables(tools, None).get("tools", ())
-        return self._chat_template().call_parser([tool["function"]["name"] for tool in given])
+        functions = (tool["function"] for tool in given)
+        return self._chat_template().call_parser({each["name"]: each.get("parameters") for each in functions})
 
     def has_think_switch(self) -> bool:
         """Whether `think` can have an effect: the chat template reads a variable that it sets.

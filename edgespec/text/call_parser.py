@@ -68,14 +68,15 @@ class Format:
 
 
 #: A state of a parser: adds what it recognises to a list and returns the next state, None if it needs more text.
-_State = Callable[[list[Delta]], "_State | None"]
+State = Callable[[list[Delta]], "State | None"]
 
 
 class ToolCallParser:
     """Tells calls from text in one answer.
 
     Args:
-        names: the functions that may be called; a call of another one is text.
+        names: the functions that may be called; a call of another one is text. Formats without JSON take the JSON
+            schemas of their parameters, too, as a mapping.
     """
 
     def __init__(self, form: Format, names: Collection[str]) -> None:
@@ -85,8 +86,8 @@ class ToolCallParser:
         self._held = ""
         self._scan = _Scan()
         self._ended = False
-        self._after: _State = self._tail
-        self._state: _State = self._beginning if form.bare else self._content
+        self._after: State = self._tail
+        self._state: State = self._beginning if form.bare else self._content
 
     def push(self, text: str) -> list[Delta]:
         """What can be told apart now that `text` has arrived."""
@@ -109,14 +110,14 @@ class ToolCallParser:
         text, self._held = self._held[:length], self._held[length:]
         return [ContentDelta(text)] if text else []
 
-    def _beginning(self, out: list[Delta]) -> _State | None:  # noqa: ARG002 - the signature of a state
+    def _beginning(self, out: list[Delta]) -> State | None:  # noqa: ARG002 - the signature of a state
         """The first characters, which may be those of a call without a marker."""
         body = self._held.lstrip()
         if not body:
             return None
         return self._head if body.startswith("{") else self._content
 
-    def _content(self, out: list[Delta]) -> _State | None:
+    def _content(self, out: list[Delta]) -> State | None:
         openings = self._form.openings
         found = [at for opening in openings if (at := self._held.find(opening)) >= 0]
         if found:
@@ -125,7 +126,7 @@ class ToolCallParser:
         out += self._as_text(len(self._held) - (0 if self._ended else undecided(self._held, openings)))
         return None
 
-    def _head(self, out: list[Delta]) -> _State | None:
+    def _head(self, out: list[Delta]) -> State | None:
         """The marker and the name of a call."""
         match = self._form.head.match(self._held)
         if match is not None:
@@ -137,7 +138,7 @@ class ToolCallParser:
             return None
         return self._refused(out)
 
-    def _begun(self, match: re.Match[str], out: list[Delta]) -> _State:
+    def _begun(self, match: re.Match[str], out: list[Delta]) -> State:
         groups = match.groupdict()
         name = groups.get("name") or groups.get("plain") or groups.get("fenced") or ""
         if name not in self._names:
@@ -148,7 +149,7 @@ class ToolCallParser:
         self._after = self._rest if groups.get("name") else self._tail
         return self._arguments
 
-    def _whole(self, out: list[Delta]) -> _State | None:
+    def _whole(self, out: list[Delta]) -> State | None:
         """A call in one object whose fields have another order or form; None while it is not complete."""
         match = self._form.whole.match(self._held) if self._form.whole is not None else None
         if match is None:
@@ -164,12 +165,12 @@ class ToolCallParser:
         self._held = self._held[end:]
         return self._tail
 
-    def _refused(self, out: list[Delta]) -> _State:
+    def _refused(self, out: list[Delta]) -> State:
         """What looked like a call is text, up to where the next one may begin."""
         out += self._as_text(1)
         return self._content
 
-    def _arguments(self, out: list[Delta]) -> _State | None:
+    def _arguments(self, out: list[Delta]) -> State | None:
         end = self._scan.end_of(self._held, 0)
         part = self._held[:end]
         if part:
@@ -181,13 +182,13 @@ class ToolCallParser:
         self._scan = _Scan(depth=1)
         return self._after
 
-    def _rest(self, out: list[Delta]) -> _State | None:  # noqa: ARG002 - the signature of a state
+    def _rest(self, out: list[Delta]) -> State | None:  # noqa: ARG002 - the signature of a state
         """What follows the arguments in the object of a call: other fields and the brace."""
         end = self._scan.end_of(self._held, 0)
         self._held = self._held[end:] if end is not None else ""
         return self._tail if end is not None else None
 
-    def _tail(self, out: list[Delta]) -> _State | None:  # noqa: ARG002 - the signature of a state
+    def _tail(self, out: list[Delta]) -> State | None:  # noqa: ARG002 - the signature of a state
         """What follows a call: white space and closings are dropped."""
         self._held = self._held.lstrip()
         for closing in self._form.closings:
@@ -198,7 +199,7 @@ class ToolCallParser:
             return None
         return self._further if self._form.again is not None and self._held.startswith("{") else self._content
 
-    def _further(self, out: list[Delta]) -> _State | None:
+    def _further(self, out: list[Delta]) -> State | None:
         """A further call without a marker."""
         again = self._form.again
         match = again.match(self._held) if again is not None else None

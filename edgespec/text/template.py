@@ -71,7 +71,7 @@ class ChatTemplate:
         """A parser of the calls in one answer; None if the template writes them in no known format.
 
         Args:
-            names: the functions that may be called.
+            names: the functions that may be called, as a mapping with the JSON schemas of their parameters.
         """
         return parser_of(self._source, names)
 

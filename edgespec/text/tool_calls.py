@@ -15,6 +15,8 @@ Formats, by what the chat template has:
     Mistral from v11   [TOOL_CALLS]f[ARGS]{...}, v13 with [CALL_ID]... before [ARGS]
     DeepSeek V3, R1    <｜tool▁call▁begin｜>function<｜tool▁sep｜>f, then {...} in a fenced block of JSON
     DeepSeek V3.1      <｜tool▁call▁begin｜>f<｜tool▁sep｜>{...}
+    Qwen3-Coder        <tool_call><function=f><parameter=x>...</parameter></function></tool_call>
+    gpt-oss            <|channel|>commentary to=functions.f <|constrain|>json<|message|>{...}
 
 A call is recognised by its marker, the name of a known function and the beginning of its arguments; up to there it is
 held back, and what turns out to be no call is text. The arguments are the model's own text, passed on as they arrive:
@@ -27,6 +29,8 @@ import re
 from collections.abc import Collection
 
 from .call_parser import Format, ToolCallParser
+from .reasoning import call_header
+from .xml_calls import XML, XmlCallParser
 
 _OBJECT = (
     r'\{\s*(?:"(?:id|type)"\s*:\s*"[^"\\]*"\s*,\s*)*'
@@ -67,6 +71,12 @@ _DEEPSEEK = Format(
     ("```", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"),
     inside=("<｜tool▁sep｜>",),
 )
+_HEADER, _, _REST = call_header("\n").partition("\n")
+_HARMONY = Format(
+    (_HEADER,),
+    re.compile(rf"{re.escape(_HEADER)}(?P<plain>[\w.-]+){re.escape(_REST)}\s*(?=\{{)"),
+    ("<|call|>",),
+)
 
 
 def format_of(template: str) -> Format | None:
@@ -75,8 +85,10 @@ def format_of(template: str) -> Format | None:
         return _MISTRAL
     if "<｜tool▁calls▁begin｜>" in template:
         return _DEEPSEEK
-    if "<tool_call>" in template and "<function=" not in template:  # Qwen3-Coder writes arguments as XML
-        return _HERMES
+    if "<tool_call>" in template:
+        return XML if "<function=" in template else _HERMES
+    if "to=functions." in template and "<|channel|>" in template:
+        return _HARMONY
     if "<|python_tag|>" in template or ("tools" in template and "<|start_header_id|>" in template):
         return _LLAMA
     return None
@@ -86,7 +98,9 @@ def parser_of(template: str, names: Collection[str]) -> ToolCallParser | None:
     """A parser for one answer; None if the format of the template is not known: its calls stay in the text.
 
     Args:
-        names: the functions that may be called.
+        names: the functions that may be called, as a mapping with the JSON schemas of their parameters.
     """
     found = format_of(template)
-    return ToolCallParser(found, names) if found is not None else None
+    if found is None:
+        return None
+    return XmlCallParser(found, names) if found is XML else ToolCallParser(found, names)
