@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from edgespec import Finished, Text
+from edgespec.text.tool_calls import parser_of
 
 from .test_tool_calls import deltas, told
 from .thinkers import HARMONY, Words, thinker
@@ -84,8 +85,6 @@ def test_a_final_answer_is_text() -> None:
 
 
 def test_the_form_is_known_by_the_template() -> None:
-    from edgespec.text.tool_calls import parser_of
-
     found = parser_of(TEMPLATE, ["f"])
     assert found is not None
     assert told(deltas(found, "<|channel|>commentary to=functions.f<|message|>{}", 5)) == ("", [("f", "{}")])
