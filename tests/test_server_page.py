@@ -200,18 +200,18 @@ def test_a_server_with_a_key_asks_for_it(browser: Any) -> None:
 
 
 def test_figures_are_those_of_the_answer(page: Any, flat: None) -> None:
+    """As another server counts them, which has not seen this text either."""
+    asked = {"messages": HELLO, "temperature": 0, "max_tokens": 150, "edgespec": {"spans": True, "k": 4}}
+    with serving(repeating(), context=1024) as served:
+        stats = served.post("/v1/chat/completions", asked).json()["edgespec"][0]["stats"]
+    assert 0 < stats["accepted"] < stats["drafted"]
     with serving(repeating(), context=1024) as served:
         page.goto(served.url)
-        page.fill("#temperature", "0")
-        page.fill("#length", "4")
-        page.fill("#most", "150")
-        page.fill("#prompt", "Hello")
+        for field, value in (("temperature", "0"), ("length", "4"), ("most", "150"), ("prompt", "Hello")):
+            page.fill(f"#{field}", value)
         page.press("#prompt", "Enter")
         answered(page)
-        asked = {"messages": HELLO, "temperature": 0, "max_tokens": 150, "edgespec": {"spans": True, "k": 4}}
-        stats = served.post("/v1/chat/completions", asked).json()["edgespec"][0]["stats"]
         share = f"{100 * stats['accepted'] / stats['drafted']:.0f}% of {stats['drafted']} drafted accepted"
-        assert 0 < stats["accepted"] < stats["drafted"]
         assert share in page.inner_text(".figures")
         title = re.compile(r"(\d+) tokens, (\d+) of (\d+) drafted were accepted")
         found = [title.search(each.get_attribute("title")) for each in page.locator(".column").all()]

@@ -26,7 +26,7 @@ SCHEMA: dict[str, Any] = {
 
 
 def parser() -> XmlCallParser:
-    found = parser_of(TEMPLATE, {"weather": SCHEMA, "now": None})  # type: ignore[arg-type]
+    found = parser_of(TEMPLATE, {"weather": SCHEMA, "now": None})
     assert isinstance(found, XmlCallParser)
     return found
 
