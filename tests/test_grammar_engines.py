@@ -80,7 +80,7 @@ def test_every_engine_and_both_kinds_of_vocabularies(made: Made, engine: str, to
         assert held(runtime, Sampling(), Speculation(("grammar",), 6))[1].stats.by_drafter["grammar"][1] > 0
 
 
-@pytest.mark.parametrize(("engine", "tokenizer"), zip(ENGINES, ("spm-both", "gpt-2", "spm-both"), strict=True))
+@pytest.mark.parametrize(("engine", "tokenizer"), [*zip(ENGINES, ("spm-both", "gpt-2", "spm-both"), strict=True)])
 def test_beside_pard(made: Made, engine: str, tokenizer: str) -> None:
     fmt = "gguf" if engine == "llama" else "onnx"
     with opened(made(tokenizer, fmt, 0), made(tokenizer, fmt, 2), engine) as runtime:

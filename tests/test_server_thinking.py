@@ -56,6 +56,8 @@ def test_the_reasoning_arrives_in_a_stream(server: Served) -> None:
     added = [event["item"] for event in events if event["type"] == "response.output_item.added"]
     assert [(item["type"], item["content"]) for item in added] == [("reasoning", []), ("message", [])]
     assert [event["output_index"] for event in events if event["type"] == "response.output_item.done"] == [0, 1]
+    texts = ("response.reasoning_text.delta", "response.output_text.delta")
+    assert [{event["output_index"] for event in events if event["type"] == kind} for kind in texts] == [{0}, {1}]
 
 
 def test_an_effort_of_none_turns_thinking_off(server: Served) -> None:
