@@ -105,11 +105,14 @@ def _kind(message: str) -> str:
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--target", type=click.Path(path_type=Path), help="The model [default: the bundled demo pair]")
 @click.option("--draft", type=click.Path(path_type=Path), help="A draft model")
-def main(folders: tuple[Path, ...], target: Path | None, draft: Path | None) -> None:
+@click.option("--threads", default=2, show_default=True)
+def main(folders: tuple[Path, ...], target: Path | None, draft: Path | None, threads: int) -> None:
     """Judge all schemas in FOLDERS."""
     demo = models.demo()
     verdicts = dict[str, Verdict]()
-    with load(target or demo.target, draft or (demo.draft if target is None else None), device=Device(1024)) as runtime:
+    with load(
+        target or demo.target, draft or (demo.draft if target is None else None), device=Device(1024, threads)
+    ) as runtime:
         for name, schema in schemas(folders):
             verdicts[name] = judged(runtime, schema)
             if not verdicts[name].refused and not (verdicts[name].valid and verdicts[name].equal):

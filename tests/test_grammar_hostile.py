@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
-import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
+import psutil
 import pytest
 
 from edgespec import Grammar, GrammarError
 from edgespec.backends.toy import Bytes
 from edgespec.grammar import GrammarTokens, llguidance
+from edgespec.grammar.reading import GrammarReaders
 
 TOKENS = GrammarTokens(Bytes())
 
@@ -103,27 +108,80 @@ def test_it_is_followed_or_refused(case: str) -> None:
             constraint.commit(int(constraint.allowed().argmax()))
 
 
-def test_one_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    done = threading.Event()
-    monkeypatch.setattr(llguidance, "_PATIENCE", 0.01)
-    with pytest.raises(GrammarError, match="takes more than"):
-        llguidance.with_deep_stack(done.wait)
-    done.set()
+#: An intersection whose reading takes the longer by a third the more patterns there are, within all limits.
+ENDLESS = json.dumps(
+    {
+        "grammars": [
+            {"json_schema": {"allOf": [{"type": "string", "pattern": f"a.{{{n}}}$"} for n in range(60)]}},
+        ]
+    }
+)
+SIMPLE = json.dumps({"grammars": [{"json_schema": {"type": "object"}}]})
 
 
-def test_two_are_read_at_once_and_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that were given up count until they are done."""
-    done = threading.Event()
-    monkeypatch.setattr(llguidance, "_READINGS", threading.BoundedSemaphore(2))
-    monkeypatch.setattr(llguidance, "_PATIENCE", 0.01)
-    for _ in range(2):
-        with pytest.raises(GrammarError, match="takes more than"):
-            llguidance.with_deep_stack(done.wait)
-    with pytest.raises(GrammarError, match="other grammars take too long"):
-        llguidance.with_deep_stack(list)
-    monkeypatch.setattr(llguidance, "_PATIENCE", 20.0)
-    done.set()
-    assert [llguidance.with_deep_stack(lambda n=n: n) for n in range(4)] == [0, 1, 2, 3]  # type: ignore[misc]
+def not_here(source: str) -> str | None:
+    raise AssertionError("another process reads it")
+
+
+@pytest.fixture
+def readers() -> Iterator[GrammarReaders]:
+    found = GrammarReaders(patience=1.5)
+    yield found
+    found.close()
+
+
+def test_one_that_takes_too_long_is_given_up_and_so_is_its_process(readers: GrammarReaders) -> None:
+    """Its thread went on to its end, which was none."""
+    before = {*psutil.Process().children()}
+    assert readers.read(SIMPLE, not_here) is None
+    (child,) = {*psutil.Process().children()} - before
+    with pytest.raises(GrammarError, match=r"takes more than 1\.5 seconds"):
+        readers.read(ENDLESS, not_here)
+    assert not child.is_running()
+    assert readers.read(SIMPLE, not_here) is None, "the next one has a new process"
+    (next_child,) = {*psutil.Process().children()} - before
+    readers.close()
+    assert not next_child.is_running()
+
+
+def test_two_are_read_at_once_and_others_wait(readers: GrammarReaders) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        endless = [threads.submit(readers.read, ENDLESS, not_here) for _ in range(2)]
+        deadline = time.monotonic() + 20
+        while readers._free._value and time.monotonic() < deadline:
+            time.sleep(0.01)
+        other = GrammarReaders(patience=0.05)
+        other._free = readers._free
+        with pytest.raises(GrammarError, match="other grammars take too long"):
+            other.read(SIMPLE, not_here)
+        for each in endless:
+            with pytest.raises(GrammarError, match="takes more than"):
+                each.result(20)
+    with ThreadPoolExecutor(4) as threads:
+        assert [*threads.map(lambda _: readers.read(SIMPLE, not_here), range(8))] == [None] * 8
+
+
+def test_a_process_that_dies_is_one_error(readers: GrammarReaders) -> None:
+    """As by the limit of its memory."""
+    assert readers.read(SIMPLE, not_here) is None
+    readers._idle[0]._running.kill()
+    with pytest.raises(GrammarError, match="too much memory"):
+        readers.read(SIMPLE, not_here)
+    assert readers.read(SIMPLE, not_here) is None
+
+
+@pytest.mark.parametrize("why", ["frozen", "no Python", "another program"])
+def test_where_no_process_can_be_started_it_is_read_here(
+    readers: GrammarReaders, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    if why == "frozen":
+        monkeypatch.setattr(sys, "frozen", True, raising=False)
+    else:
+        monkeypatch.setattr(sys, "executable", "" if why == "no Python" else shutil.which("false"))
+    assert readers.read(SIMPLE, lambda source: source) == SIMPLE
+
+
+def test_what_is_read_in_this_process_has_a_deep_stack() -> None:
     with pytest.raises(ZeroDivisionError):
         llguidance.with_deep_stack(lambda: 1 // 0)
     assert llguidance.with_deep_stack(list) == []

@@ -33,6 +33,7 @@ CALLS = {
     "hermes": f"<tool_call>\n{ROME}\n</tool_call>",
     "llama3": ROME.replace("arguments", "parameters"),
     "mistral": f"[TOOL_CALLS] [{ROME}]",
+    "qwen3-coder": ("<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</parameter>\n</function>\n</tool_call>"),
 }
 
 
@@ -127,3 +128,35 @@ def test_a_list_has_several_calls_if_there_may_be_several(parallel: bool) -> Non
     grammar = Grammar.tools(TOOLS, required=True, parallel=parallel, style="mistral")
     two = f"[TOOL_CALLS] [{ROME}, {ROME}]"
     assert reads(grammar, two) == ((len(two), True) if parallel else (two.index("}, {") + 1, False))
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_arguments_between_tags_are_held_to_the_schema(required: bool) -> None:
+    properties = {
+        "text": {"type": "string"},
+        "days": {"type": "integer", "maximum": 9},
+        "unit": {"enum": ["C", "F"]},
+        "place": {"$ref": "#/$defs/place"},
+    }
+    place = {"type": "object", "properties": {"x": {"type": "null"}}, "required": ["x"], "additionalProperties": False}
+    parameters = {"properties": properties, "required": ["text", "place"], "$defs": {"place": place}}
+    grammar = Grammar.tools([{"name": "f", "parameters": parameters}], required=required, style="qwen3-coder")
+
+    def call(**values: str) -> str:
+        written = "".join(f"<parameter={name}>\n{value}\n</parameter>\n" for name, value in values.items())
+        return f"<tool_call>\n<function=f>\n{written}</function>\n</tool_call>"
+
+    free = "</function>\n</param\n<tool_call>"
+    for values in (
+        {"text": free, "days": "9", "unit": "F", "place": '{"x":null}'},
+        {"text": "", "place": '{"x":null}'},
+    ):
+        assert reads(grammar, call(**values)) == (len(call(**values)), True)
+    for wrong, at in (({"days": "9"}, "days"), ({"text": "a", "days": "10"}, "0\n"), ({"text": "a", "unit": "K"}, "K")):
+        text = call(**wrong)
+        assert reads(grammar, text)[0] == text.index(at), text
+
+
+def test_tags_need_a_schema_with_properties() -> None:
+    with pytest.raises(GrammarError, match="with properties"):
+        Grammar.tools([{"name": "x", "parameters": {"properties": 3}}], style="qwen3-coder")

@@ -101,6 +101,21 @@ def test_a_call_comes_when_it_has_ended(size: int) -> None:
     assert [call["function"]["arguments"] for call in calls] == [{"city": {"name": "a}b"}}, {"city": "Oslo"}]
 
 
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_call_whose_arguments_are_no_json_is_text(size: int) -> None:
+    """It vanished."""
+    wrong = '{"city": Rome}'
+    text = SAID.replace('{"city":"Rome"}', wrong)
+    found = WholeCalls(parser_of(TEMPLATE, ["weather"]))
+    parts = [found.push(text[at : at + size]) for at in range(0, len(text), size)]
+    parts.append(found.flush())
+    assert (
+        "".join(said for said, _ in parts).split("\n")[0] == f'Let me look. {{"name": "weather", "arguments": {wrong}}}'
+    )
+    calls = [call for _, several in parts for call in several]
+    assert [call["function"]["arguments"] for call in calls] == [{"city": "Oslo"}]
+
+
 def test_a_call_that_was_cut_off_is_left_out(client: Any) -> None:
     found = client.chat(**asked(options={"temperature": 0, "num_predict": SAID.index("Rome")}))
     assert (found.message.tool_calls, found.done_reason) == (None, "length")

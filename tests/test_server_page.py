@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 from edgespec.backends.toy import Bytes, Rule, scripted
 from edgespec.prices import Prices
 
-from .served import Served, serving
+from .served import HELLO, Served, serving
+from .test_server_tools import saying
 from .toy_runtime import TALK, Gate
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -39,11 +41,16 @@ def page(browser: Any) -> Iterator[Any]:
     context = browser.new_context(viewport={"width": 900, "height": 760})
     opened = context.new_page()
     said: list[str] = []
-    opened.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
+    opened.on("console", lambda message: said.append(message.text) if _is_wrong(message) else None)
     opened.on("pageerror", lambda error: said.append(str(error)))
     yield opened
     context.close()
     assert said == []
+
+
+def _is_wrong(message: Any) -> bool:
+    """The browser itself tells of answers with a status of an error."""
+    return message.type in ("error", "warning") and "status of 429" not in message.text
 
 
 def keep(page: Any, name: str) -> None:
@@ -190,3 +197,65 @@ def test_a_server_with_a_key_asks_for_it(browser: Any) -> None:
         page.wait_for_selector("article.assistant .column")
         assert not page.is_visible("#error")
     page.close()
+
+
+def test_figures_are_those_of_the_answer(page: Any, flat: None) -> None:
+    """As another server counts them, which has not seen this text either."""
+    asked = {"messages": HELLO, "temperature": 0, "max_tokens": 150, "edgespec": {"spans": True, "k": 4}}
+    with serving(repeating(), context=1024) as served:
+        stats = served.post("/v1/chat/completions", asked).json()["edgespec"][0]["stats"]
+    assert 0 < stats["accepted"] < stats["drafted"]
+    with serving(repeating(), context=1024) as served:
+        page.goto(served.url)
+        for field, value in (("temperature", "0"), ("length", "4"), ("most", "150"), ("prompt", "Hello")):
+            page.fill(f"#{field}", value)
+        page.press("#prompt", "Enter")
+        answered(page)
+        share = f"{100 * stats['accepted'] / stats['drafted']:.0f}% of {stats['drafted']} drafted accepted"
+        assert share in page.inner_text(".figures")
+        title = re.compile(r"(\d+) tokens, (\d+) of (\d+) drafted were accepted")
+        found = [title.search(each.get_attribute("title")) for each in page.locator(".column").all()]
+        sums = [sum(int(each[n]) for each in found if each) for n in (1, 2, 3)]
+        assert sums == [150, stats["accepted"], stats["drafted"]]
+
+
+def test_an_error_is_shown_and_the_prompt_comes_back(page: Any) -> None:
+    with serving() as served:
+        page.route(
+            "**/v1/chat/completions", lambda route: route.fulfill(status=429, json={"error": {"message": "Full"}})
+        )
+        ask(page, served, "Hello there")
+        page.wait_for_selector("#error:visible")
+        assert page.inner_text("#error") == "Full"
+        assert page.input_value("#prompt") == "Hello there"
+        assert page.locator("article").count() == 0
+
+
+def test_a_new_chat_and_the_theme(page: Any) -> None:
+    with serving() as served:
+        ask(page, served)
+        answered(page)
+        color = "getComputedStyle(document.body).backgroundColor"
+        before = page.evaluate(color)
+        page.click("#theme")
+        assert page.evaluate(color) != before
+        page.click("#new")
+        assert page.locator("article").count() == 0
+        sent: list[Any] = []
+        page.on("request", lambda request: sent.append(request.post_data_json) if request.method == "POST" else None)
+        page.fill("#prompt", "Again")
+        page.press("#prompt", "Enter")
+        page.wait_for_selector("article.assistant .column")
+        assert [message["content"] for message in sent[0]["messages"]] == ["Again"]
+
+
+def test_thoughts_are_apart(page: Any) -> None:
+    with serving(saying("<think>Hm.</think>Yes."), context=1024) as served:
+        vocabulary: Any = served.runtime.vocabulary
+        vocabulary.template = f"{Bytes.template}{{% if false %}}<think></think>{{% endif %}}"
+        ask(page, served)
+        answered(page)
+        page.wait_for_selector("details.reasoning:visible")
+        page.click("details.reasoning summary")
+        assert page.inner_text("details.reasoning .text") == "Hm."
+        assert text_of(page) == "Yes."

@@ -135,6 +135,20 @@ def test_one_function_can_be_required(babbler: Served, name: str) -> None:
     assert [name for name, _ in called(found.choices[0])] == [name]
 
 
+def test_a_call_with_tags_can_be_required() -> None:
+    """As Qwen3-Coder writes it; arguments are JSON for the client."""
+    pytest.importorskip("llguidance")
+    days = {"type": "integer", "minimum": 1, "maximum": 9}
+    tool = function("weather", city={"type": "string", "enum": ["Rome", "Oslo"]}, days=days)
+    with serving(context=1024) as served:
+        vocabulary: Any = served.runtime.vocabulary
+        vocabulary.template = TEMPLATE.replace("{...}", "<function=x>")
+        for seed in range(3):
+            fields = asked(tools=[tool], temperature=0.7, seed=seed, tool_choice="required", parallel_tool_calls=False)
+            ((name, arguments),) = called(served.openai.chat.completions.create(**fields).choices[0])
+            assert (name, arguments["city"] in ("Rome", "Oslo"), type(arguments["days"])) == ("weather", True, int)
+
+
 def test_a_conversation_with_calls_is_a_prompt(server: Served) -> None:
     message = server.post("/v1/chat/completions", asked()).json()["choices"][0]["message"]
     results = [

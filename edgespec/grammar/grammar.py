@@ -108,7 +108,8 @@ class Grammar:
             tools: as in OpenAI's API, {"type": "function", "function": {"name", "parameters"}}, or the inner object.
             required: whether the answer is a call; else it is free text in which calls may be.
             parallel: whether there may be several calls.
-            style: how the model writes calls: "hermes" (also Qwen), "llama3", "mistral", or another format.
+            style: how the model writes calls: "hermes" (also Qwen), "qwen3-coder", "llama3", "mistral", or another
+                format.
         """
         form = FORMATS.get(style) if isinstance(style, str) else style
         if not isinstance(form, ToolFormat):

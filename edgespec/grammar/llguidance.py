@@ -8,16 +8,13 @@ from typing import Any, TypeVar
 
 from ..errors import GrammarError
 from ..extras import import_package
+from .reading import READERS
 
 R = TypeVar("R")
 
-# The parser of grammars descends rule by rule, about 5 KB of stack for each; 256 KB of text has at most 40000 rules.
+# As in the process that reads grammars: what was read there is read here without an overflow.
 _STACK = 256 * 1024 * 1024
 _STARTING = threading.Lock()
-# Intersections of expressions take exponential time within the limits of fuel, and the package cannot be interrupted.
-_PATIENCE = 20.0  # seconds
-# One that does not end leaves room for others; more of them would take all cores.
-_READINGS = threading.BoundedSemaphore(2)
 
 
 def package() -> Any:
@@ -31,15 +28,7 @@ def limits() -> Any:
 
 
 def with_deep_stack(work: Callable[[], R]) -> R:
-    """The result of `work`, on a thread whose stack holds the deepest grammar: an overflow would end the process.
-
-    Raises:
-        GrammarError: it takes longer than 20 seconds, and the thread goes on until it is done; or two others in this
-            process took as long before.
-    """
-    readings = _READINGS
-    if not readings.acquire(timeout=_PATIENCE):
-        raise GrammarError("other grammars take too long to read; try again when they are done")
+    """The result of `work`, on a thread whose stack holds the deepest grammar."""
     done: list[R] = []
     failed: list[BaseException] = []
 
@@ -48,37 +37,37 @@ def with_deep_stack(work: Callable[[], R]) -> R:
             done.append(work())
         except BaseException as error:  # noqa: BLE001 - raised again below
             failed.append(error)
-        finally:
-            readings.release()
 
     with _STARTING:
         before = threading.stack_size(_STACK)
         try:
             thread = threading.Thread(target=run, name="edgespec-grammar", daemon=True)
             thread.start()
-        except RuntimeError:
-            readings.release()
-            raise
         finally:
             threading.stack_size(before)
-    thread.join(_PATIENCE)
-    if thread.is_alive():
-        raise GrammarError(f"the grammar takes more than {_PATIENCE:.0f} seconds to read; use a simpler one")
+    thread.join()
     if failed:
         raise failed[0]
     return done[0]
 
 
-def require_valid(source: str, tokenizer: Any = None) -> None:
+def require_valid(source: str) -> None:
     """Check a list of grammars in llguidance's JSON.
 
     Raises:
-        GrammarError: it is not valid, or exceeds the limits.
+        GrammarError: it is not valid, exceeds the limits, or takes too long to read.
+        MissingPackage: llguidance is not installed.
     """
+    package()
+    message = READERS.read(source, _read_here)
+    if message is not None:
+        raise refused(message)
+
+
+def _read_here(source: str) -> str | None:
     check = package().LLMatcher.validate_grammar_with_warnings
-    failed, messages = with_deep_stack(lambda: check(source, tokenizer, limits=limits()))
-    if failed:
-        raise refused(messages[0] if messages else "")
+    failed, messages = with_deep_stack(lambda: check(source, None, limits=limits()))
+    return (messages[0] if messages else "") if failed else None
 
 
 def refused(message: str) -> GrammarError:

@@ -1,20 +1,22 @@
 """Calls of tools as a grammar: text is free up to a call, whose name and arguments are held to the tool's schema.
 
 Formats are those of chat templates: Hermes and Qwen write JSON between tags, Llama 3 bare JSON, Mistral a list of JSON
-after a token.
+after a token. Qwen3-Coder writes each argument between tags of its own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import GrammarError
+from ..text.xml_calls import kinds
 from ..values import shown
 
 _TEXT = "TEXT: /(.|\\n)*/\n"
+_TAG_END = "\n</parameter>\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class ToolFormat:
         end: text after the arguments.
         separator: between two calls; None if each begins with the trigger, or there is only one.
         closing: text after the calls.
+        tagged: whether each argument is between tags, `<parameter=NAME>`, instead of in one JSON object. Then texts are
+            free, unless the schema lists them, and the arguments have the order of the schema.
     """
 
     trigger: str
@@ -38,12 +42,16 @@ class ToolFormat:
     end: str
     separator: str | None
     closing: str
+    tagged: bool = False
 
 
 FORMATS: Mapping[str, ToolFormat] = {
     "hermes": ToolFormat("<tool_call>", "\n", '{"name": ', ', "arguments": ', "}", None, "\n</tool_call>"),
     "llama3": ToolFormat("", "", '{"name": ', ', "parameters": ', "}", None, ""),
     "mistral": ToolFormat("[TOOL_CALLS]", " [", '{"name": ', ', "arguments": ', "}", ", ", "]"),
+    "qwen3-coder": ToolFormat(
+        "<tool_call>", "\n", "<function=", ">\n", "</function>", None, "\n</tool_call>", tagged=True
+    ),
 }
 
 
@@ -61,7 +69,8 @@ def tool_rules(tools: Sequence[Mapping[str, Any]], form: ToolFormat, *, required
     if isinstance(tools, str) or not isinstance(tools, Sequence) or not tools:
         raise GrammarError(f"tools is {shown(tools)}; it must be a list of at least one tool")
     calls = [_call(tool, form) for tool in tools]
-    rules = "".join(f"call_{n}: {call}\n" for n, call in enumerate(calls))
+    rules = f"tagged_text[lazy]: TEXT {_quoted(_TAG_END)}\n" if form.tagged else ""
+    rules += "".join(f"call_{n}: {call}\n" for n, call in enumerate(calls))
     call = " | ".join(f"call_{n}" for n in range(len(calls)))
     more = f" ({_quoted(form.separator)} call)*" if parallel and form.separator is not None else ""
     rules += f"call: {call}\ncalls: {_quoted(form.opening)} call{more} {_quoted(form.closing)}\n"
@@ -94,11 +103,39 @@ def _call(tool: Any, form: ToolFormat) -> str:
     if not isinstance(schema, Mapping):
         raise GrammarError(f"the parameters of the tool {name!r} are {shown(schema)}; they must be a JSON Schema")
     try:
-        held = json.dumps({**schema, "x-guidance": {"whitespace_flexible": False}}, allow_nan=False)
+        if form.tagged:
+            arguments = " ".join(_tagged(schema))
+            return f"{_quoted(form.name + name + form.arguments)} {arguments} {_quoted(form.end)}"
         before = _quoted(f"{form.name}{json.dumps(name)}{form.arguments}")
+        return f"{before} {_held(schema)} {_quoted(form.end)}"
     except (TypeError, ValueError, RecursionError) as error:
         raise GrammarError(f"the tool {name!r} cannot be written as JSON: {error}; give dicts") from error
-    return f"{before} %json {held} {_quoted(form.end)}"
+
+
+def _tagged(schema: Mapping[str, Any]) -> Iterator[str]:
+    """The arguments between tags."""
+    properties, required = schema.get("properties") or {}, schema.get("required") or ()
+    if not isinstance(properties, Mapping) or not isinstance(required, Sequence):
+        raise GrammarError("the parameters of a tool must be a JSON Schema with properties")
+    for name, each in properties.items():
+        opening, end = _quoted(f"<parameter={name}>\n"), _quoted(_TAG_END)
+        values = each.get("enum") if isinstance(each, Mapping) else None
+        if values and all(isinstance(value, str) for value in values):
+            value = f"({' | '.join(map(_quoted, values))}) {end}"
+        elif kinds(each) - {"string"}:
+            value = f"{_held({**each, **_definitions(schema)})} {end}"
+        else:
+            value = "tagged_text"
+        yield f"({opening} {value}){'' if name in required else '?'}"
+
+
+def _definitions(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """What references of a part of the schema point to."""
+    return {name: schema[name] for name in ("$defs", "definitions") if name in schema}
+
+
+def _held(schema: Mapping[str, Any]) -> str:
+    return f"%json {json.dumps({**schema, 'x-guidance': {'whitespace_flexible': False}}, allow_nan=False)}"
 
 
 def _quoted(text: str | None) -> str:

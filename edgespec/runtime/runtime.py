@@ -17,11 +17,11 @@ from ..errors import Interrupted, printable
 from ..grammar import Binding, Grammar, reasoning_before
 from ..prices import Prices
 from ..sampling import Sampling
+from ..text.call_parser import ToolCallParser
 from ..text.stream import to_text
 from ..text.template import ChatTemplate, Message
 from ..text.template_variables import checked_variables
 from ..text.think import checked_think
-from ..text.tool_calls import ToolCallParser
 from ..values import instance, texts, whole
 from ..verify import verifier
 from .answer import Answer
@@ -271,7 +271,8 @@ class Runtime:
             OptionError: `tools` is not valid.
         """
         given = checked_variables(tools, None).get("tools", ())
-        return self._chat_template().call_parser([tool["function"]["name"] for tool in given])
+        functions = (tool["function"] for tool in given)
+        return self._chat_template().call_parser({each["name"]: each.get("parameters") for each in functions})
 
     def has_think_switch(self) -> bool:
         """Whether `think` can have an effect: the chat template reads a variable that it sets.

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..text.call_parser import CallDelta, ContentDelta, Delta, ToolCallParser
 from ..text.template import Message
-from ..text.tool_calls import CallDelta, ContentDelta, Delta, ToolCallParser
 from .errors import Refused
 from .fields import Fields
 from .messages import messages
@@ -52,6 +52,8 @@ class WholeCalls:
 
     def __init__(self, parser: ToolCallParser | None) -> None:
         self._parser = parser
+        self._begun = False
+        self._number = 0
         self._name = ""
         self._arguments = ""
 
@@ -67,24 +69,30 @@ class WholeCalls:
         texts: list[str] = []
         calls: list[dict[str, Any]] = []
         for part in parts:
+            if isinstance(part, CallDelta) and not part.name:
+                self._arguments += part.arguments
+                continue
+            self._end(texts, calls)
             if isinstance(part, CallDelta):
-                calls += self._grown(part)
+                self._begun, self._number = True, part.call
+                self._name, self._arguments = part.name, part.arguments
             else:
                 texts.append(part.text)
+        if self._begun and self._parser is not None and self._parser.calls > self._number:
+            self._end(texts, calls)
         return "".join(texts), calls
 
-    def _grown(self, part: CallDelta) -> list[dict[str, Any]]:
-        """The call that `part` ends."""
-        if part.name:
-            self._name, self._arguments = part.name, ""
-        self._arguments += part.arguments
-        if not part.arguments.rstrip().endswith("}"):  # no object ends here: do not read it again for each part
-            return []
+    def _end(self, texts: list[str], calls: list[dict[str, Any]]) -> None:
+        """The end of a call. One whose arguments are no JSON is text, as no object stands for it."""
+        if not self._begun:
+            return
+        self._begun = False
         try:
             arguments = json.loads(self._arguments)
         except (ValueError, RecursionError):
-            return []
-        return [{"function": {"name": self._name, "arguments": arguments}}]
+            texts.append(f'{{"name": {json.dumps(self._name)}, "arguments": {self._arguments}}}')
+            return
+        calls.append({"function": {"name": self._name, "arguments": arguments}})
 
 
 def _identified(call: Fields, number: int) -> dict[str, Any]:

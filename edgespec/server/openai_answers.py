@@ -12,7 +12,7 @@ from ..engine import Finished, Started, Text
 from ..logprobs import TokenLogprobs
 from ..runtime.runtime import Runtime
 from ..stats import Stats
-from ..text.tool_calls import ContentDelta, Delta, ToolCallParser
+from ..text.call_parser import ContentDelta, Delta, ToolCallParser
 from . import logprobs
 from .computing import Item
 from .extension import end_as_json, round_as_json

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..engine import Finished, Started, Text
-from ..text.tool_calls import CallDelta, ContentDelta, Delta
+from ..text.call_parser import CallDelta, ContentDelta, Delta
 from .extension import end_as_json, round_as_json
 from .fields import Fields
 from .figures import finish_reason, usage

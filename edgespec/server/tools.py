@@ -9,7 +9,8 @@ from typing import Any
 
 from ..errors import GrammarError
 from ..grammar import Grammar
-from ..text.tool_calls import CallDelta, ContentDelta, Delta, format_of
+from ..text.call_parser import CallDelta, ContentDelta, Delta
+from ..text.tool_calls import format_of
 from .errors import Refused
 from .fields import Fields
 
@@ -53,7 +54,8 @@ def tools(fields: Fields, template: str) -> Tools:
     if style is None:
         if required:
             raise Refused(
-                "tool_choice requires a call, but the model's chat template has no known form of calls; send auto",
+                "tool_choice requires a call, but no grammar is known for the calls of this model's chat template; "
+                "send auto",
                 param="tool_choice",
             )
         return Tools(given)
@@ -117,7 +119,7 @@ def _style(template: str) -> str | None:
     if found is None:
         return None
     if "<tool_call>" in found.openings:
-        return "hermes"
+        return "qwen3-coder" if "<function=" in found.openings else "hermes"
     if "<|python_tag|>" in found.openings:
         return "llama3"
     return "mistral" if "[TOOL_CALLS]" in found.openings and "[ARGS]" not in template else None

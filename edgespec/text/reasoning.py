@@ -2,7 +2,8 @@
 
 Two layouts are known. In the first, tags enclose the reasoning, which comes before the answer: `<think>...</think>`.
 Some templates write the opening tag at the end of the prompt. In the second, an answer is a sequence of messages with
-headers, and the header says whether a message is reasoning: `<|channel|>analysis<|message|>...<|end|>` (gpt-oss).
+headers, and the header says whether a message is reasoning: `<|channel|>analysis<|message|>...<|end|>` (gpt-oss), or a
+call of a function.
 
 A marker that is one token of the vocabulary is recognised by that token alone, so the same characters from other tokens
 are text. Other markers are recognised in the text, however the tokens divide it. Tags count only at the beginning of an
@@ -12,6 +13,7 @@ and only where they are control tokens, which have no text.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -44,12 +46,18 @@ _TAGS = (
 )
 _START, _CHANNEL, _MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 _ENDS = ("<|end|>", "<|eom|>", _START)
+_CALLED = re.compile(r"\bto=functions\.([\w.-]+)").search
 _LONGEST_HEADER = 128  # characters; a model that writes more without the end of a header writes no headers
 _TAIL = 32  # tokens at the end of a prompt in which an opening tag is searched
 _MARK = 0xD800  # marks for tokens are surrogates from here on, which decoded text never has
 
 #: A state of a splitter: adds what it recognises to a list and returns the next state, None if it needs more text.
 _State = Callable[[list[Span]], "_State | None"]
+
+
+def call_header(name: str) -> str:
+    """The header of a message that calls a function, as it is in the text of an answer."""
+    return f"{_CHANNEL}commentary to=functions.{name}{_MESSAGE}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,16 +288,19 @@ class _MessageSplitter(_Splitting):
         super().__init__(reasoning, tuple(ends), tuple(ends))
         self._any = False  # whether a header was recognised
 
-    def _begin(self, out: list[Span]) -> _State | None:  # noqa: ARG002 - the signature of a state
-        """A header."""
+    def _begin(self, out: list[Span]) -> _State | None:
+        """A header. One of a message to a function is text: a parser of calls reads it."""
         text = self._held.text
         at = text.find(self._message)
         if at < 0 and len(text) <= _LONGEST_HEADER:
             return None
-        self.inside = at >= 0 and self._reasons(text[:at])
+        called = _CALLED(text[:at]) if at >= 0 else None
+        self.inside = at >= 0 and called is None and self._reasons(text[:at])
         if at >= 0:
             self._any = True
             self._held.take(at + len(self._message))
+        if called is not None:  # the name is in the header only
+            out.append(Span(call_header(called[1])))
         return self._open() if self.inside else self._answer
 
     def _reasons(self, header: str) -> bool:

@@ -12,12 +12,13 @@ from typing import Any
 
 from ..backends import Vocabulary, tokens_up_to
 from ..errors import Interrupted, OptionError, TemplateError
+from .call_parser import ToolCallParser
 from .called_tools import CalledTools
 from .reasoning import Reasoning
 from .template_budget import TemplateBudget
 from .template_sandbox import Sandbox
 from .think import has_switch, variables
-from .tool_calls import ToolCallParser, format_of, parser_of
+from .tool_calls import format_of, parser_of
 
 #: "role" and "content", both strings, and further fields that the template reads, such as "name", "tool_calls" and
 #: "tool_call_id", with values as in JSON. With "tool_calls", "content" may be missing.
@@ -70,7 +71,7 @@ class ChatTemplate:
         """A parser of the calls in one answer; None if the template writes them in no known format.
 
         Args:
-            names: the functions that may be called.
+            names: the functions that may be called, as a mapping with the JSON schemas of their parameters.
         """
         return parser_of(self._source, names)
 
