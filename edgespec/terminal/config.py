@@ -1,12 +1,12 @@
 """The user's defaults of options: a TOML file with a table for each command, which the command line overrides.
 
-    [chat]
-    model = "qwen3-8b"
-    temp = 0.5
-    threads = 4
+[chat]
+model = "qwen3-8b"
+temp = 0.5
+threads = 4
 
-    [models.show]
-    ctx = 8192
+[models.show]
+ctx = 8192
 """
 
 from __future__ import annotations
@@ -125,5 +125,3 @@ def _checked(where: str, command: click.Command, parameter: click.Parameter, val
 def _form(parameter: click.Parameter, *, flag: bool, listed: bool) -> str:
     form = "true or false" if flag else f"a value as --{parameter.name} takes it"
     return f"a list, [{form}, ...]" if listed else form
-
-

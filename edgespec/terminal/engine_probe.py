@@ -1,6 +1,6 @@
-"""Looks at one engine in a process of its own, which a broken library may end: `python -m edgespec.terminal.engine_probe NAME`.
+"""Looks at one engine in a process of its own, which a broken library may end.
 
-The process prints what it found as a line of JSON.
+`python -m edgespec.terminal.engine_probe NAME` is that process; it prints what it found as a line of JSON.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ import importlib.metadata
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from ctypes import c_char_p, c_size_t, c_void_p
 from typing import Any
 
 _PATIENCE = 60.0  # seconds for an engine to load, and for the speed test
 _MODULE = "edgespec.terminal.engine_probe"
-_TOKENS = 48  # of each answer of the speed test
+_TOKENS = 40  # of each answer of the speed test
 _PROMPT = "Say the numbers from one to forty."
 
 
@@ -57,23 +59,22 @@ def _version(*packages: str) -> str:
 
 
 def _llama() -> dict[str, Any]:
-    from ctypes import c_char_p, c_size_t, c_void_p  # noqa: PLC0415
-
     from ..backends.llama_library import bindings  # noqa: PLC0415
 
     low = bindings()
-    from llama_cpp._ggml import libggml  # noqa: PLC0415
-    from llama_cpp._ggml import libggml_base as base  # type: ignore[attr-defined, unused-ignore] # noqa: PLC0415
-
-    libggml.ggml_backend_dev_get.restype, libggml.ggml_backend_dev_get.argtypes = c_void_p, [c_size_t]
-    base.ggml_backend_dev_description.restype = c_char_p
-    base.ggml_backend_dev_description.argtypes = [c_void_p]
-    devices = [
-        base.ggml_backend_dev_description(libggml.ggml_backend_dev_get(i)).decode("utf-8", "replace")
-        for i in range(int(libggml.ggml_backend_dev_count()))
-    ]
     features = low.llama_print_system_info().decode("utf-8", "replace")
-    return {"devices": devices, "features": features.strip(" |"), "gpu": bool(low.llama_supports_gpu_offload())}
+    found = {"features": features.strip(" |\n"), "gpu": bool(low.llama_supports_gpu_offload())}
+    with suppress(AttributeError):  # the bindings do not declare these functions, nor does Windows find them here
+        found["devices"] = [*_ggml_devices(low._lib)]
+    return found
+
+
+def _ggml_devices(library: Any) -> Iterator[str]:
+    get, describe = library.ggml_backend_dev_get, library.ggml_backend_dev_description
+    get.restype, get.argtypes = c_void_p, [c_size_t]
+    describe.restype, describe.argtypes = c_char_p, [c_void_p]
+    for i in range(int(library.ggml_backend_dev_count())):
+        yield describe(get(i)).decode("utf-8", "replace")
 
 
 def _onnx() -> dict[str, Any]:
@@ -96,15 +97,14 @@ def _speed() -> dict[str, Any]:
     from .. import Sampling, Speculation, load  # noqa: PLC0415
     from ..engine import Finished  # noqa: PLC0415
 
-    speeds = {}
+    found: dict[str, Any] = {}
     for name, how in (("plain", Speculation(k=0)), ("speculative", Speculation())):
         with load(models.demo().target, speculation=how) as runtime:
-            for _ in range(2):  # the first answer warms up
-                for event in runtime.complete(_PROMPT, Sampling(temperature=0, seed=0), max_tokens=_TOKENS):
-                    if isinstance(event, Finished):
-                        speeds[name] = event.stats.tokens_per_second
-                        tokens = event.stats.tokens
-    return {"tokens": tokens, **{f"{name}_tokens_per_second": round(speed, 1) for name, speed in speeds.items()}}
+            for event in runtime.complete(_PROMPT, Sampling(temperature=0, seed=0), max_tokens=_TOKENS):
+                if isinstance(event, Finished):
+                    found["tokens"] = event.stats.tokens
+                    found[f"{name}_tokens_per_second"] = round(event.stats.tokens_per_second, 1)
+    return found
 
 
 _PROBES: dict[str, tuple[tuple[str, ...], Callable[[], dict[str, Any]]]] = {
