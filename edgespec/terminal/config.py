@@ -55,7 +55,8 @@ def _tables(path: Path) -> dict[str, Any]:
     try:
         found = text(path)
         if found is not None:
-            return tomllib.loads(found)
+            tables: dict[str, Any] = tomllib.loads(found)
+            return tables
     except NotADirectoryError:
         found = None
     except OSError as error:
@@ -76,9 +77,10 @@ def _of_group(where: str, group: click.Group, tables: Any) -> dict[str, Any]:
         if command is None:
             known = ", ".join(group.commands)
             raise OptionError(f"{where} has {shown(name)}, which is no command; tables are {known}")
-        place = f"{where}: {name}"
-        nested = isinstance(command, click.Group)
-        found[name] = _of_group(place, command, table) if nested else _of_command(place, command, table)
+        if isinstance(command, click.Group):
+            found[name] = _of_group(f"{where}: {name}", command, table)
+        else:
+            found[name] = _of_command(f"{where}: {name}", command, table)
     return found
 
 
@@ -115,11 +117,12 @@ def _checked(where: str, command: click.Command, parameter: click.Parameter, val
         raise OptionError(f"{where} is {shown(value)}; it must be {_form(parameter, flag=flag, listed=listed)}")
     if not flag and any(isinstance(one, bool) for one in each):
         raise OptionError(f"{where} is {shown(value)}; it must be {_form(parameter, flag=flag, listed=listed)}")
+    given = [one if flag else str(one) for one in each]  # as the command line gives it
     try:
-        parameter.type_cast_value(click.Context(command), value)
+        parameter.type_cast_value(click.Context(command), given if listed else given[0])
     except click.BadParameter as error:
         raise OptionError(f"{where} is {shown(value)}: {error.message}") from error
-    return value
+    return given if listed else given[0]
 
 
 def _form(parameter: click.Parameter, *, flag: bool, listed: bool) -> str:

@@ -35,9 +35,10 @@ def probe(name: str) -> dict[str, Any]:
             timeout=_PATIENCE,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        late = isinstance(error, subprocess.TimeoutExpired)
-        return {"error": f"it did not answer within {_PATIENCE:.0f} seconds" if late else str(error)}
+    except subprocess.TimeoutExpired:
+        return {"error": f"it did not answer within {_PATIENCE:.0f} seconds", "late": True}
+    except OSError as error:
+        return {"error": str(error)}
     try:
         found = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):

@@ -16,6 +16,7 @@ import click
 from ..errors import OptionError
 
 LOG = logging.getLogger("edgespec")
+LOG.addHandler(logging.NullHandler())  # or Python prints errors on stderr by itself
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
