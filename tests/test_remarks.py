@@ -78,7 +78,22 @@ def test_every_command_has_the_options(words: list[str]) -> None:
 
 def test_a_chat_logs_no_text(tmp_path: Path) -> None:
     file = tmp_path / "log.txt"
-    done = run("chat", "--quiet", "--temp", "0", "--k", "0", "--max-tokens", "4", "--log-file", file, "-p", PROMPT)
+    done = run(
+        "chat",
+        "--quiet",
+        "--temp",
+        "0",
+        "--k",
+        "0",
+        "--threads",
+        "1",
+        "--max-tokens",
+        "4",
+        "--log-file",
+        file,
+        "-p",
+        PROMPT,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     text = file.read_text("utf-8")
     assert done.stdout.strip()

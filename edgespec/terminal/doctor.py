@@ -191,6 +191,4 @@ def _of_engine(engine: Mapping[str, Any]) -> str:
 
 def _of_speed(speed: Mapping[str, Any]) -> str:
     plain, ours = speed["plain_tokens_per_second"], speed["speculative_tokens_per_second"]
-    return (
-        f"{plain} tokens/s plainly, {ours} with drafts ({speed['tokens']} tokens; too small a model to gain much)"
-    )
+    return f"{plain} tokens/s plainly, {ours} with drafts ({speed['tokens']} tokens; too small a model to gain much)"
