@@ -433,6 +433,19 @@ def pull(name: str, quant: str, revision: str) -> None:
 
 
 @models.command()
+@click.argument("name")
+@click.option("-y", "--yes", is_flag=True, help="Delete without asking")
+def rm(name: str, yes: bool) -> None:
+    """Delete the model NAME from the cache of the Hugging Face tools: a name of the list, or org/repo[:QUANTIZATION].
+
+    Other tools that use this cache lose it, too. Its draft stays, for other models may use it.
+    """
+    from edgespec.terminal.removing import remove  # noqa: PLC0415
+
+    remove(name, yes=yes)
+
+
+@models.command()
 @click.argument("target")
 @click.argument("draft", required=False)
 @click.option("--exit-layers", is_flag=True, help="Measure TARGET's own first layers as its draft")

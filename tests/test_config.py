@@ -36,7 +36,11 @@ def test_keys_are_the_options_of_the_commands(tmp_path: Path, monkeypatch: pytes
     ctx = 8192
     """
     chat = {
-        **{"model": "qwen3-8b", "temp": "0.5", "max_tokens": "200", "k": "4", "show_drafts": True},
+        "model": "qwen3-8b",
+        "temp": "0.5",
+        "max_tokens": "200",
+        "k": "4",
+        "show_drafts": True,
         "draft": ["a.gguf", "b.gguf"],
     }
     assert defaults(tmp_path, monkeypatch, text) == {"chat": chat, "models": {"show": {"ctx": "8192"}}}

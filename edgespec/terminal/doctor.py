@@ -6,7 +6,6 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +23,7 @@ from ..errors import OptionError
 from ..extras import EXTRAS
 from ..storage.cache import cache_folder
 from . import config
+from .disk_use import size_of_folder
 from .engine_probe import probe
 
 _LEAST_FREE = 2e9  # bytes of memory below which hardly any model fits
@@ -133,17 +133,6 @@ def _folder(found: Examination, name: str, path: Path) -> None:
     if not writable:
         variable = {"cache": "EDGESPEC_CACHE", "models": "HF_HOME"}[name]
         found.problems.append(f"{path} cannot be written; give access to {there}, or move it with {variable}")
-
-
-def size_of_folder(folder: Path) -> int:
-    """Bytes of the files in a folder, links not followed; what cannot be read counts 0."""
-    size = 0
-    for root, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):
-                state = os.lstat(os.path.join(root, name))  # noqa: PTH118 - tens of thousands of files
-                size += 0 if os.path.islink(os.path.join(root, name)) else state.st_size  # noqa: PTH114, PTH118
-    return size
 
 
 def _config(found: Examination, app: click.Group) -> None:
