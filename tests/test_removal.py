@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import huggingface_hub.constants
 import pytest
+from click.testing import CliRunner, Result
 
-from .commandline import refused, run
+from edgespec.cli import app
+from edgespec.errors import OptionError
 
 COMMITS = ("a" * 40, "b" * 40)
 
@@ -31,9 +34,17 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (other.parents[1] / "refs").mkdir()
     (other.parents[1] / "refs" / "main").write_text(COMMITS[0])
     (other / "two-Q8_0.gguf").write_bytes(b"two")
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(hub))
     return hub
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, words)
+
+
+def refused(done: Result) -> str:
+    assert isinstance(done.exception, OptionError), done
+    return str(done.exception)
 
 
 def names(folder: Path) -> list[str]:
@@ -42,7 +53,7 @@ def names(folder: Path) -> list[str]:
 
 def test_one_quantization_goes_in_all_commits(cache: Path) -> None:
     done = run("models", "rm", "org/one:q8_0", "--yes")
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done
     assert "deleted one-Q8_0.gguf of org/one" in done.stdout
     left = names(cache / "models--org--one")
     assert not any("q8" in name.lower() for name in left)
@@ -54,7 +65,7 @@ def test_one_quantization_goes_in_all_commits(cache: Path) -> None:
 
 def test_the_last_file_takes_the_folder(cache: Path) -> None:
     """Here the content is in the commit itself, as on systems without links."""
-    assert run("models", "rm", "org/two", "--yes").returncode == 0
+    assert run("models", "rm", "org/two", "--yes").exit_code == 0
     assert not (cache / "models--org--two").exists()
     assert (cache / "models--org--one").exists()
 
