@@ -15,6 +15,7 @@ import click
 
 from edgespec.terminal.bench_options import BenchOptions, bench_options
 from edgespec.terminal.completion import SHELLS, script
+from edgespec.terminal.config import defaults
 from edgespec.terminal.distill_options import DistillOptions, distill_options
 from edgespec.terminal.options import (
     PATH,
@@ -31,6 +32,7 @@ from edgespec.terminal.options import (
 )
 from edgespec.terminal.progress import columns, has_colour, progress
 from edgespec.terminal.prompt_options import PromptOptions, prompt_options
+from edgespec.terminal.remarks import LOG, App, quiet, remark
 from edgespec.terminal.serve_options import ServeOptions, serve_options
 
 if TYPE_CHECKING:
@@ -45,10 +47,13 @@ _DEMO = (
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=App, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="edgespec")
-def app() -> None:
+@click.pass_context
+def app(context: click.Context) -> None:
     """Speculative decoding on your own machine: the target model's own output, faster."""
+    if context.invoked_subcommand != "doctor":  # which reports a malformed file among the others
+        context.default_map = defaults(app)
 
 
 @app.command()
@@ -125,11 +130,11 @@ def chat(
             if finished.reason == "cancelled":
                 raise KeyboardInterrupt
         if load_options.model is None:
-            session.note(_DEMO)
+            remark(click.style(_DEMO, dim=True))
         if prompt is None:
             session.note(f"{runtime.description}, context {runtime.context}; /help lists commands, Ctrl-D leaves")
             kept = None if no_history else prepared()
-            if kept is not None:
+            if kept is not None and not quiet():
                 session.note(f"the input history is kept in {kept} until `edgespec forget`; --no-history turns it off")
             terminal.converse(session, kept)
 
@@ -355,6 +360,23 @@ def bench(machine_options: MachineOptions, sampling_options: SamplingOptions, be
 
 
 @app.command()
+@click.option("--json", "as_json", is_flag=True, help="Print what was found as one JSON object")
+def doctor(as_json: bool) -> None:
+    """Look at this machine: engines with versions and devices, memory, folders, the demo pair's speed, what is missing.
+
+    Exit status 0: all that is needed works; 1: a problem is listed, with the line that mends it.
+    """
+    from edgespec.terminal.doctor import examine, lines  # noqa: PLC0415
+
+    found = examine(app)
+    if as_json:
+        click.echo(json.dumps(found.as_json(), ensure_ascii=False))
+    else:
+        _print_lines(lines(found))
+    sys.exit(FAILED if found.problems else 0)
+
+
+@app.command()
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
     """Print the script that completes commands, options and names of models in SHELL.
@@ -408,6 +430,19 @@ def pull(name: str, quant: str, revision: str) -> None:
         pulled = fetched(name, job, quant, revision)
     for found in pulled:
         click.echo(f"{found.paths[0]}  (commit {found.commit[:12]})")
+
+
+@models.command()
+@click.argument("name")
+@click.option("-y", "--yes", is_flag=True, help="Delete without asking")
+def rm(name: str, yes: bool) -> None:
+    """Delete the model NAME from the cache of the Hugging Face tools: a name of the list, or org/repo[:QUANTIZATION].
+
+    Other tools that use this cache lose it, too. Its draft stays, for other models may use it.
+    """
+    from edgespec.terminal.removing import remove  # noqa: PLC0415
+
+    remove(name, yes=yes)
 
 
 @models.command()
@@ -566,5 +601,6 @@ def _fail(message: str, status: int, kind: str) -> NoReturn:
         about = {"event": "error", "kind": kind, "message": line, "status": status}
         with suppress(OSError):
             click.echo(json.dumps(about, ensure_ascii=False))
+    LOG.error("%s: %s", kind, line)
     click.echo(f"Error: {line}", err=True)
     sys.exit(status)

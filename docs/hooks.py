@@ -42,5 +42,5 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_kwargs: Any) -> s
 def on_post_build(config: Any, **_kwargs: Any) -> None:
     """No page loads a script, a style, a font or a picture from another place."""
     for name in (os.path.join(root, each) for root, _, files in os.walk(config["site_dir"]) for each in files):  # noqa: PTH118
-        if name.endswith((".html", ".css")) and (found := ASSET.search(Path(name).read_text("utf-8"))):
+        if name.endswith((".html", ".css", ".svg")) and (found := ASSET.search(Path(name).read_text("utf-8"))):
             log.warning("%s loads from elsewhere: %s", name, found[0])

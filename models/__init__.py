@@ -9,6 +9,7 @@ model_source.py   a name, a repository or a path to files; drafts on this machin
 hub.py            downloads of hub files, checked by checksum
 hub_errors.py     errors of the hub's package and of the disk as HubError
 hub_metadata.py   checks of what a hub states, before it becomes part of a path
+removal.py        the removal of files from the hub's cache
 listing.py        the files of a repository, and the choice among them
 partial_file.py   a file that is being downloaded
 hub_search.py     what a hub file needs before it is fetched; the search for a draft on the hub

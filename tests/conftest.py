@@ -51,6 +51,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGESPEC_CACHE", str(folder))
+        patch.setenv("EDGESPEC_CONFIG", "")
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield folder
 

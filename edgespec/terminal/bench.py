@@ -28,6 +28,7 @@ from .bench_options import BenchOptions
 from .check_report import raw_prompt
 from .options import MachineOptions, SamplingOptions
 from .progress import Tell, progress
+from .remarks import remark
 from .terminal_job import terminal_job
 
 R = TypeVar("R")
@@ -96,7 +97,7 @@ class Bench:
         out = self.options.out
         path = output_folder.prepared(out, resume=self.options.resume, force=self.options.force)
         if self.options.resume and not journal.holds_run(path):
-            click.echo(f"{out} holds no run to continue: this is a new one", err=True)
+            remark(f"{out} holds no run to continue: this is a new one")
         return path
 
     def _factory(self, tell: Tell) -> edgespec_contender.ContenderFactory:
@@ -123,7 +124,7 @@ class Bench:
                 self._contenders.append(self._call(made))
             except ContenderFailed as error:
                 self._left_out.append(records.ContenderEntry(name, peers.PEERS[name], peer=True, skipped=str(error)))
-                click.echo(f"Left out: {name}: {str(error).removeprefix(f'{name}: ')}", err=True)
+                remark(f"Left out: {name}: {str(error).removeprefix(f'{name}: ')}")
         return plain.runtime
 
     def _setup(self, factory: edgespec_contender.ContenderFactory, context: int) -> peers.Setup:

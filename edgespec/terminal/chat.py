@@ -22,6 +22,7 @@ from . import background
 from .explain import explained
 from .history import opened
 from .keyboard import unechoed
+from .remarks import LOG, quiet
 from .saved_chat import save, saved
 from .show import MarkedText, PlainText, figures, printable
 from .thoughts import THOUGHTS, AnswerDisplay
@@ -100,7 +101,7 @@ class Chat:
             for event in background.stream(events, self.runtime.cancel):
                 match event:
                     case Started(dropped=left_out) if left_out:
-                        self.note(f"(the context is full: the oldest {left_out} messages were left out)")
+                        self._aside(f"(the context is full: the oldest {left_out} messages were left out)")
                     case Text():
                         answer += event.text
                         reasoning += event.reasoning
@@ -118,7 +119,7 @@ class Chat:
         if self.kept is not None and answer:
             self.save(self.kept)
         if reasoning and not answer:
-            self.note("(no answer: the model was still thinking; the conversation goes on without this turn)")
+            self._aside("(no answer: the model was still thinking; the conversation goes on without this turn)")
         return finished
 
     def save(self, path: Path) -> None:
@@ -147,7 +148,9 @@ class Chat:
     def remark_switch(self) -> None:
         """Print a note if the model's template has no switch for how it is to think."""
         if self.think != "auto" and not self.runtime.has_think_switch():
-            self.note(f"(the model's chat template has no switch for this: {self.think} has no effect on its thinking)")
+            self._aside(
+                f"(the model's chat template has no switch for this: {self.think} has no effect on its thinking)"
+            )
 
     @contextmanager
     def _wrapped(self) -> Iterator[Wrapping]:
@@ -158,17 +161,25 @@ class Chat:
         finally:
             out.flush()
 
+    def _aside(self, text: str) -> None:
+        """Print what --quiet leaves out, such as why an answer is truncated."""
+        if not quiet():
+            self.note(text)
+
     def _preamble(self) -> list[Message]:
         return [{"role": "system", "content": self.system}] if self.system else []
 
     def _remark(self, finished: Finished) -> None:
+        LOG.info("answered: %s", finished.reason)
+        for line in figures(finished.stats).splitlines():
+            LOG.debug("%s", line)
         for notice in finished.notices:
-            self.note(f"({notice})")
+            self._aside(f"({notice})")
         if finished.reason == "cancelled":
-            self.note("(stopped)")
+            self._aside("(stopped)")
         if finished.reason in ("length", "context"):
             limit = "--max-tokens" if finished.reason == "length" else "the context (--ctx)"
-            self.note(f"(truncated: the answer reached {limit})")
+            self._aside(f"(truncated: the answer reached {limit})")
         if self.stats:
             self.note(figures(finished.stats))
             if why := explained(self.runtime):

@@ -32,6 +32,7 @@ from .measured_draft import measured, opened
 from .options import PairOptions, SamplingOptions
 from .pair_report import ConvertedModel, PairReport
 from .progress import progress
+from .remarks import remark
 from .terminal_job import terminal_job
 
 _TOKENS = 64  # of each answer
@@ -76,7 +77,7 @@ def make(options: PairOptions, folder: Path, fmt: str, quant: str | None, *, for
     ]
     report = PairReport(compatibility, made)
     for line in report.compatibility_lines():
-        click.echo(line, err=True)
+        remark(line)
     with pair.held(folder):
         _convert(settings, sources, made)
         report = _measured(settings, report)

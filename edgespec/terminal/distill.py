@@ -42,6 +42,7 @@ from .distill_options import DistillOptions
 from .measured_draft import measured, opened
 from .pair_report import measurement, versions
 from .progress import progress
+from .remarks import remark
 from .terminal_job import terminal_job
 
 _WORK, _TRAINING, _ANSWERS = ".distill", "training", "answers"
@@ -122,7 +123,7 @@ def distill(options: DistillOptions) -> bool:
             history = _trained(options, place, answers)
             return _finished(options, place, answers, history)
         except (KeyboardInterrupt, Interrupted):
-            click.echo("The same command goes on from here.", err=True)
+            remark("The same command goes on from here.")
             raise
 
 

@@ -20,6 +20,7 @@ from ..backends import Device, engines, recall_choice, require_same_tokens
 from ..errors import HubError, OptionError, VocabularyMismatch
 from ..library import converted
 from . import exit_layers, instead, model_facts, public_drafts
+from .disk_use import size_of_folder
 from .expected_speedup import expected_speedup
 from .terminal_job import terminal_job
 
@@ -43,7 +44,7 @@ def listed() -> Iterator[str]:
     if not all(map(instead.runs, known.values())):
         yield "not run: a hybrid, whose recurrent state this version cannot roll back"
     if installed := [f"{amount(size_of(path)):>10}  {repo}  {path.name}" for repo, path in Hub().models()]:
-        yield f"GGUF files in {Hub().cache}:"
+        yield f"GGUF files in {Hub().cache} ({amount(size_of_folder(Hub().cache))} with all else in it):"
         yield from installed
     demo = models.demo()
     yield f"Without a name: the demo pair in {demo.target.parent}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from .completion import model_names
+from .remarks import LOG
 
 if TYPE_CHECKING:
     from ..backends import Device
@@ -63,7 +64,10 @@ class LoadOptions:
         speculation = Speculation(names, self._k(), self.verifier, remember=self.remember)
         with terminal_job(yes=self.yes) as job:
             files, device = _resolved(self, job, self.exact, speculation)
-            return background.call(lambda: open_model_files(files, device, speculation, job), job.interrupt.set)
+            LOG.info("target %s, drafts %s, %s", files.target, [str(each) for each in files.drafts], device)
+            runtime = background.call(lambda: open_model_files(files, device, speculation, job), job.interrupt.set)
+            LOG.info("loaded %s, context %d", runtime.description, runtime.context)
+            return runtime
 
     def _k(self) -> int | None:
         from ..errors import OptionError  # noqa: PLC0415

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from .remarks import quiet
+
 Tell = Callable[[str, float, float], None]
 
 
@@ -30,7 +32,7 @@ def progress(title: str) -> Iterator[Tell]:
 
     The bar is drawn at the first report and removed when the block ends.
     """
-    if sys.stderr is None or not sys.stderr.isatty():
+    if quiet() or sys.stderr is None or not sys.stderr.isatty():
         yield lambda _what, _done, _total: None
         return
     # Imported late: rich takes a tenth of a second to import, and most runs draw no bar.

@@ -8,11 +8,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ..errors import EngineError, OptionError
 from ..extras import require
 from .options import LoadOptions, SamplingOptions
+from .remarks import remark
 from .serve_options import ServeOptions
 
 if TYPE_CHECKING:
@@ -52,10 +51,9 @@ def serve(load: LoadOptions, sampling: SamplingOptions, options: ServeOptions) -
             seeded=sampling.seed is not None,
         )
         service.open(runtimes, settings)
-        click.echo(
+        remark(
             f"{runtime.description}, context {runtime.context}, {len(runtimes)} slot{'s' * (len(runtimes) > 1)}\n"
-            f"{address(listening)}/v1 for clients of OpenAI's API, model {settings.name!r}; Ctrl-C ends it",
-            err=True,
+            f"{address(listening)}/v1 for clients of OpenAI's API, model {settings.name!r}; Ctrl-C ends it"
         )
         _wait(running)
 
@@ -72,7 +70,7 @@ def _pass_on(load: LoadOptions, options: ServeOptions, service: Service) -> None
         listening = closing.enter_context(listen(service.settings))
         app = make_proxy(upstream, service.settings)
         running = closing.enter_context(_stopped(Running(app, service, listening)))
-        click.echo(f"{address(listening)}/v1 passes requests on to {upstream.url}; Ctrl-C ends it", err=True)
+        remark(f"{address(listening)}/v1 passes requests on to {upstream.url}; Ctrl-C ends it")
         _wait(running)
 
 
@@ -84,7 +82,7 @@ def _others(runtime: Runtime, slots: int | None) -> Iterator[Runtime]:
         except EngineError as error:
             if slots is not None:
                 raise
-            click.echo(f"one slot, since there is no memory for a second one: {error}", err=True)
+            remark(f"one slot, since there is no memory for a second one: {error}")
             return
 
 

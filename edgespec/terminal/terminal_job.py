@@ -10,6 +10,7 @@ import click
 
 from ..library import Job, Notice, Progress, Wanted
 from .progress import Tell, progress
+from .remarks import remark
 
 _TITLES = {"fetch": "fetching", "convert": "converting", "measure": "measuring this machine (once for each model)"}
 
@@ -60,4 +61,4 @@ class _JobDisplay:
     def _echo(self, line: str) -> None:
         self.bar.close()
         self._tell = None
-        click.echo(line, err=True)
+        remark(line)

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import click
-
 from ..backends import Device, EngineChoice, Interrupt, engines
 from ..backends.machine import physical_cores
 from ..errors import VocabularyMismatch
@@ -19,6 +17,7 @@ from ..tools.tuning import Measured, fastest, opener, plausible, thread_counts, 
 from . import background, engine_report
 from .options import MachineOptions
 from .progress import Tell, progress
+from .remarks import remark
 from .terminal_job import terminal_job
 
 _ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)
@@ -69,7 +68,7 @@ def measured(machine: MachineOptions, budget: float, on_engines: Callable[[Compa
             if machine.draft != ("auto",):
                 raise
             found = ", ".join(map(str, files.drafts))
-            click.echo(f"{found}, found beside the model, is left out: {error}", err=True)
+            remark(f"{found}, found beside the model, is left out: {error}")
             yield from run(())
 
 
@@ -82,7 +81,7 @@ def _engines(target: Path, drafts: Sequence[Path], device: Device, interrupt: In
     found = with_engines(target, drafts, device, interrupt, again=True, on_progress=show)
     for role, choice in (("target", found.target), *(("draft", choice) for choice in found.drafts)):
         if choice is not None:
-            click.echo(f"engine of the {role}: {choice}", err=True)
+            remark(f"engine of the {role}: {choice}")
     return found
 
 

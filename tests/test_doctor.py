@@ -1,0 +1,120 @@
+"""`edgespec doctor`: what works, and what is missing, broken or in the way, without a traceback."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgespec.cli import app
+from edgespec.terminal import doctor, engine_probe
+
+from .commandline import run
+
+WORKS = {"version": "1.0", "devices": ["a CPU"]}
+SPEED = {"tokens": 40, "plain_tokens_per_second": 100.0, "speculative_tokens_per_second": 120.0}
+
+
+@pytest.fixture(autouse=True)
+def none_asked(monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> None:
+    """Engines that all work; a test replaces some."""
+    monkeypatch.setenv("EDGESPEC_CONFIG", "")
+    monkeypatch.setattr(doctor, "probe", lambda name: dict(SPEED if name == "speed" else WORKS))
+    monkeypatch.setattr(doctor, "_is_installed", lambda _package: True)
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, **others: dict[str, Any]) -> None:
+    monkeypatch.setattr(doctor, "probe", lambda name: others.get(name, SPEED if name == "speed" else WORKS))
+
+
+def test_all_is_well() -> None:
+    found = doctor.examine(app)
+    assert not found.problems
+    assert not found.advice
+    text = "\n".join(doctor.lines(found))
+    assert "OpenVINO      1.0: a CPU" in text
+    assert "100.0 tokens/s plainly, 120.0 with drafts (40 tokens" in text
+    assert text.endswith("all that is needed works")
+
+
+def test_a_missing_engine_is_named_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_is_installed", lambda package: package not in ("llama_cpp", "openvino", "starlette"))
+    monkeypatch.setattr(doctor.platform, "machine", lambda: "x86_64")
+    found = doctor.examine(app)
+    assert found.problems == [
+        "llama.cpp is not installed: pip install --force-reinstall --no-deps llama-cpp-python",
+    ]
+    assert not found.speed, "nothing could compute it"
+    assert any("OpenVINO is not installed: pip install 'edgespec[onnx,openvino]'" in each for each in found.advice)
+    assert "the extra serve is not installed: pip install 'edgespec[serve]'" in found.advice
+    assert [*doctor.lines(found)][-1] == "there are problems"
+    monkeypatch.setattr(doctor.platform, "machine", lambda: "arm64")
+    assert not any("OpenVINO" in each for each in doctor.examine(app).advice)
+
+
+def test_a_broken_engine_and_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, onnx={"version": "1.0", "error": "it died"}, speed={"error": "no file"})
+    problems = doctor.examine(app).problems
+    assert "ONNX Runtime does not work: it died; pip install --force-reinstall --no-deps onnxruntime" in problems
+    assert "the demo pair does not answer: no file; reinstall edgespec" in problems
+    answers(monkeypatch, speed={"error": "it did not answer", "late": True})
+    found = doctor.examine(app)
+    assert not found.problems
+    assert "too slow to measure" in found.advice[0]
+    assert not any("tokens/s" in line for line in doctor.lines(found))
+
+
+def test_a_gpu_that_llamacpp_cannot_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, llama={**WORKS, "gpu": False}, onnx={**WORKS, "nvidia": True})
+    assert any("GGML_CUDA=on" in each for each in doctor.examine(app).advice)
+    answers(monkeypatch, llama={**WORKS, "gpu": True}, onnx={**WORKS, "nvidia": True})
+    assert not doctor.examine(app).advice
+
+
+def test_folders_and_defaults(own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (own_cache / "prices").mkdir(parents=True)
+    (own_cache / "prices" / "a.json").write_bytes(b"x" * 1000)
+    (own_cache / "link").symlink_to(own_cache / "prices" / "a.json")
+    assert doctor.examine(app).folders["cache"]["size"] == 1000
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("EDGESPEC_CACHE", str(tmp_path / "file" / "cache"))
+    monkeypatch.setenv("EDGESPEC_CONFIG", str(tmp_path / "none.toml"))
+    problems = doctor.examine(app).problems
+    assert any("cannot be written" in each and "EDGESPEC_CACHE" in each for each in problems)
+    assert any("EDGESPEC_CONFIG names" in each for each in problems)
+
+
+def test_an_engine_that_ends_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen by the command itself: a package that aborts, one that raises, and a malformed file of defaults."""
+    (tmp_path / "openvino.py").write_text("import os\nos.abort()\n")
+    (tmp_path / "onnxruntime.py").write_text("raise RuntimeError('bad build')\n")
+    (tmp_path / "config.toml").write_text("[")
+    (tmp_path / "llama_cpp").mkdir()
+    (tmp_path / "llama_cpp" / "__init__.py").write_text("raise OSError('libllama.so: not found')\n")
+    env = {"PYTHONPATH": str(tmp_path), "EDGESPEC_CONFIG": str(tmp_path / "config.toml")}
+    done = run("doctor", "--json", env=env)
+    assert done.returncode == 1, done
+    assert "Traceback" not in done.stderr
+    found = json.loads(done.stdout)
+    assert not found["ok"]
+    assert "ended the process" in found["engines"]["openvino"]["error"]
+    assert "bad build" in found["engines"]["onnx"]["error"]
+    assert "libllama.so" in found["engines"]["llama"]["error"]
+    assert any("is not TOML" in each for each in found["problems"])
+
+
+@pytest.mark.parametrize("name", ["llama", "onnx"])
+def test_what_is_installed_here_is_described(name: str) -> None:
+    found = engine_probe.probe(name)
+    assert "error" not in found
+    assert found["version"]
+    assert found["devices"]
+
+
+@pytest.mark.slow
+def test_the_speed_of_the_demo_pair() -> None:
+    found = engine_probe.probe("speed")
+    assert found["tokens"] > 30
+    assert found["plain_tokens_per_second"] > 0
