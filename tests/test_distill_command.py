@@ -128,7 +128,7 @@ def _interrupt(where: str, patch: pytest.MonkeyPatch) -> None:
 
         patch.setattr(Trainer, "_train", second)
     else:
-        patch.setattr(command, "_finished", interrupting)
+        patch.setattr(command._Run, "finished", interrupting)
 
 
 def test_answers_are_collected_alone_and_used_later(

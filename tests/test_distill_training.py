@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgespec.distill.learner import Draft
 from edgespec.distill.loss import distillation_loss
 from edgespec.distill.training import Trainer, Training
 from edgespec.errors import ConversionError, ModelFileError, OptionError
@@ -21,11 +22,11 @@ FAST = Training(epochs=3, rate=2e-2, batch=64, checks=2, patience=9)
 
 def trainer(folder: Path, training: Training = FAST, **given: Any) -> Trainer:
     model = given.get("model") or student()
-    return Trainer(model, given.get("answers") or examples(), training, judge, folder, {"draft": "one"})
+    return Trainer(Draft(model), given.get("answers") or examples(), training, judge, folder, {"draft": "one"})
 
 
 def weights(made: Trainer) -> dict[str, Any]:
-    return {name: each.numpy() for name, each in made._model.cpu().state_dict().items()}
+    return {name: each.numpy() for name, each in made._learner.trained.cpu().state_dict().items()}
 
 
 @pytest.fixture(scope="module")
