@@ -14,7 +14,6 @@ import pytest
 import edgespec
 from edgespec import Device
 from edgespec.backends import FINAL
-from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.head_kinds import kind_of
 from edgespec.distill import eagle3, head_checkpoint
 from edgespec.distill.eagle3 import Eagle3
@@ -28,27 +27,26 @@ from edgespec.storage import pair_file
 from edgespec.terminal import distill as command
 from edgespec.terminal.distill_options import DistillOptions
 
-from . import checkpoints
 from .commandline import refused, run
 from .distillation import VOCABULARY, example, examples, judge, small_files, with_torch
-from .test_distill_command import tensors
+from .medusa_heads import Chain, chain_in
 
 LEARNING = Training(epochs=4, rate=1e-2, batch=64, checks=1, patience=9)
 EMBEDDING = np.random.default_rng(0).standard_normal((VOCABULARY, 64)).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
-def deep(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random Llama with four layers."""
-    return checkpoints.llama(tmp_path_factory.mktemp("deep") / "source", layers=4)
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Chain:
+    """A target of four layers whose next token depends on the last one only."""
+    return chain_in(tmp_path_factory.mktemp("chain"), layers=4)
 
 
 @pytest.fixture
-def options(deep: Path, tmp_path: Path) -> DistillOptions:
+def options(chain: Chain, tmp_path: Path) -> DistillOptions:
     asked = tmp_path / "questions.txt"
-    asked.write_text("".join(f"Question {i}: what comes after {i}?\n" for i in range(60)))
+    asked.write_text("".join(f"Question {i}: what comes after {i}?\n" for i in range(90)))
     given: dict[str, Any] = dict.fromkeys(field.name for field in fields(DistillOptions))
-    given |= {"target": deep, "out": tmp_path / "pair", "prompts": (asked,), "ctx": 256, "temps": (0.0,)}
+    given |= {"target": chain.source, "out": tmp_path / "pair", "prompts": (asked,), "ctx": 256, "temps": (0.0,)}
     given |= {"answers": 1, "max_tokens": 24, "epochs": 3, "batch": 256, "threads": 1, "rate": 1e-2}
     given |= {"remembered": False, "collect": False, "yes": True, "force": False, "head": "medusa"}
     return DistillOptions(**given)
@@ -74,7 +72,7 @@ def test_a_head_learns_what_the_target_says(kind: str, tmp_path: Path) -> None:
     assert trainer.history[0].acceptance < 0.3
     assert trainer.history[-1].acceptance > 0.9
     right = np.concatenate(list(made.right([each for each in heard(kind) if each.held_out])))
-    assert right[:-HEADS, HEADS - 1].mean() > 0.8  # so it has learnt to guess the fourth token, too
+    assert right[:, HEADS - 1].mean() > 0.6  # so it has learnt to guess the fourth token, too
 
 
 @with_torch
@@ -83,7 +81,7 @@ def test_guesses_are_compared_with_the_tokens_they_are_for(kind: str) -> None:
     """Place by place, with a text of its own for each of two lengths in a batch."""
     import torch  # noqa: PLC0415
 
-    made, texts = head(kind), [heard(kind)[0], heard(kind)[3].after(1)]
+    made, texts = head(kind), [heard(kind)[0], heard(kind)[4].after(1)]
     assert len(texts[0].tokens) != len(texts[1].tokens)
     with torch.inference_mode():
         together = list(made.right(texts))
@@ -107,24 +105,21 @@ def _guesses(made: Any, text: Any, begin: int, count: int) -> list[int]:
         state = torch.from_numpy(text.rows[begin - 2].astype(np.float32))
         return [int(made._logits(depth, state).argmax()) for depth in range(count)]
     short = replace(text, tokens=text.tokens[: begin + count], rows=text.rows[: begin - 1])
-    passes = list(made._passes([replace(short, tokens=short.tokens)], min(count, len(text.tokens) - begin)))
+    passes = list(made._passes([short], min(count, len(text.tokens) - begin)))
     return [int(made._logits(state[0, begin - 2]).argmax()) for state in passes]
 
 
 @with_torch
 @pytest.mark.parametrize("kind", ["medusa", "eagle3"])
-def test_a_head_is_distilled(kind: str, options: DistillOptions, capfd: pytest.CaptureFixture[str]) -> None:
-    assert command.distill(replace(options, head=kind))
+def test_a_head_is_distilled(
+    kind: str, options: DistillOptions, chain: Chain, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """For a GGUF file, of which there is no checkpoint."""
+    assert command.distill(replace(options, target=chain.gguf, head=kind, epochs=8, rate=2e-2))
     out, _ = capfd.readouterr()
     assert "0 different" in out
     draft = "draft.onnx" if kind == "medusa" else "draft.gguf"
-    assert {path.name for path in options.out.iterdir()} == {
-        "target.gguf",
-        draft,
-        "checkpoint",
-        "pair.json",
-        ".distill",
-    }
+    assert {path.name for path in options.out.iterdir()} == {draft, "checkpoint", "pair.json", ".distill"}
     assert kind_of(options.out / "checkpoint") == kind
     about = pair_file.read(options.out / "pair.json").about
     assert about["distilled"]["draft"] == kind
@@ -146,6 +141,8 @@ def _is_checkup(line: str) -> bool:
 def test_an_interrupted_head_goes_on(
     where: str, options: DistillOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from safetensors import numpy as safetensors  # noqa: PLC0415
+
     whole, options = replace(options, out=tmp_path / "whole", head="eagle3"), replace(options, head="eagle3")
     assert command.distill(whole)
     with monkeypatch.context() as patch:
@@ -155,13 +152,11 @@ def test_an_interrupted_head_goes_on(
     work = options.out / ".distill"
     assert (work / "states" / "rows-00000.npy").is_file()
     assert (work / "states" / "rows-00003.npy").is_file() == (where == "training")
-    if where == "states":
-        kept = (work / "states" / "rows-00000.npy").stat().st_mtime_ns
     assert command.distill(options)
-    if where == "states":
-        assert not (work / "states").exists(), kept
-    for name, values in tensors(whole.out / "checkpoint").items():
-        np.testing.assert_allclose(tensors(options.out / "checkpoint")[name], values, rtol=1e-2, atol=1e-3)
+    assert not (work / "states").exists()
+    ours, theirs = (safetensors.load_file(each.out / "checkpoint" / "model.safetensors") for each in (options, whole))
+    for name, values in theirs.items():
+        np.testing.assert_allclose(ours[name], values, rtol=1e-2, atol=1e-3)
     results = [json.loads((each.out / "pair.json").read_text())["measured"]["acceptance"] for each in (whole, options)]
     assert results[0] == results[1]
 
@@ -279,12 +274,3 @@ def test_targets_that_cannot_have_a_head() -> None:
 def test_kinds_exclude_each_other(given: tuple[str, ...], why: str, demo: dict[str, Path], tmp_path: Path) -> None:
     assert why in refused(run("distill", demo["target"], *given, "--out", tmp_path / "out"))
     assert not (tmp_path / "out").exists()
-
-
-@with_torch
-def test_a_target_that_is_no_checkpoint_gets_a_head(options: DistillOptions, tmp_path: Path) -> None:
-    assert command.distill(replace(options, collect=True))
-    target = (options.out / "target.gguf").rename(tmp_path / "other.gguf")
-    assert command.distill(replace(options, target=target, out=tmp_path / "new", epochs=1))
-    assert Checkpoint.open  # the head's tokens come from the file
-    assert (tmp_path / "new" / "draft.onnx").is_file()

@@ -172,7 +172,7 @@ class Eagle3:
         rows = self._torch.zeros((len(batch), n, 3 * self._width))
         for own, each in zip(rows, batch, strict=True):
             known = rows_of(each)[:n]
-            own[: len(known)] = self._torch.from_numpy(np.ascontiguousarray(known)).float()
+            own[: len(known)] = self._torch.from_numpy(known.astype(np.float32))
         state, keys = self.trained["fc"](rows.to(self._device)), list[Any]()
         for step in range(ahead):
             embedded = self.trained["embed_tokens"](tokens[:, 1 + step : 1 + step + n])
