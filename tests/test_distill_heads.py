@@ -47,7 +47,7 @@ def options(chain: Chain, tmp_path: Path) -> DistillOptions:
     asked.write_text("".join(f"Question {i}: what comes after {i}?\n" for i in range(90)))
     given: dict[str, Any] = dict.fromkeys(field.name for field in fields(DistillOptions))
     given |= {"target": chain.source, "out": tmp_path / "pair", "prompts": (asked,), "ctx": 256, "temps": (0.0,)}
-    given |= {"answers": 1, "max_tokens": 24, "epochs": 3, "batch": 256, "threads": 1, "rate": 1e-2}
+    given |= {"answers": 1, "max_tokens": 24, "epochs": 2, "batch": 256, "threads": 1, "rate": 1e-2}
     given |= {"remembered": False, "collect": False, "yes": True, "force": False, "head": "medusa"}
     return DistillOptions(**given)
 
