@@ -269,8 +269,9 @@ def test_targets_that_cannot_have_a_head() -> None:
         (("draft", "--head", "medusa"), "DRAFT or --head, not both"),
         (("--head", "eagle3", "--from-scratch", "1M"), "--from-scratch or --head, not both"),
         (("--head", "eagle3", "--lora", "4"), "leave --lora out"),
+        (("--from-scratch", "1M"), "take --head eagle3"),
     ],
 )
-def test_kinds_exclude_each_other(given: tuple[str, ...], why: str, demo: dict[str, Path], tmp_path: Path) -> None:
+def test_one_line_says_why(given: tuple[str, ...], why: str, demo: dict[str, Path], tmp_path: Path) -> None:
     assert why in refused(run("distill", demo["target"], *given, "--out", tmp_path / "out"))
     assert not (tmp_path / "out").exists()

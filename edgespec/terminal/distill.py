@@ -35,7 +35,7 @@ from ..tools.check import check
 from ..tools.draft_value import DEPTH, DraftValue
 from . import background
 from .check_report import CheckReport
-from .distill_kinds import DraftKind, HeadKind, Kind, Place, is_checkpoint, known_draft, made
+from .distill_kinds import DraftKind, HeadKind, Kind, Place, is_checkpoint, known_draft, made, require_tokenizer
 from .distill_options import DistillOptions
 from .distill_report import DistillReport
 from .measured_draft import measured, opened
@@ -95,13 +95,15 @@ def distill(options: DistillOptions) -> bool:
 
 
 def _require_one_kind(options: DistillOptions) -> None:
-    """OptionError for options that exclude each other."""
+    """OptionError for options that exclude each other, and for a new draft that no tokenizer is known for."""
     given = {"DRAFT": options.draft, "--from-scratch": options.from_scratch, "--head": options.head}
     named = [name for name, value in given.items() if value is not None]
     if len(named) > 1:
         raise OptionError(f"give {' or '.join(named)}, not {'both' if len(named) == 2 else 'all'}")
     if options.lora is not None and {"--from-scratch", "--head"} & {*named}:
         raise OptionError(f"--lora changes a trained draft; {named[0]} begins with a new one, so leave --lora out")
+    if options.from_scratch is not None:
+        require_tokenizer(options.target)
 
 
 def _check_out(options: DistillOptions) -> None:

@@ -216,18 +216,18 @@ def is_checkpoint(path: Path) -> bool:
     return bool(files & {".safetensors", ".bin"}) and not files & {".gguf", ".onnx", ".xml"}
 
 
-def made(options: DistillOptions, folder: Path) -> Path:
-    """A new draft in `folder`, or the one that an unfinished run made there.
-
-    Raises:
-        OptionError: a size that cannot be, or a target without a checkpoint.
-    """
-    size = student.parameters_of(options.from_scratch or "")
-    if not is_checkpoint(options.target):
+def require_tokenizer(target: Path) -> None:
+    """OptionError unless a new draft can copy the tokenizer of `target`, the folder of a checkpoint."""
+    if not is_checkpoint(target):
         raise OptionError(
-            "--from-scratch takes the tokenizer of the target's checkpoint; give that folder as TARGET, not the model "
-            "that was converted from it"
+            f"--from-scratch copies the tokenizer of a checkpoint, and {target} is none; give the folder of the "
+            "checkpoint that it was made from as TARGET, or take --head eagle3, which needs no tokenizer"
         )
+
+
+def made(options: DistillOptions, folder: Path) -> Path:
+    """A new draft in `folder`, or the one that an unfinished run made there. OptionError for a size that cannot be."""
+    size = student.parameters_of(options.from_scratch or "")
     if not folder.exists():
         student.make(options.target, size, folder)
     return folder
