@@ -168,7 +168,7 @@ def test_low_rank_changes_are_merged(tmp_path: Path) -> None:
     sizes = sum(each.numel() for each in lora.weights.parameters())
     assert sizes == 4 * (4 * (32 + 32) + 3 * (32 + 64))
     list(made.run())
-    assert made.history[-1].acceptance > made.history[0].acceptance + 0.2
+    assert made.history[-1].acceptance > made.history[0].acceptance + 0.1  # of random matrices, under a frozen output
     tokens = torch.tensor([[3, 6, 9, 12]])
     with torch.inference_mode():
         beside = model(input_ids=tokens).logits
