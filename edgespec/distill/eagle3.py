@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import OptionError
+from ..tools.draft_value import DEPTH
 from ..types import Floats
 from .example import Example
 from .head_tokens import Numbered
 from .learner import begun, padded, rows_of
 from .loss import distillation_loss
-from .simulation import DEPTH, Right
+from .simulation import Right
 
 AHEAD = 4  #: guesses of a chain that the head learns to make
 _DECAY = 0.5  # of the loss, by guess

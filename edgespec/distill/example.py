@@ -52,8 +52,8 @@ class Example:
     def _until(self, end: int) -> Example:
         kept = max(0, end - self.start)
         rows = None if self.rows is None else self.rows[:end]
-        parts = {"likely": self.likely[:kept], "logprobs": self.logprobs[:kept]}
-        return replace(self, tokens=self.tokens[:end], rows=rows, **parts)
+        likely, logprobs = self.likely[:kept], self.logprobs[:kept]
+        return replace(self, tokens=self.tokens[:end], likely=likely, logprobs=logprobs, rows=rows)
 
 
 def size_of(places: int, prompts: int) -> int:

@@ -8,9 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ..tools.draft_value import DEPTH
 from .example import Example
 from .loss import distillation_loss
-from .simulation import DEPTH, Right, chained
+from .simulation import Right, chained
 
 
 class Learner(Protocol):
@@ -60,7 +61,7 @@ class Draft:
         self.trained.to(device)
 
     def knows(self, example: Example) -> bool:
-        return int(example.tokens.max()) < self.model.get_input_embeddings().weight.shape[0]
+        return int(example.tokens.max()) < int(self.model.get_input_embeddings().weight.shape[0])
 
     def loss(self, batch: Sequence[Example], cross_entropy: float) -> Any:
         import torch  # noqa: PLC0415
