@@ -64,15 +64,24 @@ class Kind(Protocol):
     guesses: int
     #: What the pair file and the state of the training call it.
     name: str
-    #: The parts of the target's rows that it reads; None if it reads none.
-    read: Read | None
-    #: The highest learning rate where none is asked for.
-    rate: float
     #: The file that drafts before it is trained, and the trained one.
     before: Path
     draft: Path
-    #: Its sizes, for the estimate.
-    sizes: Student
+
+    @property
+    def read(self) -> Read | None:
+        """The parts of the target's rows that it reads; None if it reads none."""
+        ...
+
+    @property
+    def rate(self) -> float:
+        """The highest learning rate where none is asked for."""
+        ...
+
+    @property
+    def sizes(self) -> Student:
+        """For the estimate."""
+        ...
 
     def prepare(self, job: Job) -> tuple[Path, ...]:
         """Whatever can be done before the answers are known. Returns the files that may help to collect them."""
