@@ -295,7 +295,7 @@ def _cut(source: Path, output: Path, options: DraftOptions, *, force: bool) -> N
 @app.command()
 @distill_options
 def distill(options: DistillOptions) -> None:
-    """Train DRAFT on the answers of TARGET, so that more of its tokens are accepted, and write the pair.
+    """Train DRAFT, or a head, on the answers of TARGET, so that more of its tokens are accepted, and write the pair.
 
     TARGET is a model as in `edgespec chat`, or the folder of its checkpoint; DRAFT is the checkpoint of a small model
     with the same tokenizer, by default that of the pair TARGET. Needs torch: pip install 'edgespec[distill]'.
@@ -306,6 +306,7 @@ def distill(options: DistillOptions) -> None:
     \b
     edgespec distill qwen3-8b Qwen/Qwen3-0.6B --prompts questions.txt --out pair
     edgespec distill ./checkpoint --from-scratch 30M --prompts dialogues.jsonl --out pair
+    edgespec distill qwen3-8b --head medusa --prompts questions.txt --out pair
     edgespec chat pair
     """
     from edgespec.terminal.distill import distill as run  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""What the training of heads has in common: the target's own dialogues, what it computes of them, and the checkpoint.
+"""What the training of an EAGLE head needs: the target's own dialogues, what it computes of them, and the checkpoint.
 
 The target writes its own training data: dialogues whose user turns are sampled and whose answers are greedy. Its rows
 come through the tap of a session, as when the head drafts.
@@ -206,15 +206,6 @@ def matrix(rows: int, columns: int, gain: float = 1.0) -> Any:
 def normed(x: Any, weight: Any, epsilon: float) -> Any:
     """x with a root mean square of 1, times `weight`."""
     return x * (x.pow(2).mean(-1, keepdim=True) + epsilon).rsqrt() * weight
-
-
-def turned(x: Any, theta: float, start: int = 0) -> Any:
-    """x [..., n, head_dim] turned by positions from `start` on."""
-    torch, half = torch_package(), x.shape[-1] // 2
-    turns = torch.arange(x.shape[-2])[:, None] + start
-    angles = turns * theta ** (-torch.arange(half) / half)
-    cos, sin, first, second = angles.cos(), angles.sin(), x[..., :half], x[..., half:]
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
 
 
 def write_checkpoint(folder: Path, config: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:

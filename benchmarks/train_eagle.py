@@ -4,11 +4,11 @@ Li et al. 2024, "EAGLE: Speculative Sampling Requires Rethinking Feature Uncerta
 
 The head learns to continue the target's final states: smooth L1 distance to the next state, and a tenth of the cross
 entropy between the distributions that the target's output matrix makes of both. As the authors do, noise is added to
-the states that it reads, because those that it will read when it drafts are its own. The dialogues are those that
-benchmarks.train_eagle3 lets the target write. FOLDER then holds a checkpoint for
+the states that it reads, because those that it will read when it drafts are its own. The target
+writes the dialogues itself. FOLDER then holds a checkpoint for
 `edgespec convert FOLDER --for TARGET --out head.onnx`.
 
-Needs torch, which is no part of any extra.
+Needs torch, of the extra `distill`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgespec.backends.gguf_header import header
+from edgespec.distill.eagle3 import turned
 from edgespec.types import Floats
 
 from .head_training import (
@@ -33,7 +34,6 @@ from .head_training import (
     texts_of,
     torch_package,
     train,
-    turned,
     write_checkpoint,
 )
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from edgespec.distill.example import LIKELY, Example
-from edgespec.distill.simulation import simulated
+from edgespec.distill.simulation import Right, simulated
 from edgespec.tools.draft_value import DraftValue
 
 VOCABULARY = 48
@@ -40,7 +40,7 @@ def examples(count: int = 40) -> list[Example]:
     return [example(seed, held_out=seed % 4 == 0, length=16 + seed % 5) for seed in range(count)]
 
 
-def judge(right: Sequence[Sequence[bool]]) -> DraftValue:
+def judge(right: Sequence[Right]) -> DraftValue:
     return simulated(right, PRICES)
 
 

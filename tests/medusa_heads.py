@@ -56,10 +56,10 @@ class Chain:
     knowing: Tensors
 
 
-def chain_in(folder: Path) -> Chain:
+def chain_in(folder: Path, layers: int = 1) -> Chain:
     """Attention and MLP add nothing, so a state is the normed embedding of its token, and the heads' matrices are the
     target's with the rows moved."""
-    source = checkpoints.llama(folder / "source", tied=False, layers=1)
+    source = checkpoints.llama(folder / "source", tied=False, layers=layers)
     path = source / "model.safetensors"
     whole: Tensors = {name: np.concatenate([float32(block) for block in stored.blocks()]).reshape(stored.shape)
              for name, stored in header(path).items()}  # fmt: skip
@@ -69,8 +69,9 @@ def chain_in(folder: Path) -> Chain:
     embedding = draw.standard_normal((tokens, HIDDEN)).astype(np.float32)
     whole["model.embed_tokens.weight"] = embedding
     whole["model.norm.weight"] = np.ones(HIDDEN, np.float32)
-    for part in ("self_attn.o_proj", "mlp.down_proj"):
-        whole[f"model.layers.0.{part}.weight"][:] = 0
+    for name, values in whole.items():
+        if name.endswith(("self_attn.o_proj.weight", "mlp.down_proj.weight")):
+            values[:] = 0
 
     def matrix(steps: int) -> Floats:
         made: Floats = np.zeros((tokens, HIDDEN), np.float32)

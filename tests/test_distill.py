@@ -18,7 +18,7 @@ from edgespec.distill.collecting import Wanted, collect
 from edgespec.distill.example import LIKELY, Example
 from edgespec.distill.prompts import Prompt, Source
 from edgespec.distill.shards import Shards
-from edgespec.distill.simulation import by_depth, score, simulated
+from edgespec.distill.simulation import by_depth, chained, score, simulated
 from edgespec.distill.student import parameters_of, shape
 from edgespec.distill.training import Training
 from edgespec.errors import ConversionError, EngineError, ModelFileError, OptionError
@@ -159,9 +159,16 @@ def test_a_window_keeps_the_answer(tmp_path: Path) -> None:
 def test_rounds_are_replayed() -> None:
     right = [True, True, False, True, False, True]
     # Drafts of 2 from token 0: both right, and the third is the bonus. From 3: right, wrong. From 5: right, the end.
-    assert by_depth(right, 2) == [(3, 3), (2, 1)]
-    assert by_depth([False] * 3, 2) == [(3, 0), (0, 0)]
-    assert by_depth([], 2) == [(0, 0), (0, 0)]
+    assert by_depth(chained(right, 2)) == [(3, 3), (2, 1)]
+    assert by_depth(chained([False] * 3, 2)) == [(3, 0), (0, 0)]
+    assert by_depth(chained([], 2)) == [(0, 0), (0, 0)]
+
+
+def test_rounds_of_a_head_are_replayed() -> None:
+    """Whose guesses depend on where the round begins."""
+    right = np.asarray([[1, 1, 0], [0, 1, 1], [0, 0, 0], [1, 0, 1], [1, 0, 0], [1, 1, 1], [1, 1, 1]], np.bool_)
+    # From 0: two right, one wrong. From 3: one right, one wrong. From 5: two right, and then the answer ends.
+    assert by_depth(right) == [(3, 3), (3, 2), (1, 0)]
 
 
 def test_simulated_acceptance_is_that_of_the_runtime(demo: dict[str, Path]) -> None:
@@ -177,7 +184,7 @@ def test_simulated_acceptance_is_that_of_the_runtime(demo: dict[str, Path]) -> N
         guessed = [_next(draft, [*prompt, *said[:at]]) for at in range(len(said))]
     assert isinstance(last, edgespec.Finished)
     assert sum(token == guess for token, guess in zip(said, guessed, strict=True)) < len(said)  # it is wrong at times
-    found = by_depth([token == guess for token, guess in zip(said, guessed, strict=True)])
+    found = by_depth(chained([token == guess for token, guess in zip(said, guessed, strict=True)]))
     assert found[: len(last.stats.by_depth)] == list(last.stats.by_depth)
 
 
@@ -192,7 +199,7 @@ def _next(model: Runtime, tokens: list[int]) -> int:
 
 
 def test_a_better_draft_has_a_higher_score() -> None:
-    often, seldom = ([[at % n > 0 for at in range(600)]] for n in (5, 2))
+    often, seldom = ([chained([at % n > 0 for at in range(600)])] for n in (5, 2))
     assert score(simulated(often, PRICES)) > score(simulated(seldom, PRICES))
     dear = replace(PRICES, step=2.0)  # nothing pays
     assert score(simulated(often, dear))[0] == score(simulated(seldom, dear))[0] == 1.0

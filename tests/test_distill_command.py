@@ -128,7 +128,7 @@ def _interrupt(where: str, patch: pytest.MonkeyPatch) -> None:
 
         patch.setattr(Trainer, "_train", second)
     else:
-        patch.setattr(command, "_finished", interrupting)
+        patch.setattr(command._Run, "finished", interrupting)
 
 
 def test_answers_are_collected_alone_and_used_later(
@@ -191,3 +191,11 @@ def test_what_is_trained_is_written_as_it_was_read(small_llama: Path, tmp_path: 
     student.write(student.open_student(small_llama), small_llama, tmp_path / "again")
     for name, values in tensors(small_llama).items():
         assert np.array_equal(tensors(tmp_path / "again")[name], values), name
+
+
+def test_a_draft_is_changed_by_lora(options: DistillOptions) -> None:
+    assert command.distill(replace(options, lora=4, epochs=2))
+    before, after = tensors(options.draft or Path()), tensors(options.out / "checkpoint")
+    changed = {name for name, values in before.items() if not np.array_equal(values, after[name])}
+    assert changed
+    assert all(name.endswith("_proj.weight") for name in changed)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgespec.distill.learner import Draft
+from edgespec.distill.lora import Lora
 from edgespec.distill.loss import distillation_loss
 from edgespec.distill.training import Trainer, Training
 from edgespec.errors import ConversionError, ModelFileError, OptionError
@@ -21,11 +23,11 @@ FAST = Training(epochs=3, rate=2e-2, batch=64, checks=2, patience=9)
 
 def trainer(folder: Path, training: Training = FAST, **given: Any) -> Trainer:
     model = given.get("model") or student()
-    return Trainer(model, given.get("answers") or examples(), training, judge, folder, {"draft": "one"})
+    return Trainer(Draft(model), given.get("answers") or examples(), training, judge, folder, {"draft": "one"})
 
 
 def weights(made: Trainer) -> dict[str, Any]:
-    return {name: each.numpy() for name, each in made._model.cpu().state_dict().items()}
+    return {name: each.numpy() for name, each in made._learner.trained.cpu().state_dict().items()}
 
 
 @pytest.fixture(scope="module")
@@ -154,3 +156,48 @@ def test_the_loss_is_a_divergence_and_a_cross_entropy() -> None:
     # A token that the draft does not have counts with all others.
     unknown = float(distillation_loss(logits, torch.tensor([[5, 99]]), logprobs, said, 0.0))
     assert unknown == pytest.approx(0.5 * math.log(0.5 / 0.2) + 0.5 * math.log(0.5 / 0.8), rel=1e-4)
+
+
+def test_low_rank_changes_are_merged(tmp_path: Path) -> None:
+    """They learn, alone, and the merged model guesses the same as the one with its changes beside it."""
+    import torch  # noqa: PLC0415
+
+    model, before = student(), student()
+    lora = Lora(model, 4)
+    made = Trainer(Draft(model, lora.weights), examples(), FAST, judge, tmp_path, {})
+    sizes = sum(each.numel() for each in lora.weights.parameters())
+    assert sizes == 4 * (4 * (32 + 32) + 3 * (32 + 64))
+    list(made.run())
+    assert made.history[-1].acceptance > made.history[0].acceptance + 0.1  # of random matrices, under a frozen output
+    tokens = torch.tensor([[3, 6, 9, 12]])
+    with torch.inference_mode():
+        beside = model(input_ids=tokens).logits
+        lora.merge()
+        merged = model(input_ids=tokens).logits
+    assert torch.allclose(beside, merged, atol=1e-4)
+    assert not torch.allclose(merged, before(input_ids=tokens).logits, atol=0.1)
+    changed = {
+        name
+        for (name, ours), theirs in zip(model.named_parameters(), before.parameters(), strict=True)
+        if not torch.equal(ours, theirs)
+    }
+    assert len(changed) == 7
+    assert all(name.endswith("_proj.weight") for name in changed)
+
+
+def test_an_interrupted_training_of_low_rank_changes_goes_on(tmp_path: Path) -> None:
+    """Its state has the changes alone."""
+
+    def lora() -> Trainer:
+        model = student()
+        return Trainer(Draft(model, Lora(model, 4).weights), examples(), FAST, judge, tmp_path / "a", {})
+
+    steps = (first := lora()).run()
+    for _ in range(7):
+        next(steps)
+    steps.close()
+    again = lora()
+    assert again._step == 5
+    assert [each.acceptance for each in again.history] == [each.acceptance for each in first.history]
+    assert set(again._weights.state_dict()) == set(first._weights.state_dict())
+    assert (tmp_path / "a" / "state.pt").stat().st_size < 60_000

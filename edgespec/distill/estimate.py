@@ -6,15 +6,18 @@ import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from edgespec.models.sizes import amount
 
 from ..errors import EngineError, OptionError
 from .collecting import Wanted
-from .example import size_of
+from .example import LIKELY, Example, size_of
+from .learner import Learner
 from .training import Training
 
+_FROZEN = 4  # bytes of a parameter that is not trained, in memory and on disk
 _STATE = 16  # bytes a parameter, in memory: weights, gradients and two moments, in float32
 _KEPT = 32  # bytes a parameter, on disk: two states of 12 while one is replaced, the best weights twice
 _LAYER = 40  # numbers of 4 bytes that a layer keeps for the gradient, a token and a number of its width
@@ -24,12 +27,23 @@ _TIMED = 256  # tokens of the step that is timed
 
 @dataclass(frozen=True, slots=True)
 class Student:
-    """The sizes of the draft that is trained."""
+    """The sizes of what is trained.
+
+    Args:
+        parameters: that are trained.
+        vocabulary: logits of a place.
+        width: numbers of a row between layers.
+        layers: how many.
+        frozen: parameters that are not trained.
+        row: numbers that are stored of each token, of the target's hidden rows.
+    """
 
     parameters: int
     vocabulary: int
     width: int
     layers: int
+    frozen: int = 0
+    row: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +92,7 @@ class Estimate:
         if self.memory > free:
             raise EngineError(
                 f"not enough memory: training takes about {amount(self.memory)}, and {amount(free)} are free; take a "
-                "smaller draft, or a smaller --batch"
+                "smaller draft, --lora, or a smaller --batch"
             )
 
 
@@ -97,19 +111,26 @@ def estimated(student: Student, wanted: Wanted, training: Training, plain: float
         tokens,
         tokens * plain,
         (tokens + prompts) * training.epochs,
-        student.parameters * _STATE + batch * held,
-        student.parameters * _KEPT + size_of(tokens, prompts),
+        student.parameters * _STATE + student.frozen * _FROZEN + batch * (held + student.row * 4),
+        student.parameters * _KEPT
+        + student.frozen * _FROZEN
+        + size_of(tokens, prompts)
+        + (tokens + prompts) * student.row * 2,
     )
 
 
-def training_pace(model: Any) -> float:
-    """Seconds that a token takes in training, by a short step of `model`, which is not changed."""
-    import torch  # noqa: PLC0415
+def training_pace(learner: Learner, row: int = 0) -> float:
+    """Seconds that a token takes in training, by a short step, which changes no weights.
 
-    tokens = torch.zeros((1, _TIMED), dtype=torch.long)
+    Args:
+        row: numbers of the target's hidden rows, for a learner that reads them.
+    """
+    tokens, likely = np.zeros(_TIMED, np.int32), np.zeros((_TIMED - 2, LIKELY), np.int32)
+    rows = np.zeros((_TIMED, row), np.float16) if row else None
+    example = Example(tokens, 2, likely, np.full(likely.shape, -10, np.float16), 0.0, False, rows)
     for _ in range(2):  # the first one starts threads and allocates
         started = time.perf_counter()
-        model(input_ids=tokens, use_cache=False).logits.logsumexp(-1).sum().backward()
+        learner.loss([example], 0.0).backward()
         seconds = time.perf_counter() - started
     return seconds / _TIMED
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ class Example:
         logprobs: their natural logarithms of probability at temperature 1, float16, of the same shape.
         temperature: that the answer was sampled at; 0 is greedy.
         held_out: whether it measures acceptance, and is not trained on.
+        rows: the target's hidden rows of `tokens`, float16 [n, k * width], for heads, which read them.
     """
 
     tokens: npt.NDArray[np.int32]
@@ -30,6 +31,7 @@ class Example:
     logprobs: npt.NDArray[np.float16]
     temperature: float
     held_out: bool
+    rows: npt.NDArray[np.float16] | None = None
 
     @property
     def answer(self) -> npt.NDArray[np.int32]:
@@ -39,10 +41,19 @@ class Example:
     def within(self, window: int) -> Example:
         """The example in at most `window` tokens: without the beginning of the prompt, then without the end of the
         answer."""
-        drop = min(max(0, len(self.tokens) - window), self.start - 1)
-        tokens, start = self.tokens[drop : drop + window], self.start - drop
-        kept = len(tokens) - start
-        return Example(tokens, start, self.likely[:kept], self.logprobs[:kept], self.temperature, self.held_out)
+        return self.after(max(1, self.start - max(0, len(self.tokens) - window)))._until(window)
+
+    def after(self, most: int) -> Example:
+        """The example with only the last `most` tokens of its prompt, at least 1."""
+        drop = max(0, self.start - most)
+        rows = None if self.rows is None else self.rows[drop:]
+        return replace(self, tokens=self.tokens[drop:], start=self.start - drop, rows=rows)
+
+    def _until(self, end: int) -> Example:
+        kept = max(0, end - self.start)
+        rows = None if self.rows is None else self.rows[:end]
+        likely, logprobs = self.likely[:kept], self.logprobs[:kept]
+        return replace(self, tokens=self.tokens[:end], likely=likely, logprobs=logprobs, rows=rows)
 
 
 def size_of(places: int, prompts: int) -> int:

@@ -24,8 +24,8 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9}
 
 def require_packages() -> None:
     """Raises MissingPackage unless what training needs is installed; nothing is imported."""
-    for package in ("torch", "transformers"):
-        require(package, "training a draft")
+    for package in ("torch", "transformers"):  # with which safetensors comes
+        require(package, "training a draft or a head")
 
 
 def parameters_of(size: str) -> int:

@@ -1,4 +1,4 @@
-"""The training of a draft on the target's answers, and its state on disk."""
+"""The training of a draft or a head on the target's answers, and its state on disk."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from edgespec.converters.atomic_file import atomic_file
 from ..errors import ModelFileError, OptionError
 from ..tools.draft_value import ENOUGH, DraftValue
 from .example import Example
-from .loss import distillation_loss
-from .simulation import score
+from .learner import Learner
+from .simulation import Right, score
 
 _STATE, _BEST = "state.pt", "best.pt"
 _VERSION = 1
@@ -72,19 +72,19 @@ class Checkup:
     speedup: float
 
 
-#: The value of a draft by the tokens of each held-out answer that it guesses.
-Judge = Callable[[Sequence[Sequence[bool]]], DraftValue]
+#: The value of a draft by its guesses in each held-out answer.
+Judge = Callable[[Sequence[Right]], DraftValue]
 
 
 class Trainer:
-    """Trains a model; `run` goes on where an earlier one with the same folder was interrupted.
+    """Trains a draft or a head; `run` goes on where an earlier one with the same folder was interrupted.
 
     Args:
-        model: a causal language model of transformers, float32. It ends up with the weights of the best checkup.
+        learner: what is trained. It ends up with the weights of the best checkup.
         examples: answers; those that are held out measure acceptance.
         training: how.
         judge: computes the value of the draft.
-        folder: for the state, some 16 bytes a parameter.
+        folder: for the state, some 16 bytes a trained parameter.
         identity: what the training depends on beside `training`: the answers, the draft.
 
     Raises:
@@ -94,7 +94,7 @@ class Trainer:
 
     def __init__(
         self,
-        model: Any,
+        learner: Learner,
         examples: Sequence[Example],
         training: Training,
         judge: Judge,
@@ -104,15 +104,16 @@ class Trainer:
         import torch  # noqa: PLC0415
 
         self._torch = torch
-        self._device = _device(torch)
-        self._model = model.to(self._device)
-        vocabulary = model.get_input_embeddings().weight.shape[0]
-        known = [each.within(training.window) for each in examples if int(each.tokens.max()) < vocabulary]
+        self._learner, self._weights = learner, learner.trained
+        learner.to(_device(torch))
+        known = [each.within(training.window) for each in examples if learner.knows(each)]
         self._seen = [each for each in known if not each.held_out and len(each.answer)]
         self._held_out = [each for each in known if each.held_out and len(each.answer)]
         self._training, self._judge, self._folder = training, judge, folder
         self._identity = {"version": _VERSION, **asdict(training), **identity}
-        self._optimizer = torch.optim.AdamW(model.parameters(), training.rate, betas=(0.9, 0.98), weight_decay=0.01)
+        self._optimizer = torch.optim.AdamW(
+            self._weights.parameters(), training.rate, betas=(0.9, 0.98), weight_decay=0.01
+        )
         self.history: list[Checkup] = []
         self._step = self._tokens = 0
         folder.mkdir(parents=True, exist_ok=True)
@@ -130,7 +131,7 @@ class Trainer:
         return len(scores) - 1 - best >= self._training.patience
 
     def run(self) -> Generator[tuple[int, int], None, None]:
-        """Train; yields the number of steps made, and that of all. At the end the model has the best weights.
+        """Train; yields the number of steps made, and that of all. At the end the learner has the best weights.
 
         Raises:
             ConversionError: the state cannot be written.
@@ -150,7 +151,7 @@ class Trainer:
                     losses = []
                     if self.finished:
                         break
-        self._model.load_state_dict(_loaded(self._torch, self._folder / _BEST))
+        self._weights.load_state_dict(_loaded(self._torch, self._folder / _BEST))
 
     def _batches(self, epoch: int) -> list[list[Example]]:
         """The examples of each step, in an order that depends on the seed and the epoch."""
@@ -163,40 +164,19 @@ class Trainer:
         torch = self._torch
         for group in self._optimizer.param_groups:
             group["lr"] = self._training.rate * self._share(self._step)
-        self._model.train()
-        logits = self._logits(batch)
-        likely, logprobs, said = (
-            torch.from_numpy(np.concatenate(each)).to(self._device)
-            for each in zip(*((one.likely, one.logprobs, one.answer) for one in batch), strict=True)
-        )
-        loss = distillation_loss(logits, likely.long(), logprobs.float(), said.long(), self._training.cross_entropy)
+        loss = self._learner.loss(batch, self._training.cross_entropy)
         self._optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self._model.parameters(), _CLIP)
+        torch.nn.utils.clip_grad_norm_(self._weights.parameters(), _CLIP)
         self._optimizer.step()
         self._step += 1
-        self._tokens += len(said)
+        self._tokens += sum(len(each.answer) for each in batch)
         return float(loss.detach())
 
     def _share(self, step: int) -> float:
         """The share of the highest rate: a linear warm-up, then a cosine."""
         decay = _FINAL + (1 - _FINAL) * (1 + math.cos(math.pi * step / self.steps)) / 2
         return min(1.0, (step + 1) / max(1.0, _WARM_UP * self.steps)) * decay
-
-    def _logits(self, batch: Sequence[Example]) -> Any:
-        """The logits at the places of all answers of a batch, float32 [places, vocabulary].
-
-        Shorter texts are filled up at their end, which no token before it attends to.
-        """
-        torch = self._torch
-        tokens = np.zeros((len(batch), max(len(each.tokens) for each in batch)), np.int64)
-        rows, places = [], []
-        for row, each in enumerate(batch):
-            tokens[row, : len(each.tokens)] = each.tokens
-            rows.append(np.full(len(each.answer), row))
-            places.append(np.arange(each.start - 1, len(each.tokens) - 1))
-        logits = self._model(input_ids=torch.from_numpy(tokens).to(self._device), use_cache=False).logits
-        return logits[np.concatenate(rows), np.concatenate(places)].float()
 
     def _check(self, loss: float) -> None:
         """Compute acceptance, keep the weights if they are the best so far, and write the state."""
@@ -209,11 +189,11 @@ class Trainer:
         speedup, length = score(value)
         found = Checkup(self._step, self._tokens, loss, value.acceptance[0], length, speedup)
         if all((each.speedup, each.length) < (speedup, length) for each in self.history):
-            self._save(_BEST, self._model.state_dict())
+            self._save(_BEST, self._weights.state_dict())
         self.history.append(found)
         state = {
             "identity": self._identity,
-            "model": self._model.state_dict(),
+            "model": self._weights.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "step": self._step,
             "tokens": self._tokens,
@@ -221,20 +201,14 @@ class Trainer:
         }
         self._save(_STATE, state)
 
-    def _right(self) -> Iterator[list[bool]]:
-        """Which tokens of each held-out answer the draft guesses."""
-        self._model.eval()
+    def _right(self) -> Iterator[Right]:
+        """The learner's guesses in the held-out answers."""
         with self._torch.inference_mode():
             for batch in _alike(self._held_out, self._training.batch):
-                guessed = self._logits(batch).argmax(-1).cpu().numpy()
-                at = 0
-                for example in batch:
-                    end = at + len(example.answer)
-                    yield (guessed[at:end] == example.answer).tolist()
-                    at = end
+                yield from self._learner.right(batch)
 
     def _save(self, name: str, state: Any) -> None:
-        size = sum(each.numel() * 4 for each in self._model.parameters()) * (1 if name == _BEST else 3)
+        size = sum(each.numel() * 4 for each in self._weights.parameters()) * (1 if name == _BEST else 3)
         with atomic_file(self._folder / name, size, force=True) as file:
             writer = _Writer(file)
             try:
@@ -254,7 +228,7 @@ class Trainer:
                 f"{self._folder} holds a training with other options or answers; choose another --out, or --force to "
                 "begin it again"
             )
-        self._model.load_state_dict(state["model"])
+        self._weights.load_state_dict(state["model"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._step, self._tokens = state["step"], state["tokens"]
         self.history = [Checkup(**each) for each in state["history"]]

@@ -20,6 +20,8 @@ class DistillOptions:
     prompts: tuple[Path, ...]
     remembered: bool
     from_scratch: str | None
+    head: str | None
+    lora: int | None
     temps: tuple[float, ...]
     answers: int
     max_tokens: int
@@ -54,6 +56,17 @@ distill_options = grouped_options(
     click.option("--remembered", is_flag=True, help="Also what was asked in chats that --remember kept"),
     click.option("--from-scratch", metavar="SIZE", help="A new draft of 20M, say, parameters; TARGET is a checkpoint"),
     click.option(
+        "--head",
+        type=click.Choice(["medusa", "eagle3"]),
+        help="A head of the target in place of a draft model: of several guesses from one state, or EAGLE-3",
+    ),
+    click.option(
+        "--lora",
+        type=_COUNT,
+        metavar="RANK",
+        help="Train low-rank changes of DRAFT, which take a fourth of the memory  [default: all weights]",
+    ),
+    click.option(
         "--temp",
         "temps",
         multiple=True,
@@ -74,7 +87,7 @@ distill_options = grouped_options(
         "--rate",
         type=click.FloatRange(0, min_open=True),
         metavar="RATE",
-        help="Highest learning rate  [default: 1e-4, from scratch 1e-3]",
+        help="Highest learning rate  [default: 1e-4; 1e-3 from scratch and with --lora; 2e-3 and 3e-3 for heads]",
     ),
     click.option(
         "--batch", type=_COUNT, default=4096, show_default=True, metavar="N", help="Tokens of a training step"

@@ -1,0 +1,233 @@
+"""EAGLE-3 heads, trained as they draft: from their own output in place of the target's rows (Li et al. 2025, arXiv
+2503.01840, "training-time test").
+
+A head reads the rows of three layers of the target. At position p it has the row of p and the token p + 1, and guesses
+the token p + 2. The checkpoint has the names of SafeAILab's and SpecForge's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import OptionError
+from ..tools.draft_value import DEPTH
+from ..types import Floats
+from .example import Example
+from .head_tokens import Numbered
+from .learner import begun, padded, rows_of
+from .loss import distillation_loss
+from .simulation import Right
+
+AHEAD = 4  #: guesses of a chain that the head learns to make
+_DECAY = 0.5  # of the loss, by guess
+_HEAD = 64  # numbers of an attention head
+_WIDEST = 1024
+_EPSILON, _THETA = 1e-5, 10000.0
+
+
+def layers(count: int) -> tuple[int, int, int]:
+    """The layers whose inputs the head reads, of a target with `count` of them. OptionError for fewer than four."""
+    found = (max(1, count // 4), count // 2, count - 1)
+    if len({*found}) < 3:
+        raise OptionError(f"an EAGLE-3 head reads three layers, and the target has {count}; take --head medusa")
+    return found
+
+
+def width_of(width: int) -> int:
+    """Numbers of a head's own rows, for a target of `width`: half as many, at most 1024. OptionError for a target
+    narrower than 64."""
+    if width < _HEAD:
+        raise OptionError(f"an EAGLE-3 head needs a target of a width of {_HEAD}, not {width}; take --head medusa")
+    return max(_HEAD, min(_WIDEST, width // 2) // _HEAD * _HEAD)
+
+
+class Eagle3:
+    """A head of one layer.
+
+    Args:
+        embedding: the target's, float32 [vocabulary, width]. The head's narrower ones begin as the directions in which
+            these differ most.
+        tokens: those that it can guess, ascending, int64 [rows].
+        layers: of the target, whose inputs it reads.
+    """
+
+    def __init__(self, embedding: Floats, tokens: npt.NDArray[np.int64], layers: Sequence[int]) -> None:
+        import torch  # noqa: PLC0415
+
+        self._torch, self._tokens, self._layers, self._device = torch, tokens, tuple(layers), "cpu"
+        self._numbered = Numbered(tokens, len(embedding))
+        torch.manual_seed(0)
+        width = embedding.shape[1]
+        self._width, self._hidden = width, width_of(width)
+        _, basis = np.linalg.eigh(embedding.T @ embedding)
+        narrow = embedding @ basis[:, ::-1][:, : self._hidden]
+        self.trained = self._module(torch.from_numpy(np.ascontiguousarray(narrow / narrow.std())))
+
+    def to(self, device: str) -> None:
+        self._device = device
+        self.trained.to(device)
+
+    def knows(self, example: Example) -> bool:
+        return example.rows is not None
+
+    def loss(self, batch: Sequence[Example], cross_entropy: float) -> Any:
+        total = self._torch.zeros((), device=self._device)
+        for depth, state in enumerate(self._passes(batch, AHEAD)):
+            rows, places, answers = self._places(batch, depth)
+            if not len(rows):
+                continue
+            parts = [
+                np.concatenate([getattr(each, name)[at] for each, at in zip(batch, answers, strict=True)])
+                for name in ("likely", "logprobs", "answer")
+            ]
+            likely, said = (self._tensor(self._numbered.of(each)) for each in (parts[0], parts[2]))
+            loss = distillation_loss(
+                self._logits(state[rows, places]), likely, self._tensor(parts[1]).float(), said, cross_entropy
+            )
+            total = total + _DECAY**depth * loss
+        return total
+
+    def right(self, batch: Sequence[Example]) -> Iterator[Right]:
+        found = [np.zeros((len(each.answer), DEPTH), np.bool_) for each in batch]
+        for depth, state in enumerate(self._passes(batch, DEPTH)):
+            rows, places, answers = self._places(batch, depth)
+            if not len(rows):
+                continue
+            guessed = self._tokens[self._logits(state[rows, places]).argmax(-1).cpu().numpy()]
+            ends = np.cumsum([len(at) for at in answers[:-1]])
+            for each, own, at, known in zip(batch, found, answers, np.split(guessed, ends), strict=True):
+                own[at - depth, depth] = known == each.answer[at]
+        yield from found
+
+    def tensors(self) -> dict[str, npt.NDArray[Any]]:
+        """The head as the tensors of a checkpoint; `d2t` has the distance of each row to the target's token."""
+        known = np.zeros(len(self.trained["embed_tokens"].weight), np.bool_)
+        known[self._tokens] = True
+        found = {name: each.detach().half().cpu().numpy() for name, each in self.trained.state_dict().items()}
+        return {**found, "d2t": self._tokens - np.arange(len(self._tokens)), "t2d": known}
+
+    def config(self) -> dict[str, Any]:
+        """The config.json."""
+        layer = self.trained["midlayer"]
+        return {
+            "architectures": ["LlamaForCausalLMEagle3"],
+            "model_type": "llama",
+            "hidden_act": "silu",
+            "hidden_size": self._hidden,
+            "intermediate_size": layer["mlp"]["gate_proj"].out_features,
+            "num_attention_heads": layer["self_attn"]["q_proj"].out_features // _HEAD,
+            "num_key_value_heads": layer["self_attn"]["k_proj"].out_features // _HEAD,
+            "head_dim": _HEAD,
+            "num_hidden_layers": 1,
+            "rms_norm_eps": _EPSILON,
+            "rope_theta": _THETA,
+            "max_position_embeddings": 2048,
+            "vocab_size": len(self.trained["embed_tokens"].weight),
+            "draft_vocab_size": len(self._tokens),
+            "target_hidden_size": self._width,
+            "eagle_aux_hidden_state_layer_ids": list(self._layers),
+        }
+
+    def _module(self, embedded: Any) -> Any:
+        """The module, with the names of a checkpoint.
+
+        Args:
+            embedded: what its embeddings begin with, float32 [vocabulary, hidden].
+        """
+        nn, hidden = self._torch.nn, self._hidden
+        wide, kv = hidden, max(1, hidden // _HEAD // 2) * _HEAD
+        while (wide // _HEAD) % (kv // _HEAD):
+            kv -= _HEAD
+        attention = {"q_proj": (2 * hidden, wide), "k_proj": (2 * hidden, kv), "v_proj": (2 * hidden, kv)}
+        attention["o_proj"] = (wide, hidden)
+        mlp = {"gate_proj": (hidden, 2 * hidden), "up_proj": (hidden, 2 * hidden), "down_proj": (2 * hidden, hidden)}
+        layer = {
+            "self_attn": nn.ModuleDict({name: self._linear(*shape) for name, shape in attention.items()}),
+            "mlp": nn.ModuleDict({name: self._linear(*shape) for name, shape in mlp.items()}),
+        }
+        norms = ("input_layernorm", "hidden_norm", "post_attention_layernorm")
+        layer |= {name: nn.RMSNorm(hidden, eps=_EPSILON) for name in norms}
+        made = nn.ModuleDict({
+            "embed_tokens": nn.Embedding.from_pretrained(embedded, freeze=False),
+            "fc": self._linear(3 * self._width, hidden),
+            "midlayer": nn.ModuleDict(layer),
+            "norm": nn.RMSNorm(hidden, eps=_EPSILON),
+            "lm_head": self._linear(hidden, len(self._tokens)),
+        })  # fmt: skip
+        made["lm_head"].weight.data = embedded[self._torch.from_numpy(self._tokens)] / hidden**0.5
+        return made
+
+    def _linear(self, inputs: int, outputs: int) -> Any:
+        made = self._torch.nn.Linear(inputs, outputs, bias=False)
+        self._torch.nn.init.normal_(made.weight, std=inputs**-0.5)
+        return made
+
+    def _passes(self, batch: Sequence[Example], ahead: int) -> Iterator[Any]:
+        """The head's own rows for each guess of the chains that begin at all positions, float32 [texts, n, hidden]."""
+        tokens = self._tensor(padded([each.tokens for each in batch], ahead))
+        n = max(len(each.tokens) for each in batch) - 1
+        rows = self._torch.zeros((len(batch), n, 3 * self._width))
+        for own, each in zip(rows, batch, strict=True):
+            known = rows_of(each)[:n]
+            own[: len(known)] = self._torch.from_numpy(known.astype(np.float32))
+        state, keys = self.trained["fc"](rows.to(self._device)), list[Any]()
+        for step in range(ahead):
+            embedded = self.trained["embed_tokens"](tokens[:, 1 + step : 1 + step + n])
+            state = self._layer(embedded, state, keys)
+            yield state
+
+    def _layer(self, embedded: Any, state: Any, keys: list[Any]) -> Any:
+        """The layer at the next step of all chains. Each attends to the target's rows up to its own, and to itself.
+
+        Args:
+            keys: keys and values of the steps before; those of this one are added.
+        """
+        torch, layer = self._torch, self.trained["midlayer"]
+        both = torch.cat([layer["input_layernorm"](embedded), layer["hidden_norm"](state)], -1)
+        batch, n = state.shape[:2]
+        own = (layer["self_attn"][f"{each}_proj"](both).view(batch, n, -1, _HEAD).transpose(1, 2) for each in "qkv")
+        q, k, v = own
+        q, k = turned(q, _THETA, len(keys)), turned(k, _THETA, len(keys))
+        k, v = (each.repeat_interleave(q.shape[1] // each.shape[1], 1) for each in (k, v))
+        keys.append((k, v))
+        first, values = keys[0]
+        hidden = torch.full((n, n), float("-inf"), device=q.device).triu(1)
+        scores = [q @ first.transpose(-1, -2) + hidden]
+        scores += [(q * key).sum(-1, keepdim=True) for key, _ in keys[1:]]
+        weights = (torch.cat(scores, -1) / _HEAD**0.5).softmax(-1)
+        mixed = weights[..., :n] @ values
+        for i, (_, value) in enumerate(keys[1:]):
+            mixed = mixed + weights[..., n + i : n + i + 1] * value
+        stream = state + layer["self_attn"]["o_proj"](mixed.transpose(1, 2).reshape(batch, n, -1))
+        inner, mlp = layer["post_attention_layernorm"](stream), layer["mlp"]
+        return stream + mlp["down_proj"](torch.nn.functional.silu(mlp["gate_proj"](inner)) * mlp["up_proj"](inner))
+
+    def _logits(self, state: Any) -> Any:
+        return self.trained["lm_head"](self.trained["norm"](state))
+
+    def _places(
+        self, batch: Sequence[Example], depth: int
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], list[npt.NDArray[np.int64]]]:
+        """The texts and positions of the guesses at `depth`, and the places in each answer that they guess."""
+        begins = [begun(each, depth) for each in batch]
+        rows = np.repeat(np.arange(len(batch)), [len(each) for each in begins])
+        places = np.concatenate([each.start - 2 + at for each, at in zip(batch, begins, strict=True)])
+        return rows, places, [at + depth for at in begins]
+
+    def _tensor(self, values: npt.NDArray[Any]) -> Any:
+        return self._torch.from_numpy(values).to(self._device)
+
+
+def turned(x: Any, theta: float, start: int = 0) -> Any:
+    """x [..., n, head_dim] turned by positions from `start` on."""
+    import torch  # noqa: PLC0415
+
+    half = x.shape[-1] // 2
+    turns = torch.arange(x.shape[-2], device=x.device)[:, None] + start
+    angles = turns * theta ** (-torch.arange(half, device=x.device) / half)
+    cos, sin, first, second = angles.cos(), angles.sin(), x[..., :half], x[..., half:]
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
