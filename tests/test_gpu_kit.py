@@ -18,6 +18,7 @@ import pytest
 from benchmarks.gpu import build as building
 from benchmarks.gpu import machine, packing, page, run
 from benchmarks.gpu.build import Build, BuildFailed
+from benchmarks.gpu.curves import measured
 from benchmarks.gpu.results import Item, LeftOut, Results
 from benchmarks.gpu.shapes import WEIGHTS, Shape, kind_of, write
 from benchmarks.gpu.sources import is_kept, trim
@@ -381,6 +382,18 @@ def test_the_page_of_a_run() -> None:
     ):
         assert expected in text
     assert "rehearsal" not in text
+
+
+def test_curves_for_the_simulator() -> None:
+    value = {"256": CURVE, "4096": CURVE, "MB of weights": 700, "threads": 4, "version": "llama-cpp-python 1"}
+    items = {
+        "8B Q4_0": {"state": "done", "value": value},
+        "8B F16": {"state": "left out", "error": "no room"},
+        "host, 8B Q4_0": {"state": "done", "value": HOST},
+    }
+    (line,) = measured({"machine": {**FACTS, "card": {"name": "a card"}}, "steps": {"prices": items}}, "2026-12-31")
+    assert (line.model, line.weights, line.machine, line.threads) == ("8B", "q4_0", "a card", 4)
+    assert line.curve(4096).prices[8:10] == (1.5, 1.5)
 
 
 def test_the_page_of_a_run_that_has_not_begun() -> None:

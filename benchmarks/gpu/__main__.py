@@ -1,14 +1,19 @@
-"""python -m benchmarks.gpu pack OUT: make the kit. python -m benchmarks.gpu page WORK: write the page of a run anew."""
+"""python -m benchmarks.gpu pack OUT makes the kit, page WORK writes the page anew, curves WORK DATE feeds the simulator."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
+from ..simulator.measured import KEPT, kept_with, load
 from . import page
+from .curves import measured
 from .packing import Wanted
 from .packing import pack as make_kit
+from .results import Results
 
 _PATH = click.Path(path_type=Path)
 
@@ -41,6 +46,18 @@ def pack(
 def write_page(work: Path) -> None:
     """Write the page of the run in WORK from its results."""
     click.echo(page.write(work))
+
+
+@app.command()
+@click.argument("work", type=_PATH)
+@click.argument("date")
+@click.option("--out", type=_PATH, default=KEPT, show_default=True, help="The simulator's file")
+def curves(work: Path, date: str, out: Path) -> None:
+    """Add the price curves of the run in WORK, of DATE (2026-12-31), to those of the simulator."""
+    lines = load(out) if out.exists() else []
+    for new in measured(Results(work / "results.json").content, date):
+        lines = kept_with(lines, new)
+    out.write_text("".join(json.dumps(asdict(each)) + "\n" for each in lines), "utf-8")
 
 
 if __name__ == "__main__":

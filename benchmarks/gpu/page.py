@@ -107,7 +107,7 @@ def _prices(items: Mapping[str, Item]) -> Iterator[str]:
     yield "|---" * (len(_SHOWN) + 4) + "|"
     for name, value in curves.items():
         for context, passes in value.items():
-            if isinstance(passes, dict):
+            if context.isdecimal():
                 yield f"| {name} | {context} | {' | '.join(_curve(passes, value.get('MB of weights', 0)))} |"
     for name, item in items.items():
         if item["state"] == DONE and not _is_curve(item):

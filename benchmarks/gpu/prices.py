@@ -1,15 +1,14 @@
 """The step "prices": what passes of each width cost, and what is spent on the host beside them.
 
-The curves are those of `benchmarks.simulator.measured`: `python -m benchmarks.gpu curves WORK` adds them to the
-simulator's.
+They are measured as in `benchmarks.simulator.measured`; `python -m benchmarks.gpu curves` adds them to the simulator's.
 """
 
 from __future__ import annotations
 
 import gc
-import statistics
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from importlib.metadata import version
 from typing import Any
 
 from edgespec import Interrupt
@@ -45,6 +44,7 @@ def _curve(setting: Setting, size: str, weights: str) -> Callable[[], Found]:
         found = _opened(
             setting, size, weights, max(contexts) + 64, lambda _, session: passes(session, _WIDTHS, contexts)
         )
+        found |= {"threads": setting.place().threads, "version": f"llama-cpp-python {version('llama-cpp-python')}"}
         if weights != _KEPT:
             setting.drop(size, weights)
         return found
@@ -79,8 +79,3 @@ def _opened(
     gc.collect()
     found["MB of weights"] = round(path.stat().st_size / 1e6)
     return found
-
-
-def median(seconds: list[float]) -> float:
-    """The median in milliseconds."""
-    return round(1e3 * statistics.median(seconds), 4)
