@@ -1,4 +1,4 @@
-"""python -m benchmarks.gpu pack OUT makes the kit, page WORK writes the page anew, curves WORK DATE feeds the simulator."""
+"""python -m benchmarks.gpu: `pack` makes the kit, `page` writes the page of a run, `curves` feeds the simulator."""
 
 from __future__ import annotations
 
