@@ -244,9 +244,11 @@ def test_a_process_is_ended_when_time_is_up(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_card_present_is_built_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine.shutil, "which", lambda name, path=None: f"/bin/{name}")
+    monkeypatch.setattr(machine.shutil, "which", lambda name, path=None: f"/nowhere/bin/{name}")
     monkeypatch.setattr(machine, "output", lambda _command: SMI)
-    assert "-DCMAKE_CUDA_ARCHITECTURES=86-real" in Build(tmp_path, tmp_path, "cuda").options()
+    options = Build(tmp_path, tmp_path, "cuda").options()
+    assert "-DCMAKE_CUDA_ARCHITECTURES=86-real" in options
+    assert "-DCMAKE_INSTALL_RPATH=$ORIGIN;$ORIGIN/../lib;/nowhere/lib64" in options, "the toolkit's, beside its bin"
     assert "-DCMAKE_CUDA_ARCHITECTURES=90a-real" in Build(tmp_path, tmp_path, "cuda", "90a-real").options()
     assert Build(tmp_path, tmp_path, "cuda").archive.name == "built-86-real.tar.gz"
     assert not any("CUDA" in option for option in Build(tmp_path, tmp_path, "cpu").options())

@@ -114,6 +114,8 @@ class Build:
             nvcc = compiler()
             if nvcc is None:
                 raise BuildFailed("nvcc is missing; install the CUDA toolkit, or put its bin folder on the PATH")
+            # The toolkit's libraries need not be where the loader looks, and CMake leaves their folder out of the path.
+            chosen["CMAKE_INSTALL_RPATH"] += f";{Path(nvcc).resolve().parents[1] / 'lib64'}"
             chosen |= {"GGML_CUDA": "ON", "CMAKE_CUDA_ARCHITECTURES": self._architecture(), "CMAKE_CUDA_COMPILER": nvcc}
         generator = ["-G", "Ninja"] if shutil.which("ninja") else []
         return [*generator, *(f"-D{name}={value}" for name, value in chosen.items())]
