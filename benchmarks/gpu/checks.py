@@ -46,7 +46,7 @@ def items(setting: Setting) -> Iterator[Item]:
             yield Item(f"recurrent states of {name} as a {use}", _states(setting, name, drafts=drafts))
     yield Item("exact passes on the processor", _texts(setting, demo.target, 0.0, setting.place(layers=0, exact=2)))
     yield Item("exact passes are refused on the card", partial(_exact_refused, setting))
-    yield Item("half of the layers on the card", _texts(setting, demo.target, 0.0, setting.place(layers=2)))
+    yield Item("half of the layers on the card", partial(_half, setting))
     yield Item("cancelled between passes", partial(cancelled, setting))
     yield Item("memory after closing", partial(after_closing, setting))
     for size in setting.sizes:
@@ -64,6 +64,12 @@ def _texts(
             return compared(runtime, prompts[: _FEW if setting.small else None], temperature, setting.tokens)
 
     return work
+
+
+def _half(setting: Setting) -> Found:
+    if not setting.gpu:
+        raise LeftOut("there is no card")
+    return _texts(setting, models.demo().target, 0.0, setting.place(layers=2))()
 
 
 def _large(setting: Setting, size: str, temperature: float) -> Found:
