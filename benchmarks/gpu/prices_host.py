@@ -110,7 +110,9 @@ def on_device(model: LlamaModel, count: int) -> Found:
     low = bindings()
     chain = low.llama_sampler_chain_init(low.llama_sampler_chain_default_params())
     low.llama_sampler_chain_add(chain, low.llama_sampler_init_greedy())
-    configured = (low.llama_sampler_seq_config * 1)(low.llama_sampler_seq_config(0, chain))
+    configured = (low.llama_sampler_seq_config * 1)(
+        low.llama_sampler_seq_config(0, ctypes.cast(chain, ctypes.c_void_p))
+    )
     found = Found()
     try:
         for name, samplers in (("logits", None), ("tokens", configured)):
