@@ -27,6 +27,7 @@ from edgespec.backends import open_model
 from edgespec.errors import OptionError
 
 SMI = "NVIDIA GeForce RTX 3090, 24576 MiB, 580.1, 8.6, 2100 MHz, 9751 MHz, 350.00 W\n"
+LONG = 120 * "n" + ".cpp"  # which tar keeps apart from the other fields
 FACTS = {"device": "cpu", "card": None, "processor": "a processor", "cores": 2, "memory": 4.0}
 
 
@@ -65,13 +66,11 @@ def archive(path: Path, *names: str) -> Path:
 
 def test_a_distribution_is_trimmed(tmp_path: Path) -> None:
     inside = "llama_cpp_python-1/vendor/llama.cpp"
-    whole = archive(
-        tmp_path / "whole.tar.gz", f"{inside}/src/llama.cpp", f"{inside}/docs/a.md", "llama_cpp_python-1/b.c"
-    )
+    whole = archive(tmp_path / "whole.tar.gz", f"{inside}/src/{LONG}", f"{inside}/docs/a.md", "llama_cpp_python-1/b.c")
     output = tmp_path / "part.tar.gz"
     assert trim(whole, output) == 1
     with tarfile.open(output) as file:
-        assert file.getnames() == ["llama.cpp/src/llama.cpp"]
+        assert file.getnames() == [f"llama.cpp/src/{LONG}"]
 
 
 def test_another_archive_is_refused(tmp_path: Path) -> None:

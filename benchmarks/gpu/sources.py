@@ -47,6 +47,7 @@ def trim(distribution: Path, output: Path) -> int:
                 if inside == name or not member.isfile() or not is_kept(inside):
                     continue
                 member.name = f"llama.cpp/{inside}"
+                member.pax_headers.pop("path", None)  # of a long name: it would be written instead
                 part.addfile(member, whole.extractfile(member))
                 kept += 1
     except (OSError, tarfile.TarError) as error:
