@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
+from ctypes import byref, c_int, c_size_t, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
 import psutil
 
-from edgespec.backends.llama_library import bindings
+from edgespec.backends.llama_library import ggml_function
 from edgespec.errors import MissingPackage
 
 _GPU, _INTEGRATED = 1, 2  # enum ggml_backend_dev_type of ggml-backend.h
@@ -55,24 +56,18 @@ def _gpus() -> Iterator[Gpu]:
     """The GPUs that llama.cpp finds; none if it was built without GPU support, is not installed, or lacks the
     functions."""
     try:
-        bindings()
-        from ctypes import byref, c_int, c_size_t, c_void_p  # noqa: PLC0415
-
-        from llama_cpp._ggml import libggml  # noqa: PLC0415
-        from llama_cpp._ggml import libggml_base as base  # type: ignore[attr-defined, unused-ignore] # noqa: PLC0415
-
-        get: Any = libggml.ggml_backend_dev_get
+        get: Any = ggml_function("ggml_backend_dev_get")
         get.restype, get.argtypes = c_void_p, [c_size_t]
-        kind, memory = base.ggml_backend_dev_type, base.ggml_backend_dev_memory
+        kind, memory = ggml_function("ggml_backend_dev_type"), ggml_function("ggml_backend_dev_memory")
         kind.restype, kind.argtypes = c_int, [c_void_p]
         memory.restype, memory.argtypes = None, [c_void_p, c_void_p, c_void_p]
         # Apple's GPUs report themselves as discrete.
         unified = platform.system() == "Darwin" and platform.machine() == "arm64"
-        for i in range(int(libggml.ggml_backend_dev_count())):
+        for i in range(int(ggml_function("ggml_backend_dev_count")())):
             device = get(i)
             if (found := kind(device)) in (_GPU, _INTEGRATED):
                 free, total = c_size_t(), c_size_t()
                 memory(device, byref(free), byref(total))
                 yield Gpu(free.value, unified or found == _INTEGRATED)
-    except (MissingPackage, ImportError, AttributeError, OSError):  # these functions are not in the bindings' API
+    except (MissingPackage, AttributeError, OSError):  # these functions are not in the bindings' API
         return

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import gguf
 import numpy as np
+import psutil
 import pytest
 
 from edgespec.backends import Device, Interrupt, open_model
 from edgespec.backends.gguf_header import header
 from edgespec.errors import ModelFileError, OptionError
-from edgespec.models import fit
+from edgespec.models import fit, memory
 from edgespec.models.fit import ALL, Requested, choose
 from edgespec.models.memory import Gpu, MachineMemory, machine_memory, used_by_llamacpp
 from edgespec.models.sizes import Layer, Sizes, size_of, sizes
@@ -309,6 +310,14 @@ def test_integrated_gpus_count_only_where_there_is_no_other() -> None:
     assert used_by_llamacpp((one, one)) == (one,)
     assert used_by_llamacpp(()) == ()
     assert used_by_llamacpp((one, Gpu(0))) == (), "it does not tell"
+
+
+def test_llamacpps_devices_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the installed bindings: by the number of its kind the processor, which every machine has, is a GPU here."""
+    monkeypatch.setattr(memory, "_GPU", 0)
+    found = memory.machine_memory().gpus
+    assert len(found) == 1
+    assert 0 < found[0].free <= psutil.virtual_memory().total
 
 
 def test_layers_that_are_asked_for_are_honoured_or_refused() -> None:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from ..errors import EngineError, MissingPackage
@@ -44,6 +45,26 @@ def bindings() -> Any:
     disable_amx(low)
     low.llama_backend_init()
     return low
+
+
+def ggml_function(name: str) -> Any:
+    """A function of ggml, which the bindings do not declare.
+
+    It is found through libllama, for a wheel has each library under several names, as copies, and another name would
+    load it a second time. Windows looks for it in the named library only.
+
+    Raises:
+        MissingPackage: llama-cpp-python is not installed, or does not load.
+        AttributeError, OSError: this version has no such function.
+    """
+    low = bindings()
+    if sys.platform != "win32":
+        return getattr(low._lib, name)
+    from llama_cpp import _ctypes_extensions  # noqa: PLC0415
+
+    folder = Path(low.__file__).parent / "lib"
+    libraries = [_ctypes_extensions.load_shared_library(each, folder) for each in ("ggml", "ggml-base")]
+    return getattr(next((each for each in libraries if hasattr(each, name)), libraries[0]), name)
 
 
 #: std::__throw_runtime_error(char const *) by platform: the C++ library, and the symbol of the function.

@@ -1,0 +1,96 @@
+"""Where the steps run: the folder, the device, and the models that they make there."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgespec import Device, models
+from edgespec.backends.machine import physical_cores
+from edgespec.models.memory import machine_memory
+
+from .results import LeftOut
+from .shapes import SHAPES, write
+
+_SPARE = 2 << 30  # bytes of disk and memory to leave free
+_FILE = {"Q4_0": 0.56, "Q4_K_M": 0.62, "Q8_0": 1.06, "F16": 2.0}  # bytes a weight, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One run.
+
+    Args:
+        work: the folder for models.
+        device: "cuda" or "cpu".
+        small: whether models are tiny.
+        server: llama-server.
+        heads: trained heads of the demo target.
+    """
+
+    work: Path
+    device: str
+    small: bool
+    server: Path
+    heads: Sequence[Path] = ()
+
+    @property
+    def gpu(self) -> bool:
+        return self.device == "cuda"
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """The shapes that are measured."""
+        return ("tiny",) if self.small else ("1B", "8B")
+
+    @property
+    def tokens(self) -> int:
+        """Of an answer, at most."""
+        return 16 if self.small else 128
+
+    def place(self, *, context: int = 2048, layers: int = -1, exact: int = 0) -> Device:
+        """A device with all layers on the card unless another number is given."""
+        threads = 1 if self.small else min(4, physical_cores()) if self.gpu else physical_cores()
+        return Device(context, threads, gpu_layers=layers if self.gpu else 0, exact=exact)
+
+    def target(self, size: str, weights: str) -> Path:
+        """The demo's target in a larger shape, made where it is not there.
+
+        Raises:
+            LeftOut: there is no room for it, on the disk or on the card.
+        """
+        return self._made(models.demo().target, size, weights)
+
+    def draft(self) -> Path:
+        """The demo's draft with the vocabulary of the targets."""
+        pair = models.demo()
+        return self._made(pair.draft or pair.target, "tiny-draft" if self.small else "draft", "Q8_0")
+
+    def _made(self, small: Path, size: str, weights: str) -> Path:
+        path = self.work / "models" / f"{size}-{weights}.gguf"
+        if not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            self._require_room(size, weights)
+            write(small, path, SHAPES[size], weights)
+        return path
+
+    def _require_room(self, size: str, weights: str) -> None:
+        need = int(SHAPES[size].parameters * _FILE[weights]) + _SPARE
+        if (free := shutil.disk_usage(self.work).free) < need:
+            raise LeftOut(f"the file takes {need / 1e9:.0f} GB, and {free / 1e9:.0f} GB of disk are free")
+        gpus = machine_memory().gpus
+        if self.gpu and gpus and max(gpu.free for gpu in gpus) < need:
+            raise LeftOut(
+                f"it takes {need / 1e9:.0f} GB, and the card has {max(g.free for g in gpus) / 1e9:.0f} GB free"
+            )
+
+    def drop(self, size: str, weights: str) -> None:
+        """Delete a model that is no longer needed."""
+        (self.work / "models" / f"{size}-{weights}.gguf").unlink(missing_ok=True)
+
+    def free(self) -> int:
+        """Free bytes of the card, or of this machine's memory without one."""
+        memory = machine_memory()
+        return sum(gpu.free for gpu in memory.gpus) if self.gpu else memory.free

@@ -1,0 +1,44 @@
+"""python -m benchmarks.gpu.step NAME: the items of a step that are still to do."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+from .results import Item, Results
+from .setting import Setting
+
+_MODULES = {"check": "checks", "prices": "prices", "speeds": "speeds", "peers": "peers"}
+
+
+def main() -> None:
+    """Do what is left of a step, and keep the result of every item."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name", choices=tuple(_MODULES))
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--device", required=True)
+    parser.add_argument("--server", type=Path, required=True)
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--head", type=Path, action="append", default=[])
+    chosen = parser.parse_args()
+    setting = Setting(chosen.work, chosen.device, chosen.small, chosen.server, tuple(chosen.head))
+    results = Results(chosen.work / "results.json")
+    for item in results.open(chosen.name, list(_items(chosen.name, setting))):
+        started = time.monotonic()
+        state = results.run(chosen.name, item)
+        print(f"  {chosen.name}: {item.name}: {state}, {time.monotonic() - started:.1f} s", flush=True)
+
+
+def _items(name: str, setting: Setting) -> Iterator[Item]:
+    # Imported here: what one step needs may be missing for another.
+    module = import_module(f"benchmarks.gpu.{_MODULES[name]}")
+    found: Iterator[Item] = module.items(setting)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
