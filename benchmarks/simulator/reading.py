@@ -1,4 +1,4 @@
-"""A draft model that reads what was committed since it was asked last: what that costs, and what the controller makes of it.
+"""A draft model that reads what was committed since it was asked last: what that costs, and what adapting makes of it.
 
     python -m benchmarks.simulator.reading
 
