@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def test_all_is_well() -> None:
 
 def test_a_missing_engine_is_named_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_is_installed", lambda package: package not in ("llama_cpp", "openvino", "starlette"))
-    monkeypatch.setattr(doctor.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     found = doctor.examine(app)
     assert found.problems == [
         "llama.cpp is not installed: pip install --force-reinstall --no-deps llama-cpp-python",
@@ -50,7 +51,7 @@ def test_a_missing_engine_is_named_with_the_line_that_installs_it(monkeypatch: p
     assert any("OpenVINO is not installed: pip install 'edgespec[onnx,openvino]'" in each for each in found.advice)
     assert "the extra serve is not installed: pip install 'edgespec[serve]'" in found.advice
     assert [*doctor.lines(found)][-1] == "there are problems"
-    monkeypatch.setattr(doctor.platform, "machine", lambda: "arm64")
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
     assert not any("OpenVINO" in each for each in doctor.examine(app).advice)
 
 

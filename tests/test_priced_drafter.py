@@ -19,9 +19,9 @@ def priced_drafter(step: float = 0.1, clock: Callable[[], float] = lambda: 0.0, 
     return PricedDrafter(table_drafter("model", {}, step), Ahead(), clock, others)
 
 
-def rounds_until_due(priced: PricedDrafter, plain: float = 1.0) -> int:
+def rounds_until_due(priced: PricedDrafter, plain: float = 1.0, reading: float = 0.0) -> int:
     for n in range(1000):
-        if priced.due(plain):
+        if priced.due(plain, reading):
             return n
         priced.observe(())
     raise AssertionError("never due")
@@ -142,7 +142,7 @@ def test_probes_that_read_much_are_rarer() -> None:
     assert rounds_until_due(priced) < 10
     priced.asked(0.0)
     priced.observe([HIT])
-    assert next(n for n in range(1000) if priced.due(1.0, 5.0) or priced.observe(())) > 100
+    assert rounds_until_due(priced, reading=5.0) > 100
 
 
 @pytest.mark.parametrize(("others", "times"), [(0, 0), (1, 4), (2, 4)])

@@ -40,7 +40,7 @@ def asked(**fields: Any) -> dict[str, Any]:
 def test_the_reasoning_of_a_response_is_an_item(server: Served) -> None:
     found = Response.model_validate(server.post("/v1/responses", asked()).json())
     assert [item.type for item in found.output] == ["reasoning", "message"]
-    assert found.output[0].content[0].text == "Hm."  # type: ignore[union-attr]
+    assert found.output[0].content[0].text == "Hm."  # type: ignore[index, union-attr]
     assert (found.output_text, found.status) == ("Yes.", "completed")
     assert found.usage is not None
     assert 3 <= found.usage.output_tokens_details.reasoning_tokens < found.usage.output_tokens

@@ -234,7 +234,8 @@ def _describe(writer: Any, source: Small, shape: Shape, epsilon: float) -> None:
     for key, field in source.reader.fields.items():
         if not key.startswith("tokenizer."):
             continue
-        value, (kind, *inner) = field.contents(), field.types
+        value: Any = field.contents()
+        kind, *inner = field.types
         if isinstance(value, list):
             value = _more(key, value, shape.vocabulary)
         writer.add_key_value(key, value, kind, inner[-1] if inner else None)

@@ -47,7 +47,8 @@ def trim(distribution: Path, output: Path) -> int:
                 if inside == name or not member.isfile() or not is_kept(inside):
                     continue
                 member.name = f"llama.cpp/{inside}"
-                member.pax_headers.pop("path", None)  # of a long name: it would be written instead
+                # That of a long name would be written instead.
+                member.pax_headers = {key: value for key, value in member.pax_headers.items() if key != "path"}
                 part.addfile(member, whole.extractfile(member))
                 kept += 1
     except (OSError, tarfile.TarError) as error:
