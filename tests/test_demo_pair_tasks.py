@@ -1,4 +1,4 @@
-"""The texts and tasks that the demo pair is trained on: right answers, and nothing held out among what is trained on."""
+"""The texts and tasks that the demo pair is trained on: right answers, and nothing held out is trained on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from benchmarks.demo_pair import abilities, kit, sources, vocabulary
 from benchmarks.demo_pair.tasks import TASKS, Maker, Texts
 
-SENTENCES = "Anna Berg painted 12 boats near Oslo , and she sold 3 .\tAnna Berg painted 12 boats near Oslo . <::::> She sold 3 ."
+WHOLE = "Anna Berg painted 12 boats near Oslo , and she sold 3 ."
+SENTENCES = f"{WHOLE}\tAnna Berg painted 12 boats near Oslo . <::::> She sold 3 ."
 
 
 def checkouts(folder: Path) -> Path:
@@ -77,7 +78,7 @@ def test_dialogues_begin_with_the_user_and_end_with_the_assistant() -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_an_answer_is_what_was_asked_for(task: str, train: Texts) -> None:
-    maker = Maker(train, random.Random(task), 1, 60)
+    maker = Maker(train, random.Random(task), 1, 60)  # noqa: S311 - no secret
     for case in [maker.case(task) for _ in range(60)]:
         asked, _, text = case.prompt.partition("\n")
         if task == "repeat":
@@ -98,8 +99,8 @@ def test_an_answer_is_what_was_asked_for(task: str, train: Texts) -> None:
 
 
 def test_rouge_l_is_the_f_measure_of_the_longest_common_subsequence() -> None:
-    assert abilities.rouge_l("a b c d".split(), "a x c d".split()) == pytest.approx(0.75)
-    assert abilities.rouge_l("a b".split(), "b a".split()) == pytest.approx(0.5)
+    assert abilities.rouge_l(["a", "b", "c", "d"], ["a", "x", "c", "d"]) == pytest.approx(0.75)
+    assert abilities.rouge_l(["a", "b"], ["b", "a"]) == pytest.approx(0.5)
     assert abilities.rouge_l(["a"], []) == 0.0
 
 

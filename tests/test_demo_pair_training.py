@@ -13,6 +13,7 @@ from .distillation import with_torch
 
 pytestmark = with_torch
 VOCABULARY = 512
+SEEDED = random.Random(0)  # noqa: S311 - no secret
 
 
 def base(tied: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -68,7 +69,7 @@ def encoded(size: int) -> Any:
 def test_chats_of_a_window_do_not_see_each_other() -> None:
     from benchmarks.demo_pair.packing import windows  # noqa: PLC0415
 
-    batch = next(windows(encoded(6), 1, 16, random.Random(0)))
+    batch = next(windows(encoded(6), 1, 16, SEEDED))
     mask = batch.mask()[0, 0]
     assert batch.tokens[0].tolist() == [1] * 6 + [2] * 6 + [0] * 4
     assert batch.positions[0, :12].tolist() == [*range(6), *range(6)]
@@ -80,7 +81,7 @@ def test_chats_of_a_window_do_not_see_each_other() -> None:
 def test_a_chat_that_does_not_fit_comes_in_the_next_window() -> None:
     from benchmarks.demo_pair.packing import windows  # noqa: PLC0415
 
-    first, second = islice(windows(encoded(10), 1, 16, random.Random(0)), 2)
+    first, second = islice(windows(encoded(10), 1, 16, SEEDED), 2)
     assert [first.tokens[0, 0], second.tokens[0, 0]] == [1, 2]
 
 

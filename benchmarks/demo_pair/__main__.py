@@ -65,9 +65,7 @@ def kit(checkouts: Path, folder: Path, vocabulary: int, tokenizer: Path | None) 
 @click.option("--minutes", default=25.0, show_default=True, help="Of training, over all runs of this command")
 @click.option("--grow", type=FOLDER, help="A Llama checkpoint with the kit's tokenizer to begin with")
 @click.option("--threads", default=0, help="Of torch on a CPU; 0: as torch chooses")
-def train(  # noqa: PLR0913, PLR0917 - click passes every option
-    kit_folder: Path, output: Path, device: str, minutes: float, grow: Path | None, threads: int
-) -> None:
+def train(kit_folder: Path, output: Path, device: str, minutes: float, grow: Path | None, threads: int) -> None:
     """Train on KIT and write OUT/checkpoint. An unfinished training in OUT goes on."""
     from . import start  # noqa: PLC0415 - imports torch
 
@@ -103,7 +101,7 @@ def abilities(model: Path, kit_folder: Path, cases: int) -> None:
 @click.option("--count", default=3000, show_default=True)
 def prompts(kit_folder: Path, file: Path, count: int) -> None:
     """Write prompts of all tasks, and dialogues, for `edgespec distill --prompts`."""
-    rng = random.Random("prompts")
+    rng = random.Random("prompts")  # noqa: S311 - no secret
     maker = Maker(kit_texts(kit_folder, "train"), rng, shortest=8, longest=60)
     cases = [{"prompt": maker.case(rng.choice(TASKS)).prompt} for _ in range(count)]
     drawn = rng.sample(records(kit_folder, "dialogues", "train"), count // 20)

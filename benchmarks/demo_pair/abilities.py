@@ -29,7 +29,7 @@ class Ability:
 
 def held_cases(held: Texts, task: str, count: int) -> list[Case]:
     """The same cases for every model."""
-    maker = Maker(held, random.Random(f"measure {task}"), SHORTEST, LONGEST)
+    maker = Maker(held, random.Random(f"measure {task}"), SHORTEST, LONGEST)  # noqa: S311 - no secret
     return [maker.case(task) for _ in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""Where the copying circuit lives: the dimensions of the residual stream that are added to a model, and its token codes.
+"""Where the copying circuit lives: the dimensions of the residual stream that it adds, and its token codes.
 
 own     code of the token at this place (in the embedding)
 before  codes of the tokens one, two and three places back (written by the first new layer)

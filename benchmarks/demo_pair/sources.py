@@ -18,6 +18,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,7 @@ def _chatter(folder: Path) -> Iterator[Record]:
     """The first question and answer of each conversation: what it has of YAML is `- - question` and `  - answer`."""
     for name in _CHATTER:
         lines = (folder / f"{name}.yml").read_text(encoding="utf-8").splitlines()
-        for first, second in zip(lines, lines[1:], strict=False):
+        for first, second in pairwise(lines):
             if first.startswith("- - ") and second.startswith("  - "):
                 question, answer = (line[4:].strip().strip("'\"") for line in (first, second))
                 if question and answer and answer.isascii():

@@ -184,7 +184,20 @@ class Maker:
 
 _RINGS = (
     ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
-    "January February March April May June July August September October November December".split(),
+    [
+        "January",
+        "February",
+        "March",
+        "April",
+        "May",
+        "June",
+        "July",
+        "August",
+        "September",
+        "October",
+        "November",
+        "December",
+    ],
     [chr(65 + number) for number in range(26)],
     ("north", "east", "south", "west"),
     ("spring", "summer", "autumn", "winter"),

@@ -72,7 +72,7 @@ class Training:
         self.save()
 
     def _batches(self) -> Iterator[Windows]:
-        rng = random.Random(f"{self.settings.seed} {self.step}")
+        rng = random.Random(f"{self.settings.seed} {self.step}")  # noqa: S311 - no secret
         tokenizer = Tokenizer.from_file(str(self._kit / "tokenizer.json"))
         source = kit_texts(self._kit, "train")
         drawn = chats(source, records(self._kit, "dialogues", "train"), rng, lambda: self.progress)

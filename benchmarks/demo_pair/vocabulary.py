@@ -1,4 +1,4 @@
-"""A tokenizer for the pair: byte-level BPE with GPT-2's way of cutting text, as llama.cpp's `gpt-2` knows it, ChatML."""
+"""A tokenizer for the pair: byte-level BPE, text cut as llama.cpp's `gpt-2` cuts it, and ChatML."""
 
 from __future__ import annotations
 
