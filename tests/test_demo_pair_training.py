@@ -43,8 +43,9 @@ def test_a_grown_model_says_what_the_small_one_says() -> None:
     tokens = torch.randint(10, VOCABULARY, (2, 40), generator=torch.Generator().manual_seed(2))
     with torch.no_grad():
         before, after = small(tokens).logits, grown(0.0)(tokens).logits
-    # The added dimensions have a hundredth of the embedding's energy, which the norms see.
-    assert float((after - before).abs().max()) < 0.02 * float(before.abs().max())
+    # The added dimensions have up to 8% of the embedding's energy (the circuit's codes, a constant, the copied code),
+    # which the norms see: 4% of the size.
+    assert float((after - before).abs().max()) < 0.06 * float(before.abs().max())
 
 
 def test_the_circuit_copies_random_tokens_before_any_training() -> None:
@@ -97,7 +98,7 @@ def training(folder: Path, minutes: float, monkeypatch: pytest.MonkeyPatch) -> A
 
     def batches(run: Any) -> Any:
         while True:
-            tokens = torch.randint(10, VOCABULARY, (2, 12), generator=torch.Generator().manual_seed(run.step))
+            tokens = torch.randint(10, 14, (2, 12), generator=torch.Generator().manual_seed(run.step))
             yield Windows(tokens, torch.arange(12).repeat(2, 1), torch.zeros(2, 12).long(), torch.ones(2, 12))
 
     monkeypatch.setattr(module.Training, "_batches", batches)
