@@ -1,0 +1,72 @@
+"""From the command's options to a training, and from its end to a checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+
+from .circuit import Alias
+from .copying import exactness
+from .kit import kit_texts
+from .models import NEW_GAIN, Shape, config_of, new_weights, read, with_circuit
+from .saving import save_checkpoint
+from .training import Settings, Training
+
+_SEED = 0
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the command was asked for."""
+
+    kit: Path
+    output: Path
+    device: str
+    minutes: float
+    grow: Path | None = None
+    threads: int = 0
+
+
+def opened(wanted: Wanted) -> Training:
+    """The training of a new or grown model, or the unfinished one of that folder."""
+    if wanted.threads:
+        torch.set_num_threads(wanted.threads)
+    return Training(_model(wanted), wanted.kit, wanted.output, _settings(wanted))
+
+
+def _settings(wanted: Wanted) -> Settings:
+    """A GPU takes large batches and learns from the prompts, too; a CPU spends all it has on the answers."""
+    if wanted.device.startswith("cuda"):
+        return Settings(wanted.minutes, 64, 1024, 1e-3, 0.02, 0.1, 0.3, wanted.device, 5.0)
+    return Settings(wanted.minutes, device=wanted.device)
+
+
+def _model(wanted: Wanted) -> Any:
+    tokenizer = _tokenizer(wanted.kit)
+    alias = Alias(tokenizer.token_to_id("assistant") or 0, tokenizer.token_to_id(":") or 0)
+    if wanted.grow is not None:
+        return with_circuit(*read(wanted.grow), alias, above=0)
+    config = config_of(Shape(), tokenizer.get_vocab_size())
+    weights = new_weights(config, torch.Generator().manual_seed(_SEED))
+    return with_circuit(config, weights, alias, above=0, gain=NEW_GAIN)
+
+
+def _tokenizer(kit: Path) -> Tokenizer:
+    return Tokenizer.from_file(str(kit / "tokenizer.json"))
+
+
+def copying(run: Training, kit: Path, tasks: tuple[str, ...], cases: int) -> dict[str, list[float]]:
+    """Shares of exact answers and of right tokens, on held-out cases, in the model as it is now."""
+    run.model.eval()
+    made = exactness(run.model, _tokenizer(kit), kit_texts(kit, "held"), tasks, cases)
+    run.model.train()
+    return made
+
+
+def finish(run: Training, kit: Path, folder: Path) -> None:
+    """Write the checkpoint."""
+    save_checkpoint(run.model, kit, folder)

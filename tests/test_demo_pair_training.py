@@ -1,0 +1,140 @@
+"""The demo pair's target: growth changes nothing, the circuit copies before any training, a training goes on."""
+
+from __future__ import annotations
+
+import random
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .distillation import with_torch
+
+pytestmark = with_torch
+VOCABULARY = 512
+SEEDED = random.Random(0)  # noqa: S311 - no secret
+
+
+def base(tied: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Config and weights of a random Llama with one layer."""
+    import torch  # noqa: PLC0415
+
+    from benchmarks.demo_pair.models import Shape, config_of, new_weights  # noqa: PLC0415
+
+    config = config_of(Shape(width=64, layers=1, ffn=96), VOCABULARY) | {"tie_word_embeddings": tied}
+    return config, new_weights(config, torch.Generator().manual_seed(1))
+
+
+def grown(gain: float) -> Any:
+    from benchmarks.demo_pair.circuit import Alias  # noqa: PLC0415
+    from benchmarks.demo_pair.models import with_circuit  # noqa: PLC0415
+
+    return with_circuit(*base(), Alias(7, 8), above=1, gain=gain).eval()
+
+
+def test_a_grown_model_says_what_the_small_one_says() -> None:
+    import torch  # noqa: PLC0415
+    from transformers import LlamaConfig, LlamaForCausalLM  # noqa: PLC0415
+
+    config, weights = base()
+    small = LlamaForCausalLM(LlamaConfig(**config)).eval()
+    small.load_state_dict(weights | {"lm_head.weight": weights["model.embed_tokens.weight"]})
+    tokens = torch.randint(10, VOCABULARY, (2, 40), generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        before, after = small(tokens).logits, grown(0.0)(tokens).logits
+    # The added dimensions have up to 8% of the embedding's energy (the circuit's codes, a constant, the copied code),
+    # which the norms see: 4% of the size.
+    assert float((after - before).abs().max()) < 0.06 * float(before.abs().max())
+
+
+def test_the_circuit_copies_random_tokens_before_any_training() -> None:
+    import torch  # noqa: PLC0415
+
+    once = torch.randint(10, VOCABULARY, (8, 24), generator=torch.Generator().manual_seed(3))
+    start = torch.full((8, 1), 1)
+    tokens = torch.cat([start, once, once], 1)
+    with torch.no_grad():
+        likeliest = grown(1.7)(tokens).logits.argmax(-1)
+    first = 1 + 24 + 3  # where three tokens are known again
+    right = likeliest[:, first - 1 : -1] == tokens[:, first:]
+    assert float(right.float().mean()) > 0.9
+    wrong = likeliest[:, 3:23] == tokens[:, 4:24]
+    assert float(wrong.float().mean()) < 0.1
+
+
+def encoded(size: int) -> Any:
+    return iter([([number] * size, [1.0] * size) for number in range(1, 40)])
+
+
+def test_chats_of_a_window_do_not_see_each_other() -> None:
+    from benchmarks.demo_pair.packing import windows  # noqa: PLC0415
+
+    batch = next(windows(encoded(6), 1, 16, SEEDED))
+    mask = batch.mask()[0, 0]
+    assert batch.tokens[0].tolist() == [1] * 6 + [2] * 6 + [0] * 4
+    assert batch.positions[0, :12].tolist() == [*range(6), *range(6)]
+    assert mask[7].nonzero().flatten().tolist() == [6, 7]
+    assert mask[5].nonzero().flatten().tolist() == [0, 1, 2, 3, 4, 5]
+    assert batch.weights[0].tolist() == ([0.0] + [1.0] * 5) * 2 + [0.0] * 4
+
+
+def test_a_chat_that_does_not_fit_comes_in_the_next_window() -> None:
+    from benchmarks.demo_pair.packing import windows  # noqa: PLC0415
+
+    first, second = islice(windows(encoded(10), 1, 16, SEEDED), 2)
+    assert [first.tokens[0, 0], second.tokens[0, 0]] == [1, 2]
+
+
+def training(folder: Path, minutes: float, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A training on random windows, whose clock ticks a second a step."""
+    import torch  # noqa: PLC0415
+
+    from benchmarks.demo_pair import training as module  # noqa: PLC0415
+    from benchmarks.demo_pair.packing import Windows  # noqa: PLC0415
+
+    ticks = iter(range(10_000))
+    monkeypatch.setattr(module.time, "monotonic", lambda: float(next(ticks)))
+
+    def batches(run: Any) -> Any:
+        while True:
+            tokens = torch.randint(10, 14, (2, 12), generator=torch.Generator().manual_seed(run.step))
+            yield Windows(tokens, torch.arange(12).repeat(2, 1), torch.zeros(2, 12).long(), torch.ones(2, 12))
+
+    monkeypatch.setattr(module.Training, "_batches", batches)
+    torch.manual_seed(0)
+    settings = module.Settings(minutes=minutes, save_minutes=0.05)
+    return module.Training(grown(1.7), folder, folder, settings)
+
+
+def test_an_interrupted_training_ends_as_one_that_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch  # noqa: PLC0415
+
+    whole = training(tmp_path / "whole", 0.2, monkeypatch)
+    losses = [figures["loss"] for figures in whole.run()]
+    assert len(losses) == 12
+    assert losses[-1] < losses[0]
+    begun = training(tmp_path / "part", 0.2, monkeypatch)
+    list(islice(begun.run(), 7))
+    again = training(tmp_path / "part", 0.2, monkeypatch)
+    assert again.step in range(1, 7)
+    list(again.run())
+    assert (again.step, again.tokens) == (whole.step, whole.tokens)
+    for one, other in zip(whole.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+
+
+def test_a_checkpoint_is_converted_and_says_the_same(tmp_path: Path) -> None:
+    import torch  # noqa: PLC0415
+    from transformers import AutoModelForCausalLM  # noqa: PLC0415
+
+    from benchmarks.demo_pair import vocabulary  # noqa: PLC0415
+    from benchmarks.demo_pair.saving import save_checkpoint  # noqa: PLC0415
+
+    vocabulary.write(vocabulary.train(["to be or not to be " * 3], VOCABULARY), tmp_path)
+    model = grown(1.7)
+    save_checkpoint(model, tmp_path, tmp_path / "checkpoint")
+    read = AutoModelForCausalLM.from_pretrained(tmp_path / "checkpoint", dtype=torch.bfloat16)
+    assert all(
+        torch.equal(one.bfloat16(), other) for one, other in zip(model.parameters(), read.parameters(), strict=True)
+    )
