@@ -18,6 +18,7 @@ from edgespec.backends import llama_library as llamacpp
 from edgespec.backends.machine import OtherPrograms
 from edgespec.backends.toy import Bytes, ngram_rule
 from edgespec.converters import convert
+from edgespec.grammar.reading import READERS
 from edgespec.models.hub import Hub
 from edgespec.prices import engine_comparison
 from edgespec.types import Floats
@@ -54,6 +55,13 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("EDGESPEC_CONFIG", "")
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_reader() -> Iterator[None]:
+    """The processes that read grammars end with the module that started them: others count processes."""
+    yield
+    READERS.close()
 
 
 @pytest.fixture(scope="session", autouse=True)
