@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import edgespec
 from benchmarks.demo_pair import abilities, kit, sources, vocabulary
 from benchmarks.demo_pair.tasks import TASKS, Maker, Texts
+from edgespec import Device, models
 
 WHOLE = "Anna Berg painted 12 boats near Oslo , and she sold 3 ."
 SENTENCES = f"{WHOLE}\tAnna Berg painted 12 boats near Oslo . <::::> She sold 3 ."
@@ -111,3 +114,16 @@ def test_a_tokenizer_keeps_every_text(tmp_path: Path) -> None:
     assert made.decode(made.encode(text).ids) == text
     assert made.encode("<|im_end|>").ids == [2]
     assert "<|im_start|>" in json.loads((tmp_path / "tokenizer_config.json").read_text())["chat_template"]
+
+
+def test_a_model_is_asked_all_tasks_in_the_ordinary_runtime(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(abilities, "SHORTEST", 1)  # the passage here is a short one
+    held = kit.kit_texts(made, "held")
+    with edgespec.load(models.demo().target, device=Device(512, 1)) as runtime:
+        found = list(abilities.abilities(runtime, held, 1))
+        (case,) = abilities.held_cases(held, TASKS[0], 1)
+        said = abilities._answer(runtime, case)
+    assert [each.task for each in found] == [*TASKS]
+    assert all(0 <= each.exact <= 1 and each.cases == 1 for each in found)
+    assert len(said) > 1
+    assert abilities.score(replace(case, answer=said), said) == (True, 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ def training(folder: Path, minutes: float, monkeypatch: pytest.MonkeyPatch) -> A
     from benchmarks.demo_pair.packing import Windows  # noqa: PLC0415
 
     ticks = iter(range(10_000))
-    monkeypatch.setattr(module.time, "monotonic", lambda: float(next(ticks)))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(ticks)))
 
     def batches(run: Any) -> Any:
         while True:

@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from edgespec import Runtime
+from edgespec import Runtime, Sampling, Text
 
 from .tasks import TASKS, Case, Maker, Texts
 
@@ -42,8 +42,8 @@ def abilities(runtime: Runtime, held: Texts, count: int) -> Iterator[Ability]:
 
 
 def _answer(runtime: Runtime, case: Case) -> str:
-    events = runtime.chat([{"role": "user", "content": case.prompt}], max_tokens=256, temperature=0)
-    return "".join(event.text for event in events)
+    events = runtime.chat([{"role": "user", "content": case.prompt}], Sampling(), max_tokens=256)
+    return "".join(event.text for event in events if isinstance(event, Text))
 
 
 def score(case: Case, answer: str) -> tuple[bool, float]:

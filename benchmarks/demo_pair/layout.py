@@ -43,7 +43,8 @@ class Layout:
 
     @property
     def one(self) -> int:
-        return self.back(OFFSETS[-1]).stop
+        end: int = self.out.stop + OFFSETS[-1] * self.before
+        return end
 
 
 def token_codes(vocabulary: int, size: int, generator: torch.Generator) -> torch.Tensor:

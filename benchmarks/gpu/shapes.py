@@ -234,11 +234,11 @@ def _describe(writer: Any, source: Small, shape: Shape, epsilon: float) -> None:
     for key, field in source.reader.fields.items():
         if not key.startswith("tokenizer."):
             continue
-        value: Any = field.contents()
+        contents: Any = field.contents()
         kind, *inner = field.types
-        if isinstance(value, list):
-            value = _more(key, value, shape.vocabulary)
-        writer.add_key_value(key, value, kind, inner[-1] if inner else None)
+        if isinstance(contents, list):
+            contents = _more(key, contents, shape.vocabulary)
+        writer.add_key_value(key, contents, kind, inner[-1] if inner else None)
 
 
 def _more(key: str, values: Sequence[Any], count: int) -> list[Any]:
