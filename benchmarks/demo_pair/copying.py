@@ -14,7 +14,6 @@ from .packing import encode
 from .tasks import Maker, Texts
 
 
-@torch.no_grad()
 def exactness(
     model: Any, tokenizer: Tokenizer, held: Texts, tasks: tuple[str, ...], cases: int
 ) -> dict[str, list[float]]:
@@ -30,7 +29,9 @@ def exactness(
             tokens, weights = encode(chat, tokenizer, 0.0)
             known = torch.tensor([tokens], device=device)
             wanted = torch.tensor(weights, device=device)[1:] > 0
-            hits = (model(known).logits[0, :-1].argmax(-1) == known[0, 1:])[wanted]
+            with torch.no_grad():
+                likeliest = model(known).logits[0, :-1].argmax(-1)
+            hits = (likeliest == known[0, 1:])[wanted]
             exact += bool(hits.all())
             right += int(hits.sum())
             all_tokens += len(hits)

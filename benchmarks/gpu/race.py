@@ -130,7 +130,7 @@ def figures(run: Run) -> Found:
         scopes = [*categories(run), *totals(run)]
         own = run.by(each.name)
         passes = [one for answer in own for one in answer.passes]
-        seconds = [each for answer in own if (each := answer.decoding) is not None]
+        seconds = [took for answer in own if (took := answer.decoding) is not None]
         tokens = sum(answer.tokens for answer in own)
         found[each.name] = {
             "x plain": {scope.label: value(speedup(run, each.name, scope).decoding) for scope in scopes},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Iterator
 from importlib import import_module
@@ -41,4 +40,4 @@ def _items(name: str, setting: Setting) -> Iterator[Item]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

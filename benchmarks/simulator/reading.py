@@ -15,6 +15,7 @@ from dataclasses import replace
 import click
 
 from edgespec.controller.adaptive import Adaptive
+from edgespec.drafters import Drafter
 
 from ..report import table
 from .measured import flat
@@ -51,7 +52,7 @@ def rows() -> Iterator[tuple[str, ...]]:
 
 
 def _speedup(trace: Trace, world: World, *, model: bool) -> float:
-    drafters = [world.look_up, world.model] if model else [world.look_up]
+    drafters: list[Drafter] = [world.look_up, world.model] if model else [world.look_up]
     return trace.tokens / world.run(Adaptive(drafters, world.prices, clock=world.clock)).seconds
 
 
