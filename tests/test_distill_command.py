@@ -194,7 +194,8 @@ def test_what_is_trained_is_written_as_it_was_read(small_llama: Path, tmp_path: 
 
 
 def test_a_draft_is_changed_by_lora(options: DistillOptions) -> None:
-    assert command.distill(replace(options, lora=4, epochs=2))
+    # Enough training that some check is better than none: else the draft stays as it was.
+    assert command.distill(replace(options, lora=8, epochs=4, rate=5e-3))
     before, after = tensors(options.draft or Path()), tensors(options.out / "checkpoint")
     changed = {name for name, values in before.items() if not np.array_equal(values, after[name])}
     assert changed
