@@ -2,8 +2,9 @@
 
     python -m benchmarks.simulator.reading
 
-`turns` are answers of `chat`, of at most 43 tokens, and of `copy` in turn. A model reads all of them that it did not
-see; with `own prompts` no answer begins with a text that was there before, as where a server has many clients.
+`turns` are answers of `chat`, of at most 43 tokens, and of `copy` in turn; those of `turns-0.8` are sampled. A model reads
+all of them that it did not see; with `own prompts` no answer begins with a text that was there before, as where a server has
+many clients.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def turns(temperature: str = "") -> Trace:
     """Short answers of `chat` and whole ones of `copy`, in turn."""
     chat, copy = (Trace.load(name + temperature).items for name in ("chat", "copy"))
     pairs = ((short.first(_SHORT), long) for short, long in zip(chat, copy, strict=False))
-    return Trace("turns", list(itertools.chain.from_iterable(pairs)))
+    return Trace(f"turns{temperature}", list(itertools.chain.from_iterable(pairs)))
 
 
 def strangers(trace: Trace) -> Trace:
@@ -42,7 +43,7 @@ def strangers(trace: Trace) -> Trace:
 
 def rows() -> Iterator[tuple[str, ...]]:
     """The speedup over plain decoding for each text, curve and price of reading."""
-    texts = [Trace.load("chat"), Trace.load("hard"), turns()]
+    texts = [Trace.load("chat"), Trace.load("hard"), turns(), turns("-0.8")]
     for trace, curve in itertools.product(texts, (CURVES[0], CURVES[1], flat()[0])):
         cheap = replace(curve, step=_STEP)
         found = [_speedup(trace, World(trace, cheap), model=False)]
