@@ -197,8 +197,7 @@ class Adaptive:
     def _ask(self, priced: PricedDrafter, expansion: Expansion, round_context: RoundContext) -> None:
         """Let a drafter with a price go on from what is there, if it is worth asking or due for a probe."""
         reading = priced.reading.expected(round_context.tokens)
-        # In tokens of plain decoding: guesses are wanted where other drafters have none, and there time earns no more.
-        toll = priced.reading.share(reading) / self.prices.plain(len(round_context.tokens) - 1)
+        toll = expansion.rate * priced.reading.share(reading)
         due = priced.due(1 / expansion.rate, reading)
         ask = self._trims and (priced.worth > toll or due or priced.is_new)
         before = expansion.gain()
