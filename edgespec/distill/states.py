@@ -133,7 +133,7 @@ class _Recorder:
         self.rows.append(rows[: len(tokens)].astype(np.float16))
 
     def forget(self, length: int) -> None:
-        del self.rows[length:]
+        self.rows = [np.concatenate(self.rows)[:length]] if length else []
 
 
 def _damaged(path: Path) -> ModelFileError:
