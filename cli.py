@@ -39,6 +39,7 @@ from edgespec.terminal.serve_options import ServeOptions, serve_options
 
 if TYPE_CHECKING:
     from edgespec.runtime.answer import Answer
+    from edgespec.terminal.chat import Chat
 
 # Modules are imported where they are used: `--help` must not import a converter, nor `convert` an engine.
 
@@ -82,9 +83,7 @@ def chat(
     it is a terminal, and -p. On a terminal without a prompt a conversation begins; its input history is kept in a file,
     whose name is printed, until `edgespec forget`.
     """
-    from edgespec.terminal import chat as terminal  # noqa: PLC0415
-    from edgespec.terminal.history import prepared  # noqa: PLC0415
-    from edgespec.terminal.show import MarkedText  # noqa: PLC0415
+    from edgespec.terminal.chat import Chat  # noqa: PLC0415
 
     prompt, system = prompt_options.question(), prompt_options.preamble()
     if as_json:
@@ -93,20 +92,17 @@ def chat(
     with load_options.open() as runtime:
         sampling = sampling_options.sampling(runtime.sampling, seed=int.from_bytes(os.urandom(4), "little"))
         if as_json:
-            messages = prompt_options.messages(prompt or "")
-            _print_json(
-                runtime.chat(
-                    messages,
-                    sampling,
-                    max_tokens=sampling_options.max_tokens,
-                    stop=prompt_options.stop,
-                    grammar=grammar,
-                    think=prompt_options.think,
-                ),
-                runtime.cancel,
+            answer = runtime.chat(
+                prompt_options.messages(prompt or ""),
+                sampling,
+                max_tokens=sampling_options.max_tokens,
+                stop=prompt_options.stop,
+                grammar=grammar,
+                think=prompt_options.think,
             )
+            _print_json(answer, runtime.cancel)
             return
-        session = terminal.Chat(
+        session = Chat(
             runtime,
             sampling,
             sampling_options.max_tokens,
@@ -121,24 +117,32 @@ def chat(
             grammar=grammar,
             kept=prompt_options.resume,
         )
-        session.resume()
-        session.remark_switch()
-        if runtime.context > runtime.trained_context:
-            session.note(f"(the model was trained for {runtime.trained_context} tokens: its output may degrade beyond)")
-        if show_drafts:
-            session.note(MarkedText(runtime, colour=has_colour(sys.stderr)).legend())
-        if prompt is not None:
-            finished = session.answer(prompt)
-            if finished.reason == "cancelled":
-                raise KeyboardInterrupt
-        if load_options.model is None:
-            remark(click.style(_DEMO, dim=True))
-        if prompt is None:
-            session.note(f"{runtime.description}, context {runtime.context}; /help lists commands, Ctrl-D leaves")
-            kept = None if no_history else prepared()
-            if kept is not None and not quiet():
-                session.note(f"the input history is kept in {kept} until `edgespec forget`; --no-history turns it off")
-            terminal.converse(session, kept)
+        _converse(session, prompt, load_options, show_drafts=show_drafts, history=not no_history)
+
+
+def _converse(session: Chat, prompt: str | None, options: LoadOptions, *, show_drafts: bool, history: bool) -> None:
+    """Answer `prompt`, or begin a conversation, with the notes that go before it."""
+    from edgespec.terminal.chat import converse  # noqa: PLC0415
+    from edgespec.terminal.history import prepared  # noqa: PLC0415
+    from edgespec.terminal.show import MarkedText  # noqa: PLC0415
+
+    runtime = session.runtime
+    session.resume()
+    session.remark_switch()
+    if runtime.context > runtime.trained_context:
+        session.note(f"(the model was trained for {runtime.trained_context} tokens: its output may degrade beyond)")
+    if show_drafts:
+        session.note(MarkedText(runtime, colour=has_colour(sys.stderr)).legend())
+    if prompt is not None and session.answer(prompt).reason == "cancelled":
+        raise KeyboardInterrupt
+    if options.model is None:
+        remark(click.style(_DEMO, dim=True))
+    if prompt is None:
+        session.note(f"{runtime.description}, context {runtime.context}; /help lists commands, Ctrl-D leaves")
+        kept = prepared() if history else None
+        if kept is not None and not quiet():
+            session.note(f"the input history is kept in {kept} until `edgespec forget`; --no-history turns it off")
+        converse(session, kept)
 
 
 def _require_json_fits(prompt: str | None, options: PromptOptions, *, show_drafts: bool) -> None:
