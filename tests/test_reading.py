@@ -46,6 +46,18 @@ def test_what_a_round_commits_is_read_with_the_first_guess() -> None:
     assert reading.read(context) == 17
 
 
+def test_what_was_committed_since_the_answer_began_is_not_part_of_its_prompt() -> None:
+    reading, context = Reading(STEP), [0] * 100
+    prompt = reading.expected(context)
+    assert reading.expected_of_prompt(context) == prompt > 0
+    context.extend([1] * 200)
+    assert reading.expected_of_prompt(context) == prompt
+    assert reading.expected(context) == pytest.approx(3 * prompt)
+    reading.read(context)
+    context.extend([2] * 200)
+    assert reading.expected_of_prompt(context) == 0
+
+
 def test_the_price_of_a_token_is_learned() -> None:
     reading = Reading(STEP)
     for _ in range(5):

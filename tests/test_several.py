@@ -98,8 +98,10 @@ def test_where_tokens_are_drawn_the_better_of_two_models_drafts(rule: str, order
     assert finished.stats.by_drafter["model"][1] <= 3
 
 
+@pytest.mark.parametrize("seed", [3, 5, 6, 9])
 @pytest.mark.parametrize("rule", ["rejection", "block"])
-def test_a_model_that_became_the_better_one_is_noticed(rule: str, clock: Clock) -> None:
+def test_a_model_that_became_the_better_one_is_noticed(rule: str, seed: int, clock: Clock) -> None:
+    """Though it has more to read the longer it was left alone. By luck it may be noticed with one seed."""
     target = speaking(clock)
 
     def late(context: Sequence[int]) -> Floats:
@@ -107,9 +109,9 @@ def test_a_model_that_became_the_better_one_is_noticed(rule: str, clock: Clock) 
 
     models = [drafting(blend(TARGET, OTHER, 0.4), clock), drafting(late, clock, "model2")]
     controller = Adaptive(models, Prices(STAIRS), clock=clock.perf_counter)
-    request = Request(PROMPT, Sampling(temperature=0.8, seed=3), 900)
+    request = Request(PROMPT, Sampling(temperature=0.8, seed=seed), 900)
     _, finished = run(engine(target, controller, rule).generate(request), target, PROMPT)
-    assert finished.stats.by_drafter["model2"][1] > 300
+    assert finished.stats.by_drafter["model2"][1] > 250
 
 
 # --- a runtime over several models

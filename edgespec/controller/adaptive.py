@@ -198,7 +198,7 @@ class Adaptive:
         """Let a drafter with a price go on from what is there, if it is worth asking or due for a probe."""
         reading = priced.reading.expected(round_context.tokens)
         toll = expansion.rate * priced.reading.share(reading)
-        due = priced.due(1 / expansion.rate, reading)
+        due = priced.due(1 / expansion.rate, priced.reading.expected_of_prompt(round_context.tokens))
         ask = self._trims and (priced.worth > toll or due or priced.is_new)
         before = expansion.gain()
         if ask or expansion.prospect(priced) > toll:

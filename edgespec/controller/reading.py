@@ -28,6 +28,7 @@ class Reading:
         self._token = RunningPrice(_A_TOKEN * step)
         self._context: Sequence[int] = ()  # that of the answer in which it was asked last
         self._length = 0  # of that, tokens that it has read
+        self._prompt = 0  # tokens of the context when the answer began
         self._rounds = _ROUNDS
         self._since = 0  # rounds in which it was asked since it read
 
@@ -35,13 +36,21 @@ class Reading:
         """Tokens of `context` that it has not read."""
         if context is not self._context:
             self._length = common_prefix(self._context[: self._length], context)
-            self._context = context
+            self._context, self._prompt = context, len(context)
         return len(context) - self._length
 
     def expected(self, context: Sequence[int]) -> float:
         """Seconds that it takes to read what is new in `context`, beyond those of a first guess."""
-        tokens = self.tokens(context)
-        return tokens * self._token.seconds if tokens > _FEW else 0.0
+        return self._seconds(self.tokens(context))
+
+    def expected_of_prompt(self, context: Sequence[int]) -> float:
+        """The same without what was committed in this answer.
+
+        That grows with every round, as fast as the time that probes may take. If it counted for probes, a drafter that
+        was left alone for long would not be probed again.
+        """
+        committed = len(context) - self._prompt
+        return self._seconds(self.tokens(context) - committed)
 
     def share(self, seconds: float) -> float:
         """Of what reading takes, the share of each round in which the drafter is then asked."""
@@ -63,3 +72,6 @@ class Reading:
         expected = tokens * self._token.seconds
         self._token.observe(seconds / tokens)
         return min(seconds, _HICCUP * expected)
+
+    def _seconds(self, tokens: int) -> float:
+        return tokens * self._token.seconds if tokens > _FEW else 0.0
