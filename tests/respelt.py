@@ -37,9 +37,7 @@ def respelt(source: Path, folder: Path, *, merges: int, kind: str = "bytes", see
     description = checkpoint.json("tokenizer.json") or {}
     make = {"bytes": _byte_level, "spaces": _sentencepiece}[kind]
     rows = make(folder, description, description["model"]["merges"][:merges], seed)
-    settings = checkpoint.json("tokenizer_config.json") or {}
-    settings.pop("added_tokens_decoder")
-    _write(folder / "tokenizer_config.json", settings)
+    _write(folder / "tokenizer_config.json", checkpoint.json("tokenizer_config.json") or {})
     config = {key: value for key, value in checkpoint.config.items() if not key.endswith("_token_id")}
     _write(folder / "config.json", {**config, "vocab_size": len(rows)})
     write_safetensors(folder / "model.safetensors", _tensors(checkpoint, rows))

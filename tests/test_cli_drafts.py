@@ -11,6 +11,7 @@ from edgespec import models
 
 from . import checkpoints
 from .commandline import DEMO, PROMPT, events, prompts_in, refused, run
+from .demo_checkpoints import checkpoint_of
 from .respelt import respelt
 
 
@@ -40,10 +41,9 @@ THROUGH_TEXT = "The draft model has a vocabulary of its own, so it drafts throug
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo's draft model in another vocabulary."""
-    source = Path(__file__).parents[2] / "shared" / "models" / "draft"
-    if not source.is_dir():
-        pytest.skip("the checkpoint of the demo's draft model is not beside the repository")
-    return respelt(source, tmp_path_factory.mktemp("other") / "draft", merges=1500)
+    folder = tmp_path_factory.mktemp("other")
+    source = checkpoint_of(Path(DEMO.draft or ""), folder / "source")
+    return respelt(source, folder / "draft", merges=1500)
 
 
 def test_a_draft_of_another_vocabulary_drafts_through_text(other: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,9 @@ from edgespec.converters.stored_tensor import StoredTensor
 from edgespec.errors import OptionError
 
 from . import checkpoints
+from .demo_checkpoints import checkpoint_of
 from .reference import Reference, read_tensors
 
-SHARED = Path(__file__).parents[2] / "shared" / "models"
 LLAMA3 = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -113,17 +113,28 @@ def test_every_variant_computes_what_the_checkpoint_computes(variant: str, tmp_p
 
 
 @pytest.mark.parametrize("name", ["target", "draft"])
-def test_a_trained_pair(name: str, tmp_path: Path) -> None:
-    if not (SHARED / name).is_dir():
-        pytest.skip("the trained pair is not beside this checkout")
-    output = run(SHARED / name, tmp_path / "model.gguf")
+def test_a_trained_pair(name: str, demo: Mapping[str, Path], tmp_path: Path) -> None:
+    source = checkpoint_of(demo[name], tmp_path / "source")
+    output = run(source, tmp_path / "model.gguf")
     with engine(output) as llama:
         texts = (
             "<|im_start|>user\nHi, a table for two in San Jose tonight.<|im_end|>\n<|im_start|>assistant\n",
             "I",
         )
         prompts = [llama.tokenize(text.encode(), add_bos=False, special=True) for text in texts]
-    check_same(SHARED / name, output, prompts)
+    check_same(source, output, prompts)
+
+
+def test_a_pair_in_q8_0_is_the_same_file_after_dequantization_and_conversion(
+    demo: Mapping[str, Path], tmp_path: Path
+) -> None:
+    for name, file in demo.items():
+        output = run(checkpoint_of(file, tmp_path / name), tmp_path / f"{name}.gguf", quantization="q8_0")
+        before, after = ({tensor.name: tensor for tensor in gguf.GGUFReader(each).tensors} for each in (file, output))
+        assert before.keys() == after.keys()
+        for key, tensor in before.items():
+            assert tensor.tensor_type == after[key].tensor_type
+            np.testing.assert_array_equal(tensor.data, after[key].data)
 
 
 def test_tensors_are_the_checkpoints(tmp_path: Path) -> None:

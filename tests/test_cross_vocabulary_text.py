@@ -15,11 +15,10 @@ from edgespec.text.template import ChatTemplate
 from edgespec.types import Draft
 from edgespec.verify import RoundContext, verifier
 
+from .demo_checkpoints import checkpoint_of
 from .helpers import decode_plain, never
 from .respelt import respelt
 from .vocabularies import BYTES, FINE, by_text
-
-SHARED = Path(__file__).parents[2] / "shared" / "models"
 
 
 def speculate(
@@ -103,9 +102,8 @@ CHATS = (
 def test_a_real_pair_of_two_vocabularies_says_what_the_target_says(
     kind: str, demo: Mapping[str, Path], tmp_path: Path
 ) -> None:
-    if not (SHARED / "draft").is_dir():
-        pytest.skip("the checkpoint of the demo's draft model is not beside the repository")
-    output = respelt(SHARED / "draft", tmp_path / "draft", merges=1500, kind=kind)
+    source = checkpoint_of(demo["draft"], tmp_path / "source")
+    output = respelt(source, tmp_path / "draft", merges=1500, kind=kind)
     model, draft = (open_model(path, Device(threads=1), Interrupt()) for path in (demo["target"], output))
     vocabulary = model.vocabulary
     template = ChatTemplate(vocabulary)
