@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from edgespec.backends.llama_remote_process import RemoteProcess
+from edgespec.errors import EngineError
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -127,3 +130,15 @@ def test_readme_and_ci_run_the_same_test_command() -> None:
 
 def run(code: str) -> str:
     return subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_pyinstaller_finds_the_hook() -> None:
+    (entry,) = metadata.distribution("edgespec").entry_points.select(group="pyinstaller40")
+    (folder,) = entry.load()()
+    assert Path(folder, "hook-edgespec.py").is_file()
+
+
+def test_a_frozen_app_does_not_start_itself_as_a_process_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    with pytest.raises(EngineError, match=r"this frozen app has not; let the app speak to `edgespec serve --rpc"):
+        RemoteProcess()

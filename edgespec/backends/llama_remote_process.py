@@ -44,6 +44,11 @@ class RemoteProcess:
     """
 
     def __init__(self) -> None:
+        if getattr(sys, "frozen", False):  # `sys.executable` is the app, which would start once more
+            raise EngineError(
+                "models on workers need a Python interpreter, which this frozen app has not; let the app speak to "
+                "`edgespec serve --rpc HOST:PORT` instead"
+            )
         self._turn = threading.Lock()  # a request and its answer
         self._writing = threading.Lock()
         self._asked = 0
