@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -149,9 +150,14 @@ def test_escape_stops_too_and_enter_sends(page: Any) -> None:
         ask(page, served)
         assert gate.reached.wait(20)
         page.wait_for_selector(".column")
+        page.fill("#prompt", "Second")
+        page.press("#prompt", "Enter")  # waits, as there is an answer under way
         page.keyboard.press("Escape")
         answered(page)
         gate.go_on.set()
+        assert "stopped" in page.inner_text(".figures")
+        assert page.locator("article.user").count() == 1
+        assert page.input_value("#prompt") == "Second"
         assert page.evaluate("document.activeElement.id") == "prompt"
 
 
@@ -209,8 +215,12 @@ def test_figures_are_those_of_the_answer(page: Any, flat: None) -> None:
         page.goto(served.url)
         for field, value in (("temperature", "0"), ("length", "4"), ("most", "150"), ("prompt", "Hello")):
             page.fill(f"#{field}", value)
-        page.press("#prompt", "Enter")
+        with page.expect_response("**/v1/chat/completions") as waiting:
+            page.press("#prompt", "Enter")
         answered(page)
+        chunks = [json.loads(line[6:]) for line in waiting.value.text().splitlines() if line.startswith("data: {")]
+        (speedup,) = (each["edgespec"]["stats"]["speedup"] for each in chunks if each["choices"][0]["finish_reason"])
+        assert f"{speedup:.2f}× plain decoding" in page.inner_text(".figures")
         share = f"{100 * stats['accepted'] / stats['drafted']:.0f}% of {stats['drafted']} drafted accepted"
         assert share in page.inner_text(".figures")
         title = re.compile(r"(\d+) tokens, (\d+) of (\d+) drafted were accepted")
@@ -228,6 +238,24 @@ def test_an_error_is_shown_and_the_prompt_comes_back(page: Any) -> None:
         page.wait_for_selector("#error:visible")
         assert page.inner_text("#error") == "Full"
         assert page.input_value("#prompt") == "Hello there"
+        assert page.locator("article").count() == 0
+
+
+def test_an_error_within_a_stream_is_shown(page: Any) -> None:
+    stream = 'data: {"error": {"message": "Out of memory"}}\n\n'
+    with serving() as served:
+        page.route("**/v1/chat/completions", lambda route: route.fulfill(content_type="text/event-stream", body=stream))
+        ask(page, served, "Hello there")
+        page.wait_for_selector("#error:visible")
+        assert page.inner_text("#error") == "Out of memory"
+
+
+def test_shift_and_enter_is_a_new_line(page: Any) -> None:
+    with serving() as served:
+        page.goto(served.url)
+        page.fill("#prompt", "One")
+        page.press("#prompt", "Shift+Enter")
+        assert page.input_value("#prompt") == "One\n"
         assert page.locator("article").count() == 0
 
 
