@@ -239,6 +239,11 @@ def test_an_error_is_shown_and_the_prompt_comes_back(page: Any) -> None:
         assert page.inner_text("#error") == "Full"
         assert page.input_value("#prompt") == "Hello there"
         assert page.locator("article").count() == 0
+        page.unroute("**/v1/chat/completions")
+        with page.expect_request("**/v1/chat/completions") as sent:
+            page.press("#prompt", "Enter")
+        answered(page)
+        assert [message["content"] for message in sent.value.post_data_json["messages"]] == ["Hello there"]
 
 
 def test_an_error_within_a_stream_is_shown(page: Any) -> None:
