@@ -137,7 +137,9 @@ def main(target: Path, draft: Path | None, backend: str, threads: int, k: int | 
     rows = []
     for what in ("first", "between"):
         of = {name: [getattr(one, what) for one in timings] for name, timings in found.items()}
-        ratio = median(s / lib for s, lib in zip(of["server"], of["library"], strict=True))
+        # An answer that is one text has no time between texts.
+        pairs = [(s, lib) for s, lib in zip(of["server"], of["library"], strict=True) if s and lib]
+        ratio = median(s / lib for s, lib in pairs)
         rows.append([what, *(f"{median(each) * 1e3:.2f} ms" for each in of.values()), f"{ratio:.3f}"])
     click.echo(table(("", "library", "server", "server / library, median of pairs"), rows))
 

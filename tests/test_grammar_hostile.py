@@ -161,6 +161,20 @@ def test_two_are_read_at_once_and_others_wait(readers: GrammarReaders) -> None:
         assert [*threads.map(lambda _: readers.read(SIMPLE, not_here), range(8))] == [None] * 8
 
 
+def test_many_rules_need_a_deep_stack(readers: GrammarReaders) -> None:
+    """The parser descends rule by rule; the stack that threads have by default holds some hundred."""
+    for terminals in "rT":
+        source = json.dumps({"grammars": [{"lark_grammar": chain(8000, terminals)}]})
+        assert readers.read(source, not_here) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="psutil tells the limits of a process on Linux")
+def test_a_process_that_reads_has_a_limit_of_memory(readers: GrammarReaders) -> None:
+    assert readers.read(SIMPLE, not_here) is None
+    process = psutil.Process(readers._idle[0]._running.pid)
+    assert process.rlimit(psutil.RLIMIT_AS) == (4 << 30, 4 << 30)
+
+
 def test_a_process_that_dies_is_one_error(readers: GrammarReaders) -> None:
     """As by the limit of its memory."""
     assert readers.read(SIMPLE, not_here) is None

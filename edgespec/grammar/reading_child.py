@@ -16,7 +16,6 @@ import threading
 
 _STACK = 256 * 1024 * 1024
 _MEMORY = 4 << 30
-_LONGEST = 2000  # characters of a message
 
 
 def main() -> None:
@@ -42,7 +41,7 @@ def main() -> None:
             _say("late")
             os._exit(1)
         failed, messages = done[0]
-        _say((messages[0] if messages else "no reason is given")[:_LONGEST] if failed else None)
+        _say((messages[0] if messages else "no reason is given") if failed else None)
 
 
 def _say(value: str | None) -> None:
