@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ from edgespec.converters.stored_tensor import StoredTensor
 from edgespec.errors import ConversionError, OptionError
 
 from . import checkpoints
+from .demo_checkpoints import checkpoint_of
 from .onnxrun import Onnx, metadata
 from .reference import Reference, read_tensors
-from .test_convert import LLAMA3, SHARED, VARIANTS
+from .test_convert import LLAMA3, VARIANTS
 
 PACKED: dict[str, Packing] = {
     "fp32": Unquantized(FLOAT),
@@ -97,13 +99,12 @@ def test_every_quantization_computes_with_its_packed_weights(
 
 @pytest.mark.parametrize("name", ["target", "draft"])
 @pytest.mark.parametrize("quantization", QUANTIZATIONS)
-def test_a_trained_pair(name: str, quantization: str, tmp_path: Path) -> None:
-    if not (SHARED / name).is_dir():
-        pytest.skip("the trained pair is not beside this checkout")
-    tokenizer = Tokenizer.from_file(str(SHARED / name / "tokenizer.json"))
+def test_a_trained_pair(name: str, quantization: str, demo: Mapping[str, Path], tmp_path: Path) -> None:
+    source = checkpoint_of(demo[name], tmp_path / "source")
+    tokenizer = Tokenizer.from_file(str(source / "tokenizer.json"))
     text = "<|im_start|>user\nHi, a table for two in San Jose tonight.<|im_end|>\n<|im_start|>assistant\nWhat time?"
     tokens = tokenizer.encode(text).ids
-    found, expected = Onnx(run(SHARED / name, tmp_path / "out", quantization)).feed(tokens), Reference(SHARED / name)
+    found, expected = Onnx(run(source, tmp_path / "out", quantization)).feed(tokens), Reference(source)
     logits = expected.logits(tokens)
     if quantization == "fp32":
         assert np.abs(found - logits).max() < 1e-4

@@ -106,7 +106,7 @@ for package in map(import_module, {packages}):
     folder = [Path(package.__file__).parent] if hasattr(package, "__path__") else []
     for found in iter_modules(folder, package.__name__ + "."):
         try:
-            found.name.endswith("__main__") or import_module(found.name)
+            found.name.endswith("__main__") or "hook-" in found.name or import_module(found.name)
         except ImportError:
             print(found.name)
 """
