@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edgespec import Sampling, Text, load, models
+from edgespec import Text, load, models
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +66,7 @@ def test_the_frozen_window_answers(tmp_path: Path) -> None:
     run = [*screen, str(tmp_path / "dist" / "app" / "app")]
     done = subprocess.run(run, cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=120, check=False)
     with load(models.demo().target) as runtime:
-        events = runtime.chat([{"role": "user", "content": QUESTION}], Sampling(**runtime.sampling), max_tokens=200)
+        events = runtime.chat([{"role": "user", "content": QUESTION}], max_tokens=200)
         expected = "".join(event.text for event in events if isinstance(event, Text))
     assert done.stdout.startswith(f"{expected}\n{QUESTION}\n"), done.stdout + done.stderr
     assert "tokens in" in done.stdout
