@@ -17,6 +17,7 @@ from edgespec.backends import Device, Interrupt, Model, Vocabulary, open_model
 from edgespec.backends import llama_library as llamacpp
 from edgespec.backends.machine import OtherPrograms
 from edgespec.backends.toy import Bytes, ngram_rule
+from edgespec.controller.expansion import Expansion
 from edgespec.converters import convert
 from edgespec.grammar.reading import READERS
 from edgespec.models.hub import Hub
@@ -86,6 +87,25 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("EDGESPEC_CACHE", str(folder))
     return folder
+
+
+@pytest.fixture
+def worths(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What a second was worth in each round, in tokens."""
+    found = list[float]()
+    ask_free, value_time = Expansion.ask_free, Expansion.value_time
+
+    def recorded(expansion: Expansion, rate: float) -> None:
+        found.append(rate)
+        value_time(expansion, rate)
+
+    def asked(expansion: Expansion) -> None:
+        ask_free(expansion)
+        found.pop()  # while the free drafters are asked, it is not known yet
+
+    monkeypatch.setattr(Expansion, "ask_free", asked)
+    monkeypatch.setattr(Expansion, "value_time", recorded)
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -180,14 +180,17 @@ def test_the_surcharge_of_a_tree_is_followed() -> None:
     assert controller.surcharge.seconds == 0
 
 
-def test_the_rate_is_what_rounds_earn_of_late_and_at_least_the_plain_one() -> None:
-    controller, five = Adaptive([], Prices([0.5] * 16)), Draft.chain((1, 1, 1, 1, 1), "a")
-    assert controller.rate(0.5) == 2.0
+def test_a_second_is_worth_what_rounds_earn_at_the_pace_of_the_machine(worths: list[float]) -> None:
+    """A machine that is slower now is so for all: rounds are recorded in plain steps of their time."""
+    prices, five = Prices([0.5] * 16), Draft.chain((1, 1, 1, 1, 1), "a")
+    controller = Adaptive([], prices)
     for _ in range(300):
+        controller.choose(round_context(), 15)
         controller.observe(bought(five, range(5), *five.tokens, 9, seconds=0.75, drafting=0.25))
-    assert controller.rate(0.5) == pytest.approx(6.0)
-    assert controller.rate(1.0) == pytest.approx(3.0), "a machine that is slower now is so for all"
-    for _ in range(300):
-        controller.observe(bought(Draft(), (), 1, seconds=100.0))
-    assert controller.rate(0.5) == pytest.approx(2.0, rel=0.02)
-    assert controller.rate(0.25) == pytest.approx(4.0, rel=0.02)
+        prices.observe(1, 0, 0.5)
+    assert worths[0] == 2.0
+    assert worths[-1] == pytest.approx(6.0)
+    for _ in range(60):
+        prices.observe(1, 0, 1.0)
+    controller.choose(round_context(), 15)
+    assert worths[-1] == pytest.approx(3.0, rel=0.05)

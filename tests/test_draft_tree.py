@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations, permutations
 
 import numpy as np
@@ -20,8 +20,8 @@ def known(chance: float) -> Cell:
     return Cell(Guesses(), chance)
 
 
-def grown(seed: int, most: int = 9) -> tuple[DraftTree, list[float], float]:
-    """A random tree of candidates, a random cost by number of tokens, which need not rise, and the par.
+def grown(seed: int, most: int = 9) -> tuple[DraftTree, list[float]]:
+    """A random tree of candidates and a random cost by number of tokens, which need not rise.
 
     All figures are eighths or products of few of them: what is equal on paper is equal in floats. A chance of 1
     makes a child as likely as its parent.
@@ -34,8 +34,7 @@ def grown(seed: int, most: int = 9) -> tuple[DraftTree, list[float], float]:
         tree.add(parent, "d", [Guess(node, 0.5)])
     tree.cells[:] = [known(float(random.choice((0.25, 0.5, 0.75, 1.0)))) for _ in range(n)]
     steps = random.choice((-0.5, 0.0, 0.125, 0.25, 0.5, 1.0), int(random.integers(1, n + 4)))
-    cost = [0.0, *np.cumsum(steps).tolist()]
-    return tree, cost, max(float(random.choice((1.0, 1.25, 2.0, 4.0))), 0.25 - min(cost))
+    return tree, [0.0, *np.cumsum(steps).tolist()]
 
 
 def reach(tree: DraftTree, node: int) -> float:
@@ -44,10 +43,6 @@ def reach(tree: DraftTree, node: int) -> float:
 
 def worth(tree: DraftTree, nodes: Sequence[int], cost: Sequence[float]) -> float:
     return sum(reach(tree, node) for node in nodes) - cost[len(nodes)]
-
-
-def yielded(tree: DraftTree, nodes: Sequence[int], cost: Sequence[float], par: float) -> float:
-    return (1 + sum(reach(tree, node) for node in nodes)) / (par + cost[len(nodes)])
 
 
 def subtrees(tree: DraftTree, cost: Sequence[float]) -> list[tuple[int, ...]]:
@@ -65,33 +60,26 @@ def is_chain(tree: DraftTree, nodes: Sequence[int]) -> bool:
     return [tree.parents[node] for node in nodes] == [-1, *nodes][: len(nodes)]
 
 
-def is_best(
-    tree: DraftTree, purchase: Selection, among: Sequence[tuple[int, ...]], cost: Sequence[float], par: float
-) -> bool:
-    """Whether no other purchase is better, and of equals none is smaller: it is the least to lose."""
+def is_best(tree: DraftTree, purchase: Selection, among: Sequence[tuple[int, ...]], cost: Sequence[float]) -> bool:
+    """Whether no other purchase is better, nor any part of it as good: that would be less to lose."""
     nodes = purchase.nodes
     assert tuple(sorted(nodes)) in among, "a node without its parent cannot be verified"
     assert purchase.gain == worth(tree, nodes, cost)
-    assert purchase.yields == yielded(tree, nodes, cost, par)
-    yields = [yielded(tree, other, cost, par) for other in among]
-    if any(other and ratio > 1 for other, ratio in zip(among, yields, strict=True)):
-        return purchase.yields == pytest.approx(max(yields), rel=1e-12)
-    gains = [worth(tree, other, cost) for other in among]
-    smallest = min(len(other) for other, gain in zip(among, gains, strict=True) if gain == max(gains))
-    return (purchase.gain, len(nodes)) == (max(gains), smallest)
+    parts = [worth(tree, other, cost) for other in among if {*other} < {*nodes}]
+    return purchase.gain == max(worth(tree, other, cost) for other in among) > max(parts, default=-1.0)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_best_chain_is_the_best_of_all_chains(seed: int) -> None:
-    tree, cost, par = grown(seed)
+    tree, cost = grown(seed)
     chains = [nodes for nodes in subtrees(tree, cost) if is_chain(tree, nodes)]
-    assert is_best(tree, select_chain(tree, cost, par), chains, cost, par)
+    assert is_best(tree, select_chain(tree, cost), chains, cost)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_tokens_computed_again_after_a_rejection_are_expected_costs(seed: int) -> None:
     """Against the sum over all numbers of accepted tokens; a chain that is always accepted has none."""
-    tree, cost, par = grown(seed)
+    tree, cost = grown(seed)
     debt = [0.125 * (n + 1) for n in range(len(cost))]
 
     def expected(nodes: Sequence[int]) -> float:
@@ -100,88 +88,49 @@ def test_tokens_computed_again_after_a_rejection_are_expected_costs(seed: int) -
         return cost[len(nodes)] + owed
 
     chains = [nodes for nodes in subtrees(tree, cost) if is_chain(tree, nodes)]
-    bought = select_chain(tree, cost, par, debt)
+    bought = select_chain(tree, cost, debt)
     gains = [sum(reach(tree, node) for node in nodes) - expected(nodes) for nodes in chains]
-    yields = [(1 + sum(reach(tree, node) for node in nodes)) / (par + expected(nodes)) for nodes in chains]
-    at = chains.index(tuple(bought.nodes))
-    if any(nodes and ratio > 1.05 for nodes, ratio in zip(chains, yields, strict=True)):
-        assert bought.yields == pytest.approx(max(yields))
-    elif bought.nodes:
-        assert bought.gain == pytest.approx(gains[at])
-        assert gains[at] == pytest.approx(max(gains)) or yields[at] == pytest.approx(max(yields))
+    if bought.nodes:
+        assert bought.gain == pytest.approx(gains[chains.index(tuple(bought.nodes))])
+        assert bought.gain == pytest.approx(max(gains))
     else:
         assert max(gains) <= 0.05 + 1e-9
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_best_tree_is_the_best_of_all_subtrees(seed: int) -> None:
-    tree, cost, par = grown(seed)
-    assert is_best(tree, select_tree(tree, cost, par), subtrees(tree, cost), cost, par)
+    tree, cost = grown(seed)
+    assert is_best(tree, select_tree(tree, cost), subtrees(tree, cost), cost)
 
 
 def test_random_trees_are_what_the_purchase_must_be_tried_on() -> None:
-    """Branches that pay, ties, curves that fall, nothing to buy, purchases above the average and below, and such as
-    the other rule would not make: each is there often, or the tests above are idle."""
-    seen = {"branches": 0, "ties": 0, "falls": 0, "nothing": 0, "cut": 0, "above": 0, "below": 0, "other": 0}
+    """Branches that pay, ties, curves that fall, nothing to buy, and parts of a tree: each is there often, or the tests
+    above are idle."""
+    seen = {"branches": 0, "ties": 0, "falls": 0, "nothing": 0, "cut": 0}
     for seed in SEEDS:
-        tree, cost, par = grown(seed)
-        chain, (nodes, gain, yields) = select_chain(tree, cost, par), select_tree(tree, cost, par)
-        gains = [worth(tree, other, cost) for other in subtrees(tree, cost)]
-        seen["branches"] += not is_chain(tree, sorted(nodes)) and select_tree(tree, cost, par).beats(chain)
+        tree, cost = grown(seed)
+        chain, (nodes, gain) = select_chain(tree, cost), select_tree(tree, cost)
+        seen["branches"] += not is_chain(tree, sorted(nodes)) and gain > chain.gain
         seen["ties"] += len({reach(tree, n) for n in range(len(tree))}) < len(tree)
         seen["falls"] += sorted(cost) != cost
         seen["nothing"] += gain == 0 and len(tree) > 0
         seen["cut"] += 0 < len(nodes) < len(tree)
-        seen["above"] += bool(nodes) and yields > 1
-        seen["below"] += bool(nodes) and yields <= 1
-        seen["other"] += bool(nodes) and gain < max(gains)
     assert min(seen.values()) >= 5, seen
 
 
-def test_where_the_text_is_easy_what_yields_most_is_bought() -> None:
-    """Else what gains most. Here the first token yields more by the second, and all three gain more in all."""
-    for par, n in ((1.0, 1), (2.0, 3)):
-        tree = DraftTree(Calibration())
-        for node in range(3):
-            tree.add(node - 1, "d", [Guess(node, 0.9)])
-        tree.cells[:] = [known(chance) for chance in (0.75, 0.5, 0.5)]
-        for buy in (select_chain, select_tree):
-            nodes, gain, yields = buy(tree, [0.0, 0.125, 0.375, 0.5], par)
-            assert len(nodes) == n
-            assert gain == (0.625 if n == 1 else 0.8125)
-            assert (yields > 1) == (n == 1)
-
-
-def test_of_two_purchases_the_one_that_yields_more_wins_above_the_average_and_below_it_the_one_that_gains_more() -> (
-    None
-):
-    more, richer = Selection([0, 1], 0.5, 1.25), Selection([0], 0.25, 1.5)
-    assert richer.beats(more)
-    assert not more.beats(richer)
-    poor = Selection([2], 0.75, 1.0)
-    assert more.beats(poor)
-    assert not poor.beats(more)
-    poorer = Selection([2], 0.5, 0.9)
-    assert poor.beats(poorer)
-    assert not poorer.beats(poor)
-    assert Selection([2], 0.75, 0.5).beats(poorer)
-    assert not poor.beats(poor)
-
-
-def test_nothing_is_bought_where_nothing_pays() -> None:
-    for par in (1.0, 4.0):
-        for buy in (select_chain, select_tree):
-            tree = DraftTree(Calibration())
-            nothing = Selection([], 0.0, 1 / par)
-            assert buy(tree, [0.0, 0.5], par) == nothing
-            tree.add(-1, "d", [Guess(1, 0.5), Guess(2, 0.5)])
-            tree.cells[:] = [known(0.5), known(0.5)]
-            assert buy(tree, [0.0], par) == nothing, "no price, no purchase"
-            assert buy(tree, [0.0, 0.6, 1.2], par) == nothing
-            assert buy(tree, [0.0, 0.5, 1.0], par) == nothing, "what only breaks even is no gain"
-            assert buy(tree, [0.0, 0.45, 1.0], par) == nothing, "nor is a twentieth of a token"
-            assert len(buy(tree, [0.0, 0.4, 1.0], par).nodes) == 1
-            assert buy(tree, [0.0, 0.25, 1.0], par) == ([0], 0.25, 1.5 / (par + 0.25))
+@pytest.mark.parametrize("buy", [select_chain, select_tree])
+def test_nothing_is_bought_where_nothing_pays(buy: Callable[[DraftTree, Sequence[float]], Selection]) -> None:
+    tree = DraftTree(Calibration())
+    nothing = Selection([], 0.0)
+    assert buy(tree, [0.0, 0.5]) == nothing
+    tree.add(-1, "d", [Guess(1, 0.5), Guess(2, 0.5)])
+    tree.cells[:] = [known(0.5), known(0.5)]
+    assert buy(tree, [0.0]) == nothing, "no price, no purchase"
+    assert buy(tree, [0.0, 0.6, 1.2]) == nothing
+    assert buy(tree, [0.0, 0.5, 1.0]) == nothing, "what only breaks even is no gain"
+    assert buy(tree, [0.0, 0.45, 1.0]) == nothing, "nor is a twentieth of a token"
+    assert len(buy(tree, [0.0, 0.4, 1.0]).nodes) == 1
+    assert buy(tree, [0.0, 0.25, 1.0]) == ([0], 0.25)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -34,14 +34,14 @@ def growing(
     trees: float | None = None,
     is_eog: Callable[[int], bool] = never,
     calibration: Calibration | None = None,
-    par: float = 16.0,
+    plain: float = 1.0,
     look: float = LOOK,
 ) -> Expansion:
-    """A second is worth a token. At a par of 16 no draft yields more than the average, so gains decide."""
+    """A second is worth a token; `cost` is what passes take beyond a plain step."""
     place = round_context(rule=rule, is_eog=is_eog)
     for drafter in free:
         drafter.begin(place)
-    curve = [par + tokens for tokens in cost]
+    curve = [plain + seconds for seconds in cost]
     return Expansion(DraftTree(calibration or believing()), place, free, look, Passes(curve, trees), 1.0)
 
 
@@ -332,17 +332,16 @@ def test_siblings_of_one_drafter_leave_room_for_the_chain_of_another() -> None:
     assert max(expansion.tree.depths) >= 30
 
 
-@pytest.mark.parametrize("par", [16.0, 1.0])
 @pytest.mark.parametrize("seed", range(40))
-def test_no_chain_that_pays_is_missed_because_a_look_up_was_not_asked_further(seed: int, par: float) -> None:
+def test_no_chain_that_pays_is_missed_because_a_look_up_was_not_asked_further(seed: int) -> None:
     """At any staircase of prices the chain bought is the one that asking to the last place would have bought."""
     random = np.random.default_rng(seed)
     sure = [float(c) for c in random.uniform(0.1, 0.99, 15)]
     cost = (0.0, *np.cumsum(random.choice([0.0, 0.05, 0.4, 0.9], 15)))
     book = {tuple(range(n)): [Guess(n, sure[n])] for n in range(15)}
-    expansion = growing(table_drafter("lookup", book), cost=cost, look=0.0, par=par)
+    expansion = growing(table_drafter("lookup", book), cost=cost, look=0.0)
     expansion.ask_free()
-    everything = growing(table_drafter("lookup", book), cost=cost, look=-1.0, par=par)
+    everything = growing(table_drafter("lookup", book), cost=cost, look=-1.0)
     everything.ask_free()
     assert len(everything.tree) == 15
     assert expansion.bought() == everything.bought()
@@ -404,6 +403,47 @@ def test_a_tree_is_bought_where_it_gains_more_than_it_costs() -> None:
         assert expansion.gain() == pytest.approx(
             2 * chance - 0.02 - trees - 0.1 if trees is not None and len(tokens) == 2 else chance - 0.01
         )
+
+
+# --- what time is worth
+
+
+def test_an_offer_is_the_best_speedup_that_a_chain_of_the_tree_is_expected_to_bring() -> None:
+    """Against all chains by hand; it does not depend on what time is worth, and is 1 where nothing is offered."""
+    random = np.random.default_rng(5)
+    better = 0
+    for _ in range(100):
+        cost = [0.0, *random.uniform(0.0, 4.0, 6).cumsum().tolist()]
+        book = {tuple(range(n)): [Guess(n, float(random.uniform(0.5, 0.99)))] for n in range(9)}
+        expansion = growing(table_drafter("lookup", book), cost=cost, plain=2.0, look=-1.0)
+        assert expansion.offer() == 1.0
+        expansion.ask_free()
+        reach = expansion.tree.reach()
+        known = min(len(reach), len(cost) - 1)
+        by_hand = [(1 + sum(reach[:n])) * 2.0 / (2.0 + cost[n]) for n in range(known + 1)]
+        assert expansion.offer() == pytest.approx(max(by_hand))
+        expansion.value_time(7.0)
+        assert expansion.offer() == pytest.approx(max(by_hand))
+        better += max(by_hand) > 1
+    assert 10 < better < 100
+
+
+def test_the_dearer_time_is_the_shorter_are_drafts_and_the_fewer_are_asked_for() -> None:
+    lookup = table_drafter("lookup", {tuple(range(10, 10 + n)): [Guess(10 + n, 0.9)] for n in range(9)})
+    lengths, asked = [], []
+    for rate in (0.5, 1.0, 2.0, 4.0):
+        expansion = growing(lookup, cost=[0.2 * n for n in range(10)])
+        expansion.ask_free()
+        expansion.value_time(rate)
+        lengths.append(len(expansion.bought()))
+        model = saying(*[0.97] * 9)
+        expansion = growing(cost=[0.2 * n for n in range(10)])
+        expansion.value_time(rate)
+        asked.append(drafted(expansion, model, 0.03, expecting(0.9)))
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[0] > lengths[-1]
+    assert asked == sorted(asked, reverse=True)
+    assert asked[0] > asked[-1]
 
 
 # --- under rejection

@@ -22,6 +22,7 @@ import click
 from edgespec.controller import adaptive, budget, calibration, expansion, exploration, priced_drafter
 from edgespec.controller.adaptive import Adaptive
 from edgespec.controller.fixed import Fixed
+from edgespec.controller.time_value import TimeValue
 from edgespec.drafters import Drafter
 from edgespec.prices import RunningPrice, pace, prices
 
@@ -83,7 +84,10 @@ def _ignore(*_given: object) -> None:
 
 HEURISTICS: Mapping[str, Off] = {
     "trust shared by cells": lambda: _weighing(_trust=calibration._TRUST),
-    "rate of late": lambda: patch.object(Adaptive, "rate", lambda _self, plain: 1 / plain),
+    "worth of time": lambda: patch.multiple(TimeValue, average=lambda _self: 1.0, ahead=lambda *_given: 1.0),
+    "worth of time by what is offered": lambda: patch.object(
+        TimeValue, "ahead", lambda self, _context, offer: max(offer, self.average())
+    ),
     "asking by what it brought": lambda: patch.object(priced_drafter.PricedDrafter, "worth", 0.0),
     "probes of silent drafters": lambda: patch.object(priced_drafter.PricedDrafter, "due", lambda *_given: False),
     "patience": _constant(priced_drafter, _PATIENCE=(1, 1)),

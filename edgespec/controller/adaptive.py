@@ -25,9 +25,9 @@ from .expansion import Expansion, Passes
 from .exploration import Explorer
 from .passenger_value import PassengerValue
 from .priced_drafter import PricedDrafter
+from .time_value import TimeValue
 
 _PLAIN_EVERY = 64  # rounds after which a plain step is measured, if none was bought meanwhile
-_MEMORY = 0.98  # of the rate, a round
 _SURCHARGE = 0.01  # of a tree, in plain steps, until one was timed
 # Trees bring 1% to 4% where 8 tokens cost what one does, and nothing where they cost half as much again (simulated); to
 # grow them takes 3% to 5% of a round on a processor (measured, passes of 7 to 17 ms).
@@ -80,8 +80,7 @@ class Adaptive:
         asked = [drafter for drafter in drafters if drafter.step_price]
         self._priced = [PricedDrafter(d, self.calibration.ahead(d.name), clock, len(asked) - 1) for d in asked]
         self._passengers = [PassengerValue(drafter) for drafter in self._free if trees and most_passengers_of(drafter)]
-        self._tokens = 0.0
-        self._steps = 0.0  # the time they took, in plain steps of that time: a machine may change its pace
+        self._time_value = TimeValue()
         self._budget = Budget(len(self._priced))
         self._instalments = Instalments()
         self._explorer = Explorer()
@@ -95,11 +94,6 @@ class Adaptive:
     def is_paused(self) -> bool:
         """Whether speculation has lost what it may, see `Budget`."""
         return not self._budget.is_left
-
-    def rate(self, plain: float) -> float:
-        """Tokens per second that a round's time could earn otherwise: of late, and at least by plain decoding, a step
-        of which takes `plain` seconds."""
-        return max(1.0, self._tokens / self._steps if self._steps else 0.0) / plain
 
     def choose(self, round_context: RoundContext, limit: int) -> Draft:
         self._expansion, self._exploring = None, False
@@ -118,9 +112,8 @@ class Adaptive:
         return self._with_passengers(expansion.tree.draft(self._nodes), expansion)
 
     def observe(self, round: Round) -> None:  # noqa: A002
-        self._tokens = _MEMORY * self._tokens + len(round.tokens)
         steps = self._steps_of(round)
-        self._steps = _MEMORY * self._steps + steps
+        self._time_value.observe(len(round.tokens), steps)
         if self._exploring:
             pace = round.verify_seconds / self._believed[len(round.draft)] if round.draft else None
             self._explorer.explored(pace)
@@ -154,7 +147,7 @@ class Adaptive:
         held, owed = len(round_context.tokens) - 1, round_context.owed
         whole = self.prices.curve(held)
         trees = self.surcharge.seconds if self._trees and self._flat(held) else None
-        rate = self.rate(whole[0])
+        rate = self._time_value.average() / whole[0]
         if self._explorer.due:
             self._exploring, self._believed, trees = True, whole[owed:], None
             whole = self._explorer.doubted(whole)
@@ -183,6 +176,8 @@ class Adaptive:
         expansion.ask_free()
         if expansion.looks:
             self._look.observe((self._clock() - started) / expansion.looks)
+        plain = self.prices.plain(len(round_context.tokens) - 1)
+        expansion.value_time(self._time_value.ahead(round_context.tokens, expansion.offer()) / plain)
 
     def _in_turn(self, expansion: Expansion) -> Sequence[PricedDrafter]:
         """The drafters with a price in the order in which they are asked.

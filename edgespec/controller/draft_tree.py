@@ -6,7 +6,6 @@ is one sort (design: Sequoia, Chen et al. 2024, chooses trees by size the same w
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -151,26 +150,10 @@ class DraftTree:
 
 
 class Selection(NamedTuple):
-    """Nodes to buy, and what they bring.
-
-    `gain` is expected tokens beyond a plain step's, less what the time for them is worth; `yields` is expected tokens
-    over what the whole round's time is worth: 1 is the average.
-    """
+    """Nodes to buy, and what they bring: expected tokens beyond a plain step's, less what the time is worth."""
 
     nodes: list[int]
     gain: float
-    yields: float
-
-    def beats(self, other: Selection) -> bool:
-        """Whether this is the better one.
-
-        Where neither yields more than the average, the one that gains more: time not spent here earns the average
-        elsewhere. Where one does, the text is easy here, and mostly it is for a while: what is left for the next
-        round will be as cheap there. So then the one that yields more.
-        """
-        if self.yields > 1 or other.yields > 1:
-            return self.yields > other.yields
-        return self.gain > other.gain
 
 
 def owing(chance: float, reached: float, length: int, debt: Sequence[float]) -> float:
@@ -184,54 +167,39 @@ def owing(chance: float, reached: float, length: int, debt: Sequence[float]) -> 
     return (chance - reached) * debt[length - 1] if debt else 0.0
 
 
-def select_chain(tree: DraftTree, cost: Sequence[float], par: float, debt: Sequence[float] = ()) -> Selection:
+def select_chain(tree: DraftTree, cost: Sequence[float], debt: Sequence[float] = ()) -> Selection:
     """The best chain from the root; no nodes where a plain step is better.
 
     Args:
         cost: by the number of tokens drafted, the tokens that a wider pass must bring to be worth its time. Longer
             chains than it knows are not bought.
-        par: the tokens that the time of a plain step is worth.
         debt: by the number of tokens accepted, what it costs to compute them again if the next one is rejected, in
             tokens; empty if nothing must be computed again.
     """
     reach = tree.reach()
     totals: list[float] = []
-    prices: list[float] = []  # of the chain to each node, with the debt expected
     debts: list[float] = []
-    gainful = yielding = -1
-    gain, yields = _MARGIN, 1.0 + _MARGIN
+    best, gain = -1, _MARGIN
     deepest = len(cost) - 1
     for node, parent in enumerate(tree.parents):
         before, chance, due = (totals[parent], reach[parent], debts[parent]) if parent >= 0 else (0.0, 1.0, 0.0)
         total, depth = reach[node] + before, tree.depths[node] + 1
-        totals.append(total)
         within = depth <= deepest
+        totals.append(total)
         debts.append(due + owing(chance, reach[node], depth, debt) if within else due)
-        prices.append(price := cost[depth] + debts[node] if within else math.inf)
-        if total - price > gain:
-            gainful, gain = node, total - price
-        if 1 + total > yields * (par + price):
-            yielding, yields = node, (1 + total) / (par + price)
-    best = yielding if yielding >= 0 else gainful
-    if best < 0:
-        return Selection([], 0.0, 1 / par)
-    total, price = totals[best], prices[best]
-    return Selection(tree.line(best), total - price, (1 + total) / (par + price))
+        if within and total - cost[depth] - debts[node] > gain:
+            best, gain = node, total - cost[depth] - debts[node]
+    return Selection(tree.line(best), gain) if best >= 0 else Selection([], 0.0)
 
 
-def select_tree(tree: DraftTree, cost: Sequence[float], par: float) -> Selection:
+def select_tree(tree: DraftTree, cost: Sequence[float]) -> Selection:
     """The best subtree, as `select_chain`."""
     reach = tree.reach()
     order = sorted(range(len(reach)), key=reach.__getitem__, reverse=True)
-    totals = [0.0]
-    gainful = yielding = 0
-    gain, yields = _MARGIN, 1.0 + _MARGIN
+    total = 0.0
+    best, gain = 0, _MARGIN
     for n, node in enumerate(order[: len(cost) - 1], 1):
-        total = totals[-1] + reach[node]
-        totals.append(total)
+        total += reach[node]
         if total - cost[n] > gain:
-            gainful, gain = n, total - cost[n]
-        if 1 + total > yields * (par + cost[n]):
-            yielding, yields = n, (1 + total) / (par + cost[n])
-    n = yielding or gainful
-    return Selection(order[:n], totals[n] - cost[n], (1 + totals[n]) / (par + cost[n]))
+            best, gain = n, total - cost[n]
+    return Selection(order[:best], gain) if best else Selection([], 0.0)

@@ -62,7 +62,7 @@ class Expansion:
         free: drafters without a price of their own; each has begun this round.
         look: seconds that they take at one place.
         passes: what the target's passes take.
-        rate: what a second is worth, in tokens.
+        rate: what a second is worth, in tokens, see `value_time`.
     """
 
     def __init__(
@@ -75,21 +75,17 @@ class Expansion:
         rate: float,
     ) -> None:
         self.tree = tree
-        self.rate = rate
-        plain = passes.curve[0]
-        self.cost = [rate * (seconds - plain) for seconds in passes.curve]
-        self._debt = [rate * seconds for seconds in passes.replaying]
-        self._par = rate * plain
+        self._passes = passes
+        self._look_seconds = look
         self._round_context = round_context
         self._free = free
         self._room = _NODES * max(1, len(free))
         self._trees = passes.trees if round_context.verifier.trims else None
         self._most = 1 if self._trees is None else _BRANCHES
         self._looked: set[int] = set()
-        self._look_price = rate * look
-        self._least: dict[int, float] = {}
         #: The deepest token that was drawn and may not be left out; see `Verifier.trims`.
         self._drawn = -1
+        self.value_time(rate)
 
     @property
     def settled(self) -> bool:
@@ -100,6 +96,28 @@ class Expansion:
     def looks(self) -> int:
         """Places at which the free drafters were asked."""
         return len(self._looked)
+
+    def value_time(self, rate: float) -> None:
+        """Weigh all that takes time as if a second were worth `rate` tokens from now on."""
+        plain = self._passes.curve[0]
+        self.rate = rate
+        #: By the number of tokens drafted, the tokens that the time of such a pass is worth beyond a plain step's.
+        self.cost = [rate * (seconds - plain) for seconds in self._passes.curve]
+        self._debt = [rate * seconds for seconds in self._passes.replaying]
+        self._look_price = rate * self._look_seconds
+        self._least: dict[int, float] = {}
+
+    def offer(self) -> float:
+        """Times as fast as plain decoding that the round is expected to be with the best chain of the tree, or with
+        none."""
+        plain = self._passes.curve[0]
+        reach, totals, best = self.tree.reach(), list[float](), 1.0
+        for node, parent in enumerate(self.tree.parents):
+            totals.append(reach[node] + (totals[parent] if parent >= 0 else 0.0))
+            length = self.tree.depths[node] + 1
+            if length < len(self._passes.curve):
+                best = max(best, (1 + totals[node]) * plain / self._passes.curve[length])
+        return best
 
     def gain(self) -> float:
         """Expected tokens of the best purchase beyond a plain step's, less what its time is worth."""
@@ -251,12 +269,12 @@ class Expansion:
         return chance > least + self._look_price
 
     def _best(self) -> Selection:
-        chain = select_chain(self.tree, self.cost, self._par, self._debt)
+        chain = select_chain(self.tree, self.cost, self._debt)
         if self._trees is None:
             return chain
         surcharge = self.rate * self._trees + _RELUCTANCE
-        tree = select_tree(self.tree, [cost + surcharge for cost in self.cost], self._par)
-        return tree if tree.nodes and tree.beats(chain) else chain
+        tree = select_tree(self.tree, [cost + surcharge for cost in self.cost])
+        return tree if tree.nodes and tree.gain > chain.gain else chain
 
     def _horizon(self, priced: PricedDrafter, here: Reached) -> Horizon:
         """The best of all chains that go on from `here` by a drafter's guesses."""

@@ -1,0 +1,81 @@
+"""What time is worth: how fast the text just ahead is generated, by what look-ups offer for it.
+
+All tokens of an answer must be generated. So a token that a draft adds saves the time that the text *just ahead* takes
+a token, and not what texts took on the average: where text is slow, drafting time is not dear because a copy before it
+was fast. How fast the text ahead is can be seen from what the free drafters offer: nothing, little, or much.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+
+# Times as fast as plain decoding that the best free draft is expected to be: nothing is offered, a little, or much.
+_EDGES = (1.05, 2.2)
+_AHEAD = 8  # tokens that count as just ahead
+_MEMORY = 0.98  # of a speed, each time
+_PRIOR = 8.0  # plain steps for which the average counts beside what followed an offer
+
+
+class _Speed:
+    """Tokens, and the plain steps that they took."""
+
+    def __init__(self) -> None:
+        self.tokens = self.steps = 0.0
+
+    def observe(self, tokens: float, steps: float) -> None:
+        self.tokens = _MEMORY * self.tokens + tokens
+        self.steps = _MEMORY * self.steps + steps
+
+
+class _Ahead:
+    """The tokens from one round on, and the plain steps that they took."""
+
+    def __init__(self, offer: int) -> None:
+        self.offer = offer
+        self.tokens = 0
+        self.steps = 0.0
+
+
+class TimeValue:
+    """Tokens that a plain step's time is worth, at least the one of plain decoding.
+
+    Every round is recorded by the draft that the free drafters offered in it: the tokens and the time of that round and
+    those after it, until there are `_AHEAD` tokens.
+    """
+
+    def __init__(self) -> None:
+        self._average = _Speed()
+        self._after = [_Speed() for _ in range(len(_EDGES) + 1)]
+        self._open = deque[_Ahead]()
+        self._context: Sequence[int] = ()
+
+    def average(self) -> float:
+        """The speed of late, in tokens per plain step."""
+        return max(1.0, self._average.tokens / self._average.steps if self._average.steps else 0.0)
+
+    def ahead(self, context: Sequence[int], offer: float) -> float:
+        """The speed expected of the text just ahead, in tokens per plain step, in a round that is recorded so.
+
+        Args:
+            context: the tokens of the answer's session; another object for another answer.
+            offer: times as fast as plain decoding that the round is expected to be with the best free draft.
+        """
+        if context is not self._context:
+            self._context = context
+            self._open.clear()
+        kind = bisect_right(_EDGES, offer)
+        self._open.append(_Ahead(kind))
+        after = self._after[kind]
+        return max(offer, (after.tokens + _PRIOR * self.average()) / (after.steps + _PRIOR))
+
+    def observe(self, tokens: int, steps: float) -> None:
+        """A round brought `tokens` and took as long as so many plain steps."""
+        self._average.observe(tokens, steps)
+        for ahead in self._open:
+            ahead.tokens += tokens
+            ahead.steps += steps
+        while self._open and self._open[0].tokens >= _AHEAD:
+            done = self._open.popleft()
+            self._after[done.offer].observe(done.tokens, done.steps)
