@@ -1,4 +1,4 @@
-"""Kinds of text, with the answers to replay: dialogues, copies, rewritten texts, lists, and all of them in turn.
+"""Kinds of text, with the answers to replay: dialogues, copies, rewritten texts, lists, and a mix of them.
 
 The questions are those of the bundled suite `demo`. The demo target answers dialogues by itself; it is too small to
 copy or to rewrite, so those answers are made from the question, as a larger model would give them.
@@ -6,7 +6,6 @@ copy or to rewrite, so those answers are made from the question, as a larger mod
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ class Item:
 def items(runtime: Runtime, tokens: int, longest: int) -> dict[str, list[Item]]:
     """Items of each kind with about `tokens` tokens of answers, each of at most `longest`.
 
-    Those of `mix` take the kinds in turn and are not in the others.
+    Those of `mix` are not in the others: twice as many tokens, of all kinds alike.
 
     Args:
         runtime: of the target, which answers the dialogues by plain decoding.
@@ -41,8 +40,7 @@ def items(runtime: Runtime, tokens: int, longest: int) -> dict[str, list[Item]]:
         for kind in KINDS[:-1]
     }
     found = {kind: list(_taken(stream, tokens)) for kind, stream in streams.items()}
-    turns = itertools.chain.from_iterable(zip(*streams.values(), strict=False))
-    return {**found, "mix": list(_taken(turns, 2 * tokens))}
+    return {**found, "mix": list(_taken(_in_turn(list(streams.values())), 2 * tokens))}
 
 
 def _items(runtime: Runtime, questions: Sequence[Question], longest: int) -> Iterator[Item]:
@@ -65,6 +63,18 @@ def _taken(stream: Iterator[Item], tokens: int) -> Iterator[Item]:
         if item is None:
             return
         tokens -= len(item.answer)
+        yield item
+
+
+def _in_turn(streams: Sequence[Iterator[Item]]) -> Iterator[Item]:
+    """Next is an item of the stream that has the fewest tokens yet, until one of them ends."""
+    tokens = [0] * len(streams)
+    while True:
+        fewest = tokens.index(min(tokens))
+        item = next(streams[fewest], None)
+        if item is None:
+            return
+        tokens[fewest] += len(item.answer)
         yield item
 
 
