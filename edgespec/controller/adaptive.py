@@ -3,9 +3,10 @@
 A draft of n tokens costs the time of drafting and of a wider pass, and brings the tokens that are accepted.
 
 A round over a tree of n drafted tokens commits `1 + sum(a_v)` tokens, where `a_v` is the chance that node v and all
-above it are accepted, and takes `price(1 + n)` and the drafting. To maximise tokens per second over many rounds is
-a renewal-reward problem: with `rate` the best reachable rate, every round should maximise tokens - rate * seconds
-(Dinkelbach 1967). An empty draft is always a candidate, so a slower round than a plain one is never planned.
+above it are accepted, and takes `price(1 + n)` and the drafting. To maximise tokens per second is a fractional program:
+with `rate` the speed at which the text just ahead is generated (`TimeValue`), every round should maximise
+tokens - rate * seconds (Dinkelbach 1967). An empty draft is always a candidate, so a slower round than a plain one is
+never planned.
 """
 
 from __future__ import annotations

@@ -1,0 +1,23 @@
+"""The kinds of text that drafters are compared on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.kinds import KINDS, items
+from edgespec import Device, load
+
+
+def test_a_mix_has_as_many_tokens_of_each_kind_and_none_of_the_other_items(demo: dict[str, Path]) -> None:
+    """Dialogues are short: one for each copy would be a twentieth of the tokens."""
+    with load(demo["target"], device=Device(threads=2)) as runtime:
+        found = items(runtime, 200, 60)
+    assert tuple(found) == KINDS
+    kinds = {kind: {tuple(item.prompt) for item in found[kind]} for kind in KINDS}
+    assert not any(kinds["mix"] & kinds[kind] for kind in KINDS[:-1])
+    assert 400 <= sum(len(item.answer) for item in found["mix"]) < 460
+    copies = [item for item in found["mix"] if len(item.answer) == 60]
+    short = [item for item in found["mix"] if len(item.answer) < 60]
+    assert len(short) > len(copies) > 2, "several dialogues and lists for each copy and each rewritten text"
+    shares = [sum(len(item.answer) for item in those) / 400 for those in (copies, short)]
+    assert 0.3 < min(shares)
