@@ -20,4 +20,4 @@ def test_a_mix_has_as_many_tokens_of_each_kind_and_none_of_the_other_items(demo:
     short = [item for item in found["mix"] if len(item.answer) < 60]
     assert len(short) > len(copies) > 2, "several dialogues and lists for each copy and each rewritten text"
     shares = [sum(len(item.answer) for item in those) / 400 for those in (copies, short)]
-    assert 0.3 < min(shares)
+    assert min(shares) > 0.3
