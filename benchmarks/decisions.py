@@ -107,7 +107,7 @@ def main(nodes: int, trees: int, repeats: int) -> None:
     plans = [planned(seed, nodes) for seed in range(trees)]
     merge = partial(grown, calibration)
     made = [partial(merge, plan) for plan in plans]
-    tree, chain = (partial(buy, cost=cost, par=_CURVE[0]) for buy in (select_tree, select_chain))
+    tree, chain = (partial(buy, cost=cost) for buy in (select_tree, select_chain))
     figures = {
         f"merging the guesses of {nodes} nodes": median([(partial(list, plan), merge) for plan in plans], repeats),
         "reach and the best tree": median([(make, tree) for make in made], repeats),
