@@ -408,22 +408,25 @@ def test_a_tree_is_bought_where_it_gains_more_than_it_costs() -> None:
 # --- what time is worth
 
 
-def test_an_offer_is_the_best_speedup_that_a_chain_of_the_tree_is_expected_to_bring() -> None:
-    """Against all chains by hand; it does not depend on what time is worth, and is 1 where nothing is offered."""
+def test_an_offer_is_what_the_best_chain_of_the_tree_is_expected_to_bring_in_a_plain_step() -> None:
+    """Against all chains by hand; it does not depend on what time is worth, and is 1 where there is no draft."""
     random = np.random.default_rng(5)
     better = 0
     for _ in range(100):
         cost = [0.0, *random.uniform(0.0, 4.0, 6).cumsum().tolist()]
         book = {tuple(range(n)): [Guess(n, float(random.uniform(0.5, 0.99)))] for n in range(9)}
         expansion = growing(table_drafter("lookup", book), cost=cost, plain=2.0, look=-1.0)
-        assert expansion.offer() == 1.0
+        assert expansion.offer(2.0) == 1.0
         expansion.ask_free()
         reach = expansion.tree.reach()
         known = min(len(reach), len(cost) - 1)
         by_hand = [(1 + sum(reach[:n])) * 2.0 / (2.0 + cost[n]) for n in range(known + 1)]
-        assert expansion.offer() == pytest.approx(max(by_hand))
+        assert expansion.offer(2.0) == pytest.approx(max(by_hand))
         expansion.value_time(7.0)
-        assert expansion.offer() == pytest.approx(max(by_hand))
+        assert expansion.offer(2.0) == pytest.approx(max(by_hand))
+        assert expansion.offer(1.0) == pytest.approx(max(by_hand) / 2), (
+            "a pass that computes what is owed is no plain step"
+        )
         better += max(by_hand) > 1
     assert 10 < better < 100
 

@@ -178,7 +178,7 @@ class Adaptive:
         if expansion.looks:
             self._look.observe((self._clock() - started) / expansion.looks)
         plain = self.prices.plain(len(round_context.tokens) - 1)
-        expansion.value_time(self._time_value.ahead(round_context.tokens, expansion.offer()) / plain)
+        expansion.value_time(self._time_value.ahead(round_context.tokens, expansion.offer(plain)) / plain)
 
     def _in_turn(self, expansion: Expansion) -> Sequence[PricedDrafter]:
         """The drafters with a price in the order in which they are asked.

@@ -94,6 +94,13 @@ class DraftTree:
             reach.append(cell.value * reach[parent] if parent >= 0 else cell.value)
         return reach
 
+    def accepted(self, reach: Sequence[float]) -> list[float]:
+        """For each node, how many tokens of the chain to it are expected to be accepted; `reach` is `self.reach()`."""
+        accepted: list[float] = []
+        for parent, chance in zip(self.parents, reach, strict=True):
+            accepted.append(chance + accepted[parent] if parent >= 0 else chance)
+        return accepted
+
     def trials(self, said: Sequence[int], bought: Sequence[int], accepted: int) -> list[Trial]:
         """The guesses that this round proved right or wrong.
 
@@ -176,19 +183,15 @@ def select_chain(tree: DraftTree, cost: Sequence[float], debt: Sequence[float] =
         debt: by the number of tokens accepted, what it costs to compute them again if the next one is rejected, in
             tokens; empty if nothing must be computed again.
     """
-    reach = tree.reach()
-    totals: list[float] = []
-    debts: list[float] = []
+    reach, debts = tree.reach(), list[float]()
     best, gain = -1, _MARGIN
-    deepest = len(cost) - 1
-    for node, parent in enumerate(tree.parents):
-        before, chance, due = (totals[parent], reach[parent], debts[parent]) if parent >= 0 else (0.0, 1.0, 0.0)
-        total, depth = reach[node] + before, tree.depths[node] + 1
-        within = depth <= deepest
-        totals.append(total)
-        debts.append(due + owing(chance, reach[node], depth, debt) if within else due)
-        if within and total - cost[depth] - debts[node] > gain:
-            best, gain = node, total - cost[depth] - debts[node]
+    for node, (parent, accepted) in enumerate(zip(tree.parents, tree.accepted(reach), strict=True)):
+        chance, due = (reach[parent], debts[parent]) if parent >= 0 else (1.0, 0.0)
+        length = tree.depths[node] + 1
+        within = length < len(cost)
+        debts.append(due + owing(chance, reach[node], length, debt) if within else due)
+        if within and accepted - cost[length] - debts[node] > gain:
+            best, gain = node, accepted - cost[length] - debts[node]
     return Selection(tree.line(best), gain) if best >= 0 else Selection([], 0.0)
 
 

@@ -107,16 +107,18 @@ class Expansion:
         self._look_price = rate * self._look_seconds
         self._least: dict[int, float] = {}
 
-    def offer(self) -> float:
-        """Times as fast as plain decoding that the round is expected to be with the best chain of the tree, or with
-        none."""
-        plain = self._passes.curve[0]
-        reach, totals, best = self.tree.reach(), list[float](), 1.0
-        for node, parent in enumerate(self.tree.parents):
-            totals.append(reach[node] + (totals[parent] if parent >= 0 else 0.0))
-            length = self.tree.depths[node] + 1
-            if length < len(self._passes.curve):
-                best = max(best, (1 + totals[node]) * plain / self._passes.curve[length])
+    def offer(self, plain: float) -> float:
+        """Tokens per plain step that the round is expected to bring with the best chain of the tree, or with none.
+
+        Args:
+            plain: seconds of a plain step, over one token. The shortest pass of the round may take longer: what a
+                rollback left to be computed again is computed in it.
+        """
+        tree, curve = self.tree, self._passes.curve
+        best = plain / curve[0]
+        for accepted, depth in zip(tree.accepted(tree.reach()), tree.depths, strict=True):
+            if depth + 1 < len(curve):
+                best = max(best, (1 + accepted) * plain / curve[depth + 1])
         return best
 
     def gain(self) -> float:

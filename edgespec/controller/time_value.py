@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 
-# Times as fast as plain decoding that the best free draft is expected to be: nothing is offered, a little, or much.
+# Tokens per plain step that the best free draft is expected to bring: nothing is offered, a little, or much.
 _EDGES = (1.05, 2.2)
 _AHEAD = 8  # tokens that count as just ahead
 _MEMORY = 0.98  # of a speed, each time
@@ -60,7 +60,7 @@ class TimeValue:
 
         Args:
             context: the tokens of the answer's session; another object for another answer.
-            offer: times as fast as plain decoding that the round is expected to be with the best free draft.
+            offer: tokens per plain step that the round is expected to bring with the best free draft.
         """
         if context is not self._context:
             self._context = context
@@ -68,7 +68,7 @@ class TimeValue:
         kind = bisect_right(_EDGES, offer)
         self._open.append(_Ahead(kind))
         after = self._after[kind]
-        return max(offer, (after.tokens + _PRIOR * self.average()) / (after.steps + _PRIOR))
+        return max(1.0, offer, (after.tokens + _PRIOR * self.average()) / (after.steps + _PRIOR))
 
     def observe(self, tokens: int, steps: float) -> None:
         """A round brought `tokens` and took as long as so many plain steps."""
