@@ -29,7 +29,7 @@ class Item:
 def items(runtime: Runtime, tokens: int, longest: int) -> dict[str, list[Item]]:
     """Items of each kind with about `tokens` tokens of answers, each of at most `longest`.
 
-    Those of `mix` are not in the others: twice as many tokens, of all kinds alike.
+    `mix` has other items, with twice as many tokens, or fewer where the questions of a kind end, in equal shares.
 
     Args:
         runtime: of the target, which answers the dialogues by plain decoding.
@@ -40,7 +40,7 @@ def items(runtime: Runtime, tokens: int, longest: int) -> dict[str, list[Item]]:
         for kind in KINDS[:-1]
     }
     found = {kind: list(_taken(stream, tokens)) for kind, stream in streams.items()}
-    return {**found, "mix": list(_taken(_in_turn(list(streams.values())), 2 * tokens))}
+    return {**found, "mix": list(_taken(_balanced(list(streams.values())), 2 * tokens))}
 
 
 def _items(runtime: Runtime, questions: Sequence[Question], longest: int) -> Iterator[Item]:
@@ -66,8 +66,8 @@ def _taken(stream: Iterator[Item], tokens: int) -> Iterator[Item]:
         yield item
 
 
-def _in_turn(streams: Sequence[Iterator[Item]]) -> Iterator[Item]:
-    """Next is an item of the stream that has the fewest tokens yet, until one of them ends."""
+def _balanced(streams: Sequence[Iterator[Item]]) -> Iterator[Item]:
+    """Items of all streams, the next one of the stream with the fewest tokens so far, until that stream ends."""
     tokens = [0] * len(streams)
     while True:
         fewest = tokens.index(min(tokens))

@@ -431,7 +431,7 @@ def test_an_offer_is_what_the_best_chain_of_the_tree_is_expected_to_bring_in_a_p
     assert 10 < better < 100
 
 
-def test_the_dearer_time_is_the_shorter_are_drafts_and_the_fewer_are_asked_for() -> None:
+def test_drafts_are_shorter_and_a_model_is_asked_less_where_time_is_worth_more() -> None:
     lookup = table_drafter("lookup", {tuple(range(10, 10 + n)): [Guess(10 + n, 0.9)] for n in range(9)})
     lengths, asked = [], []
     for rate in (0.5, 1.0, 2.0, 4.0):
