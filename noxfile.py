@@ -1,7 +1,6 @@
 """What CI runs, by name: `nox -l` lists the sessions, `nox -s lint types` runs two of them.
 
-All but `wheel` use the environment that nox runs in, which `pip install -e '.[dev]'` makes. `wheel` makes one of its
-own and installs the wheel there.
+All use the environment that nox runs in: that of `pip install -e '.[dev]'`, or of `pip install '.[dev]'` for `wheel`.
 """
 
 from __future__ import annotations
@@ -20,12 +19,11 @@ PYTHON, SCRIPTS = sys.executable, Path(sysconfig.get_path("scripts"))
 TYPED = ("edgespec", "tests", "benchmarks", "examples")
 
 nox.options.sessions = ["tests", "lint", "types", "docs"]
-nox.options.default_venv_backend = "venv"
 
 
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
-    """The tests, against the editable install; arguments after -- go to pytest."""
+    """The tests; arguments after -- go to pytest."""
     session.run(here("pytest"), *session.posargs)
 
 
@@ -40,7 +38,9 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """mypy --strict over the package as a wheel lays it out, the tests, the benchmarks and the examples."""
     folder = Path(session.create_tmp()).resolve()
-    with zipfile.ZipFile(build(session, folder / "dist", "--no-isolation")) as wheel:
+    build = (PYTHON, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(fresh(folder / "dist")), str(ROOT))
+    session.run(*build, external=True)
+    with zipfile.ZipFile(next((folder / "dist").glob("*.whl"))) as wheel:
         wheel.extractall(fresh(folder / "typed"))
     check_types(session, folder / "typed", here("mypy"))
 
@@ -51,27 +51,19 @@ def docs(session: nox.Session) -> None:
     session.run(PYTHON, "-m", "mkdocs", "build", "--strict", external=True)
 
 
-@nox.session
+@nox.session(venv_backend="none")
 def wheel(session: nox.Session) -> None:
-    """The tests and mypy against the wheel, installed into an environment of its own."""
-    folder = Path(session.create_tmp()).resolve()
-    session.install(f"{build(session, folder / 'dist')}[dev]")
+    """mypy against the installed wheel, with which the README's command has run the tests."""
+    folder = fresh(Path(session.create_tmp()).resolve() / "typed")
     check = "import edgespec, sys; sys.exit(not edgespec.__file__.startswith(sys.prefix) and edgespec.__file__)"
     with session.chdir(folder):
-        session.run("python", "-c", check)  # or the tests would run against this folder
-    session.run("pytest", *session.posargs)
-    check_types(session, fresh(folder / "typed"), "mypy")
+        session.run(PYTHON, "-c", check, external=True)  # an editable install lies in the checkout
+    check_types(session, folder, here("mypy"))
 
 
 def here(tool: str) -> str:
     """The command `tool` of the environment that nox runs in, which need not be on the PATH."""
     return str(SCRIPTS / tool)
-
-
-def build(session: nox.Session, folder: Path, *options: str) -> Path:
-    """The wheel, built into `folder`."""
-    session.run(PYTHON, "-m", "build", "--wheel", "--outdir", str(fresh(folder)), *options, str(ROOT), external=True)
-    return next(folder.glob("*.whl"))
 
 
 def check_types(session: nox.Session, folder: Path, mypy: str) -> None:
