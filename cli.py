@@ -63,8 +63,8 @@ def app(context: click.Context) -> None:
 @load_options
 @sampling_options
 @prompt_options
-@click.option("--show-drafts", is_flag=True, help="Mark accepted and rejected draft tokens")
-@click.option("--stats", is_flag=True, help="End with speed, acceptance and draft lengths")
+@click.option("--show-drafts/--no-show-drafts", help="Mark accepted and rejected draft tokens")
+@click.option("--stats/--no-stats", help="End with speed, acceptance and draft lengths")
 @click.option("--json", "as_json", is_flag=True, help="Print each event, and an error, as a line of JSON")
 @click.option("--no-history", is_flag=True, help="Do not keep an input history")
 def chat(

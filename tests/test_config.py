@@ -46,6 +46,16 @@ def test_keys_are_the_options_of_the_commands(tmp_path: Path, monkeypatch: pytes
     assert defaults(tmp_path, monkeypatch, text) == {"chat": chat, "models": {"show": {"ctx": "8192"}}}
 
 
+@pytest.mark.parametrize(
+    ("command", "flag"), [("chat", "show-drafts"), ("chat", "stats"), ("chat", "remember"), ("serve", "strict-model")]
+)
+def test_a_flag_of_the_file_is_turned_off_on_the_command_line(command: str, flag: str) -> None:
+    name = flag.replace("-", "_")
+    for arguments, value in (([], True), ([f"--no-{flag}"], False)):
+        context = app.commands[command].make_context(command, list(arguments), default_map={name: True})
+        assert context.params[name] is value
+
+
 def test_the_command_line_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[Any, ...]] = []
 

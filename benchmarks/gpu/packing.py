@@ -51,7 +51,7 @@ results are `results.json` and `page.md` in the folder of `--work`. Keep `built-
 the folder of the kit, it saves the next run the build on a card of the same architecture.
 
 `--device cpu --small` rehearses the same steps without a card. `--head FILE` adds a trained head of the demo target to
-the checks. torch and transformers, where they are installed, are compared with.
+the checks.
 """
 
 

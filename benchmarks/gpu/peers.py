@@ -1,4 +1,4 @@
-"""The step "peers": edgespec against llama-server of the same build, and transformers, on the same pairs."""
+"""The step "peers": edgespec against llama-server of the same build, on the same pairs."""
 
 from __future__ import annotations
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from . import Labels
 from .head_labels import SampledLabels
 
-_COMPARED = 32  # tokens
-_EQUAL = 0.75  # share of them that must be equal: padding at the end has labels of the converter's choice
+# Tokens, and the share of them that must be equal: padding at the end has labels of the converter's choice. Of the 171
+# pairs of the 19 vocabularies in llama.cpp's tests, three have all of 8, 16, 32, 64 or 128 such tokens in common (they are
+# the same one, extended), and all others at most 3%.
+_COMPARED, _EQUAL = 32, 0.75
 
 
 def sample(vocabulary: Labels) -> dict[int, str]:

@@ -26,8 +26,6 @@ from . import common_prefix
 from .tap import Wanted
 
 CHUNK = 64  #: tokens of one pass of a head that hears rows as a `Listener`
-_AT_ONCE = 16  # tokens heard at once beyond which they are computed before the next draft
-_RIDING = 64  # pairs that are computed in the pass of the first guess; more go before it
 _KEPT = 4  # rows kept for saved states of the target
 
 
@@ -74,11 +72,7 @@ class PairedHead(ABC):
     # --- for the session of the target
 
     def heard(self, start: int, tokens: Sequence[int], rows: Floats) -> None:
-        """See `Listener`. A few tokens wait until the head is asked, for reading their rows may take a pass."""
-        if len(tokens) > _AT_ONCE:
-            self._catch_up()
-            self._take(start, tokens, rows, judged=False)
-            return
+        """See `Listener`. The last tokens wait until the head is asked: a pass for each round is saved."""
         self._waiting.append((start, list(tokens), rows.copy()))
         if sum(len(each) for _, each, _ in self._waiting) > CHUNK:
             self._catch_up()
@@ -94,18 +88,18 @@ class PairedHead(ABC):
         waiting = _joined(self._waiting)
         self._waiting = []
         for n, (start, tokens, rows) in enumerate(waiting):
-            if not self._take(start, tokens, rows, judged=True):
+            if not self._take(start, tokens, rows):
                 self._waiting = waiting[n:]
                 return
 
-    def _take(self, start: int, tokens: Sequence[int], rows: Floats, *, judged: bool) -> bool:
+    def _take(self, start: int, tokens: Sequence[int], rows: Floats) -> bool:
         """Read rows as they were heard, and follow; False if they could not be read. Then `follow` gets no rows from
         there on, until they are heard again."""
         for at in range(0, len(tokens), CHUNK):
             read = self._read(rows[at : at + CHUNK])
             if read is None:
                 return False
-            self.follow(start + at, tokens[at : at + CHUNK], read, judged=judged)
+            self.follow(start + at, tokens[at : at + CHUNK], read, judged=True)
         return True
 
     def follow(self, start: int, tokens: Sequence[int], rows: Floats, *, judged: bool) -> None:
@@ -194,7 +188,7 @@ class PairedHead(ABC):
         if self._chain:
             tokens, rows = [token], self._chain_rows[-1][None]
         else:
-            if self._shared or self._count > _RIDING:
+            if self._shared or self._count == len(self._rows):  # a pass has no room for all pairs and the token
                 self._compute()
             tokens, rows = [*self._tokens[self._fed :], token], self._rows[: self._count]
         position = len(self._tokens) + (0 if self._shared else len(self._chain))

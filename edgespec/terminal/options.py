@@ -353,8 +353,7 @@ load_options = grouped_options(
         help="Workers (`edgespec worker`) that compute the layers of MODEL, a GGUF file; drafts stay here",
     ),
     click.option(
-        "--remember",
-        is_flag=True,
+        "--remember/--no-remember",
         help="Keep the texts of chats for look-ups in later ones; `edgespec forget` deletes it",
     ),
     _yes,

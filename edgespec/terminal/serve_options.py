@@ -108,7 +108,7 @@ serve_options = grouped_options(
     click.option("--cors", multiple=True, metavar="ORIGIN", help="Origin of web pages that may call; may be repeated"),
     click.option("--allow-host", multiple=True, metavar="NAME", help="A further name of this server; may be repeated"),
     click.option("--name", default="", metavar="NAME", help="Name of the model for clients [default: its file's]"),
-    click.option("--strict-model", is_flag=True, help="Refuse requests for a model of another name"),
+    click.option("--strict-model/--no-strict-model", help="Refuse requests for a model of another name"),
     click.option("--upstream", metavar="URL", help="Load no model: pass requests on to another server of OpenAI's API"),
     click.option(
         "--upstream-key-file",
