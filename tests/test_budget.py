@@ -11,6 +11,7 @@ from edgespec.prices import Prices
 from edgespec.types import Draft
 
 from .control_runs import book, bought
+from .helpers import round_context, trusting
 
 
 def run(budget: Budget, rounds: int, tokens: int, steps: float) -> tuple[int, float]:
@@ -62,3 +63,20 @@ def test_prompts_read_by_several_drafters_do_not_end_speculation(drafters: int, 
     for _ in range(4):
         controller.observe(bought(Draft(), (), 5, drafting=1.5))
     assert controller._budget.is_left == goes_on
+
+
+def test_free_drafters_go_on_where_those_with_a_price_have_lost_their_part() -> None:
+    """Three are asked in vain, and no look-up knows anything; then one does."""
+    lookup = book()
+    priced = [book(name=f"model{n}", step_price=0.5) for n in range(3)]
+    prices = Prices([1.0, 1.1, 1.2, 1.3])
+    controller = Adaptive([lookup, *priced], prices, trusting("lookup"))
+    for _ in range(200):
+        asked = sum(len(drafter.asked) for drafter in priced)
+        assert not controller.choose(round_context(), 3)
+        times = sum(len(drafter.asked) for drafter in priced) - asked
+        controller.observe(bought(Draft(), (), 5, drafting=1.5 * times))
+    assert times == 0
+    assert not controller.is_paused
+    lookup.guess = book((7, 0.9)).guess  # type: ignore[method-assign]
+    assert controller.choose(round_context(), 3).tokens == (7,)

@@ -6,8 +6,8 @@ from . import Labels
 from .head_labels import SampledLabels
 
 # Tokens, and the share of them that must be equal: padding at the end has labels of the converter's choice. Of the 171
-# pairs of the 19 vocabularies in llama.cpp's tests, three have all of 8, 16, 32, 64 or 128 such tokens in common (they are
-# the same one, extended), and all others at most 3%.
+# pairs of the 19 vocabularies in llama.cpp's tests three have all of 8, 16, 32, 64 or 128 such tokens in common, which
+# are the same one or an extended one, and all others at most 3%.
 _COMPARED, _EQUAL = 32, 0.75
 
 

@@ -82,7 +82,7 @@ class Adaptive:
         self._priced = [PricedDrafter(d, self.calibration.ahead(d.name), clock, len(asked) - 1) for d in asked]
         self._passengers = [PassengerValue(drafter) for drafter in self._free if trees and most_passengers_of(drafter)]
         self._time_value = TimeValue()
-        self._budget = Budget(len(self._priced))
+        self._budget, self._asking = Budget(len(self._priced)), Budget.of_asking(len(self._priced))
         self._instalments = Instalments()
         self._explorer = Explorer()
         self._exploring = False
@@ -106,19 +106,24 @@ class Adaptive:
         self._expansion = expansion = self._begin_expansion(round_context, limit)
         self._trims = round_context.verifier.trims
         self._ask_free(expansion, round_context)
-        for priced in self._in_turn(expansion):
+        for priced in self._in_turn(expansion) if self._asking.is_left else ():
             if not expansion.settled:
                 self._ask(priced, expansion, round_context)
         self._nodes = expansion.bought()
         return self._with_passengers(expansion.tree.draft(self._nodes), expansion)
 
     def observe(self, round: Round) -> None:  # noqa: A002
-        steps = self._steps_of(round)
+        reading = self._reading_of(round)
+        steps = self._steps_of(round) + reading
         self._time_value.observe(len(round.tokens), steps)
         if self._exploring:
             pace = round.verify_seconds / self._believed[len(round.draft)] if round.draft else None
             self._explorer.explored(pace)
         self._budget.observe(len(round.tokens), steps)
+        if any(priced.guesses for priced in self._priced):
+            self._asking.observe(len(round.tokens), steps)
+        else:
+            self._asking.observe(1, 1.0 + reading)
         self._explorer.observe()
         if not round.draft.is_chain:
             extra = max(0.0, round.verify_seconds - self.prices.price(round.width, round.held))
@@ -133,15 +138,20 @@ class Adaptive:
             for value in self._passengers:
                 value.observe(round, self._expansion.cost)
 
+    def _reading_of(self, round: Round) -> float:  # noqa: A002
+        """What is paid in a round for what drafters read, in plain steps of that time."""
+        seconds = sum(priced.reading_seconds for priced in self._priced)
+        return self._instalments.pay(seconds / self.prices.plain(round.held))
+
     def _steps_of(self, round: Round) -> float:  # noqa: A002
-        """What a round took, in plain steps of that time."""
+        """What a round took without that, in plain steps of that time."""
         price, plain = self.prices.price(round.width, round.held), self.prices.plain(round.held)
         # Whatever a plain step took, plain decoding would have spent the same.
         verifying = round.verify_seconds if round.width > 1 + round.owed else plain
         reading = sum(priced.reading_seconds for priced in self._priced)
         # One hiccup of the machine can take as long as a hundred rounds, and says nothing of drafts.
         spent = min(verifying + max(0.0, round.draft_seconds - reading), _HICCUP * price)
-        return spent / plain + self._instalments.pay(reading / plain)
+        return spent / plain
 
     def _begin_expansion(self, round_context: RoundContext, limit: int) -> Expansion:
         """An empty tree, and what it may cost to grow."""
