@@ -56,8 +56,8 @@ def test_the_demo_pair_is_small(wheel: zipfile.ZipFile) -> None:
     assert sum(info.file_size for info in wheel.infolist() if "/demo/" in info.filename) <= 25_000_000
 
 
-def test_the_editable_install_finds_all_four_names() -> None:
-    """The editable finder's habit of trying `cli` and then `cli.py` is no promise of setuptools."""
+def test_an_install_finds_all_four_names() -> None:
+    """Also an editable one, whose habit of trying `cli` and then `cli.py` is no promise of setuptools."""
     code = "import edgespec, edgespec.cli, edgespec.converters, edgespec.models; print(edgespec.cli.__file__)"
     assert run(code).strip().endswith("cli.py")
 
