@@ -113,8 +113,9 @@ class Adaptive:
         return self._with_passengers(expansion.tree.draft(self._nodes), expansion)
 
     def observe(self, round: Round) -> None:  # noqa: A002
-        reading = self._reading_of(round)
-        steps = self._steps_of(round) + reading
+        reading = sum(priced.reading_seconds for priced in self._priced)
+        paid = self._instalments.pay(reading / self.prices.plain(round.held))
+        steps = self._steps_of(round, reading) + paid
         self._time_value.observe(len(round.tokens), steps)
         if self._exploring:
             pace = round.verify_seconds / self._believed[len(round.draft)] if round.draft else None
@@ -123,7 +124,7 @@ class Adaptive:
         if any(priced.guesses for priced in self._priced):
             self._asking.observe(len(round.tokens), steps)
         else:
-            self._asking.observe(1, 1.0 + reading)
+            self._asking.observe(1, 1.0 + paid)
         self._explorer.observe()
         if not round.draft.is_chain:
             extra = max(0.0, round.verify_seconds - self.prices.price(round.width, round.held))
@@ -138,17 +139,11 @@ class Adaptive:
             for value in self._passengers:
                 value.observe(round, self._expansion.cost)
 
-    def _reading_of(self, round: Round) -> float:  # noqa: A002
-        """What is paid in a round for what drafters read, in plain steps of that time."""
-        seconds = sum(priced.reading_seconds for priced in self._priced)
-        return self._instalments.pay(seconds / self.prices.plain(round.held))
-
-    def _steps_of(self, round: Round) -> float:  # noqa: A002
-        """What a round took without that, in plain steps of that time."""
+    def _steps_of(self, round: Round, reading: float) -> float:  # noqa: A002
+        """What a round took, in plain steps of that time, without the seconds in which drafters read."""
         price, plain = self.prices.price(round.width, round.held), self.prices.plain(round.held)
         # Whatever a plain step took, plain decoding would have spent the same.
         verifying = round.verify_seconds if round.width > 1 + round.owed else plain
-        reading = sum(priced.reading_seconds for priced in self._priced)
         # One hiccup of the machine can take as long as a hundred rounds, and says nothing of drafts.
         spent = min(verifying + max(0.0, round.draft_seconds - reading), _HICCUP * price)
         return spent / plain
