@@ -94,7 +94,7 @@ HEURISTICS: Mapping[str, Off] = {
     "prices of drafters relearned": lambda: patch.object(RunningPrice, "observe", _ignore),
     "what a guess opens the way to": _constant(expansion, _FURTHER=1),
     "budget of losses": lambda: patch.object(budget.Budget, "is_left", True),
-    "budget: part of drafters with a price": _constant(budget, _ASKING=1.0),
+    "budget: part of drafters with a price": _constant(budget, _PRICED=1.0),
     "explorer": lambda: patch.object(exploration.Explorer, "due", False),
     "plain step every 64 rounds": _constant(adaptive, _PLAIN_EVERY=10**9),
     "hiccups cut in the record": _constant(adaptive, _HICCUP=1e9),

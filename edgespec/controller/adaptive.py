@@ -82,7 +82,7 @@ class Adaptive:
         self._priced = [PricedDrafter(d, self.calibration.ahead(d.name), clock, len(asked) - 1) for d in asked]
         self._passengers = [PassengerValue(drafter) for drafter in self._free if trees and most_passengers_of(drafter)]
         self._time_value = TimeValue()
-        self._budget, self._asking = Budget(len(self._priced)), Budget.of_asking(len(self._priced))
+        self._budget, self._priced_budget = Budget(len(self._priced)), Budget.of_priced(len(self._priced))
         self._instalments = Instalments()
         self._explorer = Explorer()
         self._exploring = False
@@ -106,7 +106,7 @@ class Adaptive:
         self._expansion = expansion = self._begin_expansion(round_context, limit)
         self._trims = round_context.verifier.trims
         self._ask_free(expansion, round_context)
-        for priced in self._in_turn(expansion) if self._asking.is_left else ():
+        for priced in self._in_turn(expansion) if self._priced_budget.is_left else ():
             if not expansion.settled:
                 self._ask(priced, expansion, round_context)
         self._nodes = expansion.bought()
@@ -122,9 +122,9 @@ class Adaptive:
             self._explorer.explored(pace)
         self._budget.observe(len(round.tokens), steps)
         if any(priced.guesses for priced in self._priced):
-            self._asking.observe(len(round.tokens), steps)
+            self._priced_budget.observe(len(round.tokens), steps)
         else:
-            self._asking.observe(1, 1.0 + paid)
+            self._priced_budget.observe(1, 1.0 + paid)
         self._explorer.observe()
         if not round.draft.is_chain:
             extra = max(0.0, round.verify_seconds - self.prices.price(round.width, round.held))
