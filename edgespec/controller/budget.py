@@ -11,8 +11,8 @@ from __future__ import annotations
 _SHARE = 0.01  # of the time, that may be lost
 _CREDIT = 48.0  # plain steps that may be lost at once, after gains
 _BEGINNING = 4.0  # and before any, for each drafter with a price: an answer may be short
-# Of both, what rounds in which a drafter with a price is asked may lose. With 1, three of them paused look-ups that came to
-# 1.14 times plain decoding on a mix of texts (1.07B, llama.cpp's q8_0). Other parts were not measured.
+# Of both, what rounds in which a drafter with a price is asked may lose. With 1, three of them paused look-ups that had
+# 1.14 times the speed of plain decoding on a mix of texts (1.07B, llama.cpp's q8_0). Other parts were not measured.
 _PRICED = 0.75
 _INSTALMENTS = 16  # rounds over which most of a reading is paid
 
