@@ -1,7 +1,7 @@
 """Build llama.cpp of the kit, with its server, for the card of this machine, and put it into the Python packages.
 
 Its libraries have no version in their names, so that each is one file. What was built is kept as `built-*.tar.gz`: the
-next run on a card of the same architecture takes it from there and compiles nothing.
+next run on a card of the same architecture takes it from there and compiles nothing. Compiling needs no card.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Build:
         kit: the folder of the kit.
         work: the folder of the run.
         device: "cuda" or "cpu".
-        architecture: that of the card, as CMake takes it; empty for the one of the card present.
+        architecture: that of the card, as CMake takes it, for another machine; empty for the card present.
     """
 
     kit: Path
@@ -117,6 +117,9 @@ class Build:
             # The toolkit's libraries need not be where the loader looks, and CMake leaves their folder out of the path.
             chosen["CMAKE_INSTALL_RPATH"] += f";{Path(nvcc).resolve().parents[1] / 'lib64'}"
             chosen |= {"GGML_CUDA": "ON", "CMAKE_CUDA_ARCHITECTURES": self._architecture(), "CMAKE_CUDA_COMPILER": nvcc}
+            chosen["GGML_CUDA_NCCL"] = "OFF"  # for several cards
+        if self.architecture:  # the processor is another one, too
+            chosen["GGML_NATIVE"] = "OFF"
         generator = ["-G", "Ninja"] if shutil.which("ninja") else []
         return [*generator, *(f"-D{name}={value}" for name, value in chosen.items())]
 

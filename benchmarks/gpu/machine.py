@@ -7,6 +7,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sysconfig
 from pathlib import Path
 
 _FIELDS = ("name", "memory.total", "driver_version", "compute_cap", "clocks.max.sm", "clocks.max.mem", "power.limit")
@@ -50,6 +51,14 @@ def architecture(found: dict[str, str]) -> str:
 def compiler() -> str | None:
     """The path of nvcc: on the PATH, or where the toolkit is installed."""
     return shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+
+
+def libraries() -> list[str]:
+    """Folders with CUDA's libraries that the loader may not know: the toolkit's, and those of Python packages."""
+    nvcc = compiler()
+    folders = [Path(nvcc).resolve().parents[1] / "lib64"] if nvcc else []
+    folders += sorted(Path(sysconfig.get_path("purelib")).glob("nvidia/*/lib"))
+    return [str(folder) for folder in folders if any(folder.glob("lib*.so*"))]
 
 
 def facts(device: str) -> dict[str, object]:

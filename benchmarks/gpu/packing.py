@@ -146,7 +146,7 @@ def _name(requirement: str) -> str:
 
 def _downloaded_bindings(folder: Path) -> Path:
     name = f"llama-cpp-python=={version('llama-cpp-python')}"
-    _pip("download", "--no-deps", "--no-build-isolation", "--no-binary", ":all:", "--dest", str(folder), name)
+    _pip("download", "--no-deps", "--no-binary", "llama-cpp-python", "--dest", str(folder), name)
     return next(folder.glob("*.tar.gz"))
 
 

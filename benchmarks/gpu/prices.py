@@ -24,7 +24,8 @@ from .shapes import WEIGHTS
 _WIDTHS = tuple(range(1, 33))
 _CONTEXTS = {256: 7, 4096: 5, 16384: 3}  # tokens in the cache, and the sweeps that count
 _FEW = {256: 2, 512: 1}  # of a rehearsal
-_KEPT = "Q4_0"  # which other steps need
+_HOST = "Q4_0"
+_KEPT = (_HOST, "Q8_0")  # which other steps need
 Found = dict[str, Any]
 
 
@@ -34,7 +35,7 @@ def items(setting: Setting) -> Iterator[Item]:
         for weights in WEIGHTS:
             yield Item(f"{size} {weights}", _curve(setting, size, weights))
     for size in setting.sizes:
-        yield Item(f"host, {size} {_KEPT}", _host(setting, size))
+        yield Item(f"host, {size} {_HOST}", _host(setting, size))
 
 
 def _curve(setting: Setting, size: str, weights: str) -> Callable[[], Found]:
@@ -45,7 +46,7 @@ def _curve(setting: Setting, size: str, weights: str) -> Callable[[], Found]:
             setting, size, weights, max(contexts) + 64, lambda _, session: passes(session, _WIDTHS, contexts)
         )
         found |= {"threads": setting.place().threads, "version": f"llama-cpp-python {version('llama-cpp-python')}"}
-        if weights != _KEPT:
+        if weights not in _KEPT:
             setting.drop(size, weights)
         return found
 
@@ -54,7 +55,7 @@ def _curve(setting: Setting, size: str, weights: str) -> Callable[[], Found]:
 
 def _host(setting: Setting, size: str) -> Callable[[], Found]:
     def work() -> Found:
-        return _opened(setting, size, _KEPT, 1024, lambda model, session: _spent(model, session, setting))
+        return _opened(setting, size, _HOST, 1024, lambda model, session: _spent(model, session, setting))
 
     return work
 

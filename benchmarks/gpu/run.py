@@ -1,6 +1,7 @@
 """The kit's one command: build, check, measure, and write one JSON file and one page.
 
     python run.py --work DIR [--minutes 9.5] [--device cpu --small]
+    python run.py --work DIR --architecture 86-real --steps build   (for a card of another machine)
 
 Every call does what fits into its minutes, and the next one goes on where it ended. The exit status is 0 when all is
 done, 3 when there is more to do, 1 when the build failed. The page is written in any case.
@@ -20,10 +21,12 @@ from types import FrameType
 from . import page
 from .budget import Budget
 from .build import Build, BuildFailed
-from .machine import NoCard, facts
+from .machine import NoCard, facts, libraries
 from .results import Item, Results
 
 STEPS = ("check", "prices", "speeds", "peers")
+BUILD = "build"
+MODELS = "models"  # made beside the first step
 DONE, FAILED, MORE = 0, 1, 3
 _GRACE = 15.0  # seconds that a step may take to end
 
@@ -40,12 +43,15 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu is for rehearsals")
     parser.add_argument("--architecture", default="", help="of the card, for CMake (default: that of the card present)")
     parser.add_argument("--small", action="store_true", help="tiny models, for rehearsals")
+    parser.add_argument("--only", action="append", default=[], help="items whose names have this; repeatable")
     parser.add_argument("--steps", default=",".join(STEPS), help="what to do after the build (default: all)")
     parser.add_argument("--head", type=Path, action="append", default=[], help="a head of the demo target; repeatable")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="of the build (default: all cores)")
     found = parser.parse_args(arguments)
-    if strange := set(found.steps.split(",")) - {*STEPS}:
-        parser.error(f"--steps has {', '.join(sorted(strange))}; known are {', '.join(STEPS)}")
+    if strange := set(found.steps.split(",")) - {*STEPS, BUILD}:
+        parser.error(
+            f"--steps has {', '.join(sorted(strange))}; known are {', '.join(STEPS)}, and {BUILD} for it alone"
+        )
     return found
 
 
@@ -59,7 +65,7 @@ def main(kit: Path, arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _stop)
     status = FAILED
     try:
-        results.set("machine", facts(chosen.device))
+        results.set("machine", facts("cpu" if chosen.steps == BUILD and chosen.architecture else chosen.device))
         status = _steps(Build(kit, work, chosen.device, chosen.architecture), chosen, budget)
     except NoCard as error:
         print(error, file=sys.stderr)
@@ -82,9 +88,14 @@ def _steps(build: Build, chosen: argparse.Namespace, budget: Budget) -> int:
     if not build.done and not _built(build, chosen.jobs, budget):
         results = Results(build.work / "results.json")
         return MORE if any(item["state"] == "begun" for item in results.step("build").values()) else FAILED
-    whole = True
-    for name in chosen.steps.split(","):
-        whole = _step(name, build, chosen, budget) and whole
+    if chosen.steps == BUILD:
+        return DONE
+    whole, made = True, _started(_command(MODELS, build, chosen), build)
+    try:
+        for name in chosen.steps.split(","):
+            whole = _step(name, build, chosen, budget) and whole
+    finally:
+        _end(made)
     return DONE if whole else MORE
 
 
@@ -98,9 +109,9 @@ def _built(build: Build, jobs: int, budget: Budget) -> bool:
 
 def _step(name: str, build: Build, chosen: argparse.Namespace, budget: Budget) -> bool:
     """Run a step, again after an item that ended its process. Returns whether all of it was done."""
-    command = [sys.executable, "-m", "benchmarks.gpu.step", name, "--work", str(build.work), "--device", build.device]
-    command += ["--server", str(build.server), *(["--small"] if chosen.small else [])]
+    command = _command(name, build, chosen)
     command += [word for head in chosen.head for word in ("--head", str(head.resolve()))]
+    command += [word for part in chosen.only for word in ("--only", part)]
     while budget.left > _GRACE:
         print(f"{name}, {budget.left / 60:.1f} minutes left", flush=True)
         ended = _bounded(command, build, budget)
@@ -115,27 +126,44 @@ def _step(name: str, build: Build, chosen: argparse.Namespace, budget: Budget) -
     return False
 
 
+def _command(name: str, build: Build, chosen: argparse.Namespace) -> list[str]:
+    command = [sys.executable, "-m", "benchmarks.gpu.step", name, "--work", str(build.work), "--device", build.device]
+    return [*command, "--server", str(build.server), *(["--small"] if chosen.small else [])]
+
+
 def _begun(work: Path, name: str) -> bool:
     return any(item["state"] == "begun" for item in Results(work / "results.json").step(name).values())
 
 
 def _bounded(command: list[str], build: Build, budget: Budget) -> int | None:
     """The exit status of a program; None if its time was up, and it was ended."""
-    path = os.pathsep.join([str(build.site), str(build.kit / "source")])
-    cache = {"EDGESPEC_CACHE": str(build.work / "cache"), "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
-    environment = {**os.environ, **cache, "PYTHONPATH": path}
-    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    process = _started(command, build)
     try:
         return process.wait(max(1.0, budget.left - _GRACE))
     except subprocess.TimeoutExpired:
         return None
     finally:
-        if process.poll() is None:
-            _end(process)
+        _end(process)
+
+
+def _started(command: list[str], build: Build) -> subprocess.Popen[bytes]:
+    """A program that finds the packages of the kit, and CUDA's libraries."""
+    path = os.pathsep.join([str(build.site), str(build.kit / "source")])
+    loader = os.pathsep.join([*libraries(), os.environ.get("LD_LIBRARY_PATH", "")]).strip(os.pathsep)
+    own = {
+        "EDGESPEC_CACHE": str(build.work / "cache"),
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": path,
+        **({"LD_LIBRARY_PATH": loader} if build.device == "cuda" else {}),
+    }
+    return subprocess.Popen(command, env={**os.environ, **own}, start_new_session=True)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and those that it started."""
+    """End a process that has not ended, and those that it started."""
+    if process.poll() is not None:
+        return
     for number, patience in ((signal.SIGTERM, _GRACE / 2), (signal.SIGKILL, None)):
         try:
             os.killpg(process.pid, number)

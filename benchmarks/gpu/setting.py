@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,10 +72,11 @@ class Setting:
 
     def _made(self, small: Path, size: str, weights: str) -> Path:
         path = self.work / "models" / f"{size}-{weights}.gguf"
-        if not path.exists():
-            path.parent.mkdir(exist_ok=True)
-            self._require_room(size, weights)
-            write(small, path, SHAPES[size], weights)
+        path.parent.mkdir(exist_ok=True)
+        with _alone(path.with_suffix(".lock")):  # the step "models" may be at it
+            if not path.exists():
+                self._require_room(size, weights)
+                write(small, path, SHAPES[size], weights)
         return path
 
     def _require_room(self, size: str, weights: str) -> None:
@@ -94,3 +97,11 @@ class Setting:
         """Free bytes of the card, or of this machine's memory without one."""
         memory = machine_memory()
         return sum(gpu.free for gpu in memory.gpus) if self.gpu else memory.free
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """Wait until no other process is within."""
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

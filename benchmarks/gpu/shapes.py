@@ -16,8 +16,9 @@ that of a trained pair. The file is written in blocks, without a conversion, in 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,37 @@ def kind_of(weights: str, name: str, layer: int, layers: int) -> Kind:
     return KINDS["Q6_K" if best else "Q4_K"]
 
 
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor of the file.
+
+    Args:
+        name: in the file.
+        shape: its numbers, rows first.
+        kind: the type of its numbers, None for float32.
+        make: computes them: uint8 [rows, bytes of a row], or float32 [numbers].
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    kind: Kind | None
+    make: Callable[[], Bytes | Floats]
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file."""
+        return self.shape[0] * (4 if self.kind is None else self.kind.bytes_of(self.shape[1]))
+
+    def describe(self, writer: Any) -> None:
+        """Add it to the header of a file."""
+        if self.kind is None or self.kind.name == "F16":
+            kind, stored = (np.float32, self.shape) if self.kind is None else (np.float16, self.shape)
+            writer.add_tensor_info(self.name, stored, np.dtype(kind), self.size)
+        else:
+            packed = (self.shape[0], self.kind.bytes_of(self.shape[1]))
+            writer.add_tensor_info(self.name, packed, np.dtype(np.uint8), self.size, raw_dtype=self.kind.number)
+
+
 class Enlarged:
     """The matrices of a small model in a larger shape."""
 
@@ -99,19 +131,20 @@ class Enlarged:
         self._small, self._shape, self._weights = small, shape, weights
         self.epsilon = small.epsilon * small.width / shape.width
 
-    def tensors(self) -> Iterator[tuple[str, tuple[int, ...], Bytes | Floats, Kind | None]]:
-        """Name, shape, values and kind, None for float32, of every tensor, one at a time."""
+    def tensors(self) -> Iterator[Tensor]:
+        """All tensors, in the order of the file."""
         shape = self._shape
         table = (shape.vocabulary, shape.width)
         kind = kind_of(self._weights, "token_embd", 0, shape.layers)
-        yield "token_embd.weight", table, self._embedding(kind), kind
+        yield Tensor("token_embd.weight", table, kind, partial(self._embedding, kind))
         for layer in range(shape.layers):
             yield from self._layer(layer)
-        yield "output_norm.weight", (shape.width,), self._norm("output_norm.weight", _WEIGHT), None
+        norm = partial(self._norm, "output_norm.weight", _WEIGHT)
+        yield Tensor("output_norm.weight", (shape.width,), None, norm)
         kind = kind_of(self._weights, "output", 0, shape.layers)
-        yield "output.weight", table, self._output(kind), kind
+        yield Tensor("output.weight", table, kind, partial(self._output, kind))
 
-    def _layer(self, layer: int) -> Iterator[tuple[str, tuple[int, ...], Bytes | Floats, Kind | None]]:
+    def _layer(self, layer: int) -> Iterator[Tensor]:
         shape, head = self._shape, self._small.head
         wide, keys = shape.heads * head, shape.groups * head
         sizes = {
@@ -125,11 +158,12 @@ class Enlarged:
         }
         for name in ("attn_norm", "ffn_norm"):
             full = f"blk.{layer}.{name}.weight"
-            yield full, (shape.width,), self._norm(full if layer < self._small.layers else "", 0.0), None
-        for i, (name, (count, columns)) in enumerate(sizes.items()):
+            own = full if layer < self._small.layers else ""
+            yield Tensor(full, (shape.width,), None, partial(self._norm, own, 0.0))
+        for i, (name, size) in enumerate(sizes.items()):
             kind = kind_of(self._weights, name, layer, shape.layers)
-            values = self._matrix(layer, name, count, columns, kind, seed=8 * layer + i)
-            yield f"blk.{layer}.{name}.weight", (count, columns), values, kind
+            make = partial(self._matrix, layer, name, *size, kind, seed=8 * layer + i)
+            yield Tensor(f"blk.{layer}.{name}.weight", size, kind, make)
 
     def _matrix(self, layer: int, name: str, count: int, columns: int, kind: Kind, *, seed: int) -> Bytes:
         """A matrix of a layer. Those that write to the residual stream are silent but for the small model's own."""
@@ -199,17 +233,13 @@ def write(small: Path, output: Path, shape: Shape, weights: str) -> None:
     part = output.with_suffix(".part")
     writer = gguf.GGUFWriter(part, "llama")
     _describe(writer, source, shape, enlarged.epsilon)
-    kinds = gguf.GGMLQuantizationType
-    tensors = [(name, sizes, values.dtype, values.nbytes, kind) for name, sizes, values, kind in enlarged.tensors()]
-    for name, sizes, dtype, size, kind in tensors:
-        stored = sizes if kind is None or kind.name == "F16" else (sizes[0], kind.bytes_of(sizes[1]))
-        real = dtype if kind is None or kind.name != "F16" else np.dtype(np.float16)
-        writer.add_tensor_info(name, stored, real, size, raw_dtype=kinds.F32 if kind is None else kind.number)
+    for tensor in enlarged.tensors():
+        tensor.describe(writer)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
-    for _, _, values, _ in enlarged.tensors():
-        writer.write_tensor_data(values)
+    for tensor in enlarged.tensors():
+        writer.write_tensor_data(tensor.make())
     writer.close()
     part.replace(output)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
 from .results import Item, Results
+from .run import MODELS
 from .setting import Setting
 
 _MODULES = {"check": "checks", "prices": "prices", "speeds": "speeds", "peers": "peers"}
@@ -17,19 +18,29 @@ _MODULES = {"check": "checks", "prices": "prices", "speeds": "speeds", "peers": 
 def main() -> None:
     """Do what is left of a step, and keep the result of every item."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("name", choices=tuple(_MODULES))
+    parser.add_argument("name", choices=(MODELS, *_MODULES))
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--device", required=True)
     parser.add_argument("--server", type=Path, required=True)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--head", type=Path, action="append", default=[])
+    parser.add_argument("--only", action="append", default=[])
     chosen = parser.parse_args()
     setting = Setting(chosen.work, chosen.device, chosen.small, chosen.server, tuple(chosen.head))
+    if chosen.name == MODELS:
+        import_module("benchmarks.gpu.made").make_all(setting)
+        return
     results = Results(chosen.work / "results.json")
-    for item in results.open(chosen.name, list(_items(chosen.name, setting))):
+    items = [item for item in _items(chosen.name, setting) if wanted(item.name, chosen.only)]
+    for item in results.open(chosen.name, items):
         started = time.monotonic()
         state = results.run(chosen.name, item)
         print(f"  {chosen.name}: {item.name}: {state}, {time.monotonic() - started:.1f} s", flush=True)
+
+
+def wanted(name: str, parts: Sequence[str]) -> bool:
+    """Whether an item's name has one of `parts`; each has, if there are none."""
+    return not parts or any(part in name for part in parts)
 
 
 def _items(name: str, setting: Setting) -> Iterator[Item]:
