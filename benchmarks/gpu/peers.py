@@ -18,13 +18,12 @@ _CONFIGURATIONS = tuple(
     f"{_SERVER}{kind}" for kind in ("", ":draft-3", ":draft-8", ":draft-16", ":ngram-simple", ":ngram-mod")
 )
 _CONTEXT = 2048
-_QUESTIONS = 4  # of each category
 
 
 def items(setting: Setting) -> Iterator[Item]:
     """A race for each shape and type of weights."""
-    for size in setting.sizes:
-        for weights in ("Q4_0", "Q8_0")[: 1 if setting.small else 2]:
+    for weights in ("Q4_0", "Q8_0")[: 1 if setting.small else None]:
+        for size in reversed(setting.sizes):
             yield Item(f"{size} {weights}, llama-server", _race(setting, size, weights))
 
 
@@ -33,7 +32,7 @@ def _race(setting: Setting, size: str, weights: str) -> Callable[[], dict[str, A
         names = _CONFIGURATIONS[:2] if setting.small else _CONFIGURATIONS
         target, draft = setting.target(size, weights), setting.draft()
         with contenders(target, draft, setting.place(context=_CONTEXT), names, setting) as (found, left_out):
-            run = answered(found, read("demo").limited(1 if setting.small else _QUESTIONS), 0.0, setting.tokens)
+            run = answered(found, read("demo").limited(setting.questions), 0.0, setting.tokens)
         ours = {each.name: over(run, OURS, each.name) for each in run.contenders if each.name in PEERS}
         return {**figures(run), "edgespec over": ours, "left out": left_out}
 

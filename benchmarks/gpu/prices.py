@@ -16,7 +16,7 @@ from edgespec.backends import Session, open_model
 from edgespec.backends.llama import LlamaModel
 
 from ..simulator.measured import passes
-from . import prices_host
+from . import prices_host, speeds
 from .results import Item
 from .setting import Setting
 from .shapes import WEIGHTS
@@ -25,7 +25,6 @@ _WIDTHS = tuple(range(1, 33))
 _CONTEXTS = {256: 7, 4096: 5, 16384: 3}  # tokens in the cache, and the sweeps that count
 _FEW = {256: 2, 512: 1}  # of a rehearsal
 _HOST = "Q4_0"
-_KEPT = (_HOST, "Q8_0")  # which other steps need
 Found = dict[str, Any]
 
 
@@ -46,7 +45,7 @@ def _curve(setting: Setting, size: str, weights: str) -> Callable[[], Found]:
             setting, size, weights, max(contexts) + 64, lambda _, session: passes(session, _WIDTHS, contexts)
         )
         found |= {"threads": setting.place().threads, "version": f"llama-cpp-python {version('llama-cpp-python')}"}
-        if weights not in _KEPT:
+        if weights not in speeds.WEIGHTS:
             setting.drop(size, weights)
         return found
 

@@ -28,7 +28,7 @@ from edgespec.sampling import Sampling
 from ..bench import Wrong
 from .setting import Setting
 
-WRONG, CHAINS = "always wrong", "without trees"
+WRONG, CHAINS = "always-wrong", "chains"
 Found = dict[str, Any]
 
 

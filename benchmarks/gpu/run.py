@@ -43,6 +43,7 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu is for rehearsals")
     parser.add_argument("--architecture", default="", help="of the card, for CMake (default: that of the card present)")
     parser.add_argument("--small", action="store_true", help="tiny models, for rehearsals")
+    parser.add_argument("--questions", type=int, default=4, help="of each category of a suite (default: 4)")
     parser.add_argument("--only", action="append", default=[], help="items whose names have this; repeatable")
     parser.add_argument("--steps", default=",".join(STEPS), help="what to do after the build (default: all)")
     parser.add_argument("--head", type=Path, action="append", default=[], help="a head of the demo target; repeatable")
@@ -128,7 +129,8 @@ def _step(name: str, build: Build, chosen: argparse.Namespace, budget: Budget) -
 
 def _command(name: str, build: Build, chosen: argparse.Namespace) -> list[str]:
     command = [sys.executable, "-m", "benchmarks.gpu.step", name, "--work", str(build.work), "--device", build.device]
-    return [*command, "--server", str(build.server), *(["--small"] if chosen.small else [])]
+    command += ["--server", str(build.server), "--questions", str(1 if chosen.small else chosen.questions)]
+    return [*command, *(["--small"] if chosen.small else [])]
 
 
 def _begun(work: Path, name: str) -> bool:

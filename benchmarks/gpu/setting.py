@@ -30,6 +30,7 @@ class Setting:
         small: whether models are tiny.
         server: llama-server.
         heads: trained heads of the demo target.
+        questions: of each category of a suite.
     """
 
     work: Path
@@ -37,6 +38,7 @@ class Setting:
     small: bool
     server: Path
     heads: Sequence[Path] = ()
+    questions: int = 4
 
     @property
     def gpu(self) -> bool:

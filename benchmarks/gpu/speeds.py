@@ -13,27 +13,25 @@ from .setting import Setting
 
 _FIXED = ("k=1", "k=3", "k=5", "k=7", "k=12")
 _CONTEXT = 2048
-_QUESTIONS = {"demo": 4, "replay": 3}  # of each category
-WEIGHTS = ("Q4_0", "Q8_0")
+WEIGHTS = ("Q4_0", "Q8_0", "F16")
 
 
 def items(setting: Setting) -> Iterator[Item]:
     """A race for each shape, type of weights, suite and temperature, the most important first."""
-    for size in setting.sizes:
-        for weights in WEIGHTS[: 1 if setting.small else 2]:
-            yield Item(f"{size} {weights}, demo, T = 0", _race(setting, size, weights, "demo", 0.0))
-            yield Item(f"{size} {weights}, replay, T = 0", _race(setting, size, weights, "replay", 0.0))
-    for size in setting.sizes:
+    for suite in ("demo", "replay"):
+        for weights in WEIGHTS[: 1 if setting.small else None]:
+            for size in reversed(setting.sizes):
+                yield Item(f"{size} {weights}, {suite}, T = 0", _race(setting, size, weights, suite, 0.0))
+    for size in reversed(setting.sizes):
         yield Item(f"{size} Q4_0, demo, T = 0.8", _race(setting, size, "Q4_0", "demo", 0.8))
 
 
 def _race(setting: Setting, size: str, weights: str, suite: str, temperature: float) -> Callable[[], dict[str, Any]]:
     def work() -> dict[str, Any]:
-        limit = 1 if setting.small else _QUESTIONS[suite]
         names = (CHAINS, WRONG, *(("k=3",) if setting.small else ("lookup", "model", *_FIXED)))
         target, draft = setting.target(size, weights), setting.draft()
         with contenders(target, draft, setting.place(context=_CONTEXT), names, setting) as (found, left_out):
-            run = answered(found, read(suite).limited(limit), temperature, setting.tokens)
+            run = answered(found, read(suite).limited(setting.questions), temperature, setting.tokens)
         return {**figures(run), "left out": left_out}
 
     return work

@@ -24,9 +24,10 @@ def main() -> None:
     parser.add_argument("--server", type=Path, required=True)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--head", type=Path, action="append", default=[])
+    parser.add_argument("--questions", type=int, required=True)
     parser.add_argument("--only", action="append", default=[])
     chosen = parser.parse_args()
-    setting = Setting(chosen.work, chosen.device, chosen.small, chosen.server, tuple(chosen.head))
+    setting = Setting(chosen.work, chosen.device, chosen.small, chosen.server, tuple(chosen.head), chosen.questions)
     if chosen.name == MODELS:
         import_module("benchmarks.gpu.made").make_all(setting)
         return
