@@ -112,7 +112,7 @@ def test_an_interrupted_training_ends_as_one_that_was_not(tmp_path: Path, monkey
     import torch  # noqa: PLC0415
 
     whole = training(tmp_path / "whole", 0.2, monkeypatch)
-    losses = [figures["loss"] for figures in whole.run()]
+    losses = [figures["target"] for figures in whole.run()]
     assert len(losses) == 12
     assert losses[-1] < losses[0]
     begun = training(tmp_path / "part", 0.2, monkeypatch)
@@ -121,7 +121,7 @@ def test_an_interrupted_training_ends_as_one_that_was_not(tmp_path: Path, monkey
     assert again.step in range(1, 7)
     list(again.run())
     assert (again.step, again.tokens) == (whole.step, whole.tokens)
-    for one, other in zip(whole.model.parameters(), again.model.parameters(), strict=True):
+    for one, other in zip(whole.models["target"].parameters(), again.models["target"].parameters(), strict=True):
         assert torch.allclose(one, other, atol=1e-5)
 
 

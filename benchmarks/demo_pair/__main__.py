@@ -2,7 +2,7 @@
 
     python -m benchmarks.demo_pair kit CHECKOUTS KIT --vocabulary 8192     texts and tokenizer, some 7 MB
     python -m benchmarks.demo_pair train KIT OUT --device cuda             needs no network; the same command goes on
-    edgespec convert OUT/checkpoint target.gguf
+    edgespec convert OUT/target target.gguf
     python -m benchmarks.demo_pair abilities target.gguf KIT               100 held-out cases of each task
     python -m benchmarks.demo_pair prompts KIT prompts.jsonl               for `edgespec distill`, which makes the draft
 
@@ -63,10 +63,10 @@ def kit(checkouts: Path, folder: Path, vocabulary: int, tokenizer: Path | None) 
 @click.argument("output", metavar="OUT", type=FOLDER)
 @click.option("--device", default="cpu", show_default=True, help="Of torch: cpu, cuda")
 @click.option("--minutes", default=25.0, show_default=True, help="Of training, over all runs of this command")
-@click.option("--grow", type=FOLDER, help="A Llama checkpoint with the kit's tokenizer to begin with")
+@click.option("--grow", type=FILE, help="A Llama with the kit's tokenizer to begin with: a checkpoint, or a GGUF file")
 @click.option("--threads", default=0, help="Of torch on a CPU; 0: as torch chooses")
 def train(kit_folder: Path, output: Path, device: str, minutes: float, grow: Path | None, threads: int) -> None:
-    """Train on KIT and write OUT/checkpoint. An unfinished training in OUT goes on."""
+    """Train on KIT and write OUT/target and OUT/draft. An unfinished training in OUT goes on."""
     from . import start  # noqa: PLC0415 - imports torch
 
     run = start.opened(start.Wanted(kit_folder, output, device, minutes, grow, threads))
@@ -78,9 +78,9 @@ def train(kit_folder: Path, output: Path, device: str, minutes: float, grow: Pat
         if run.seconds - measured_at > 60 * _MEASURE:
             measured_at = run.seconds
             click.echo(json.dumps(start.copying(run, kit_folder, ("repeat", "rewrite"), 50)))
+    start.finish(run, kit_folder, output)
+    click.echo(f"{output}: {run.tokens} tokens seen in {run.seconds / 60:.1f} minutes")
     click.echo(json.dumps(start.copying(run, kit_folder, TASKS, 100)))
-    start.finish(run, kit_folder, output / "checkpoint")
-    click.echo(f"{output / 'checkpoint'}: {run.tokens} tokens seen in {run.seconds / 60:.1f} minutes")
 
 
 @main.command()

@@ -11,10 +11,11 @@ import torch
 from safetensors.torch import load_file
 
 from .circuit import LAYERS, Alias, Heads, install
+from .gguf_file import read_gguf
 from .growing import Weights, grown_config, widened, with_layers
 from .layout import Layout
 
-_SEED = 0
+_SEED, _DRAFT_SEED = 0, 1
 GROWN_GAIN, NEW_GAIN = 42.0, 1.7  # about 8 on the copied token's logit, in both
 _STANDARD_DEVIATION = 0.02
 
@@ -28,6 +29,10 @@ class Shape:
     ffn: int = 1536
     heads: int = 8
     kv_heads: int = 4
+
+
+#: The draft model: a tenth of the grown target.
+DRAFT = Shape(width=256, layers=2, ffn=768, heads=4, kv_heads=2)
 
 
 def config_of(shape: Shape, vocabulary: int) -> dict[str, Any]:
@@ -69,7 +74,9 @@ def new_weights(config: dict[str, Any], generator: torch.Generator) -> Weights:
 
 
 def read(folder: Path) -> tuple[dict[str, Any], Weights]:
-    """config.json and the weights of a checkpoint."""
+    """config.json and the weights of a checkpoint, or of a GGUF file."""
+    if folder.is_file():
+        return read_gguf(folder)
     return json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")
 
 
@@ -86,4 +93,15 @@ def with_circuit(config: dict[str, Any], weights: Weights, alias: Alias, above: 
     install(grown, layout, heads, alias, gain, generator)
     model = LlamaForCausalLM(LlamaConfig(**grown_config(config, layout.width, LAYERS + above)))
     model.load_state_dict(grown, strict=True)
+    return model
+
+
+def new_draft(vocabulary: int) -> Any:
+    """A draft model with random weights, as a transformers module."""
+    from transformers import LlamaConfig, LlamaForCausalLM  # noqa: PLC0415
+
+    config = config_of(DRAFT, vocabulary)
+    model = LlamaForCausalLM(LlamaConfig(**config))
+    weights = new_weights(config, torch.Generator().manual_seed(_DRAFT_SEED))
+    model.load_state_dict(weights, strict=False)  # the output matrix is the embedding
     return model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from tokenizers import Tokenizer
 from .circuit import Alias
 from .copying import exactness
 from .kit import kit_texts
-from .models import NEW_GAIN, Shape, config_of, new_weights, read, with_circuit
+from .models import NEW_GAIN, Shape, config_of, new_draft, new_weights, read, with_circuit
 from .saving import save_checkpoint
 from .training import Settings, Training
 
@@ -35,13 +36,15 @@ def opened(wanted: Wanted) -> Training:
     """The training of a new or grown model, or the unfinished one of that folder."""
     if wanted.threads:
         torch.set_num_threads(wanted.threads)
-    return Training(_model(wanted), wanted.kit, wanted.output, _settings(wanted))
+    draft = new_draft(_tokenizer(wanted.kit).get_vocab_size())
+    return Training(_model(wanted), wanted.kit, wanted.output, _settings(wanted), draft)
 
 
 def _settings(wanted: Wanted) -> Settings:
     """A GPU takes large batches and learns from the prompts, too; a CPU spends all it has on the answers."""
     if wanted.device.startswith("cuda"):
-        return Settings(wanted.minutes, 64, 1024, 1e-3, 0.02, 0.1, 0.3, wanted.device, 5.0)
+        workers = max(1, (os.cpu_count() or 1) - 4)
+        return Settings(wanted.minutes, 32, 1024, 1e-3, 0.02, 0.1, 0.3, wanted.device, 5.0, workers=workers)
     return Settings(wanted.minutes, device=wanted.device)
 
 
@@ -61,12 +64,13 @@ def _tokenizer(kit: Path) -> Tokenizer:
 
 def copying(run: Training, kit: Path, tasks: tuple[str, ...], cases: int) -> dict[str, list[float]]:
     """Shares of exact answers and of right tokens, on held-out cases, in the model as it is now."""
-    run.model.eval()
-    made = exactness(run.model, _tokenizer(kit), kit_texts(kit, "held"), tasks, cases)
-    run.model.train()
+    target = run.models["target"].eval()
+    made = exactness(target, _tokenizer(kit), kit_texts(kit, "held"), tasks, cases)
+    target.train()
     return made
 
 
-def finish(run: Training, kit: Path, folder: Path) -> None:
-    """Write the checkpoint."""
-    save_checkpoint(run.model, kit, folder)
+def finish(run: Training, kit: Path, output: Path) -> None:
+    """Write the checkpoints of the target and of the draft model into folders of these names."""
+    for name, model in run.models.items():
+        save_checkpoint(model, kit, output / name)

@@ -1,10 +1,13 @@
-"""The training: AdamW and a cosine over a given number of minutes, with its state on disk every few of them."""
+"""The training: AdamW and a cosine over a given number of minutes, with its state on disk every few of them.
+
+A draft model may learn beside the target, from the target's distribution in the same step (online distillation, as in
+Anil et al. 2018, arXiv 1804.03235): the target's pass is paid once, and at the end of the cosine it hardly changes.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-import random
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -12,11 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
 
-from .curriculum import chats
-from .kit import kit_texts, records
-from .packing import Windows, encode, windows
+from .batches import Batches
+from .packing import Windows
 
 _LONGEST_STEP = 30.0  # seconds: more means that the process was stopped, which is no training time
 _FLOOR = 0.05  # of the rate, at the end
@@ -36,18 +37,24 @@ class Settings:
     device: str = "cpu"
     save_minutes: float = 10.0
     seed: int = 0
+    workers: int = 0
+    draft_rate: float = 3e-3
 
 
 class Training:
-    """A model in training, with the minutes used and the tokens seen; `state.pt` in its folder holds all of it."""
+    """A model in training, and its draft model, if one is given, with the minutes used and the tokens seen;
+    `state.pt` in its folder holds all of it."""
 
-    def __init__(self, model: Any, kit: Path, folder: Path, settings: Settings) -> None:
-        self.model, self.settings, self.folder = model.to(settings.device), settings, folder
+    def __init__(self, model: Any, kit: Path, folder: Path, settings: Settings, draft: Any = None) -> None:
+        self.models = {"target": model.to(settings.device)}
+        self._rates = {"target": settings.rate, "draft": settings.draft_rate}
+        if draft is not None:
+            self.models["draft"] = draft.to(settings.device)
+        self.settings, self.folder = settings, folder
         self.seconds, self.tokens, self.step = 0.0, 0, 0
         self._kit = kit
-        self._optimizer = torch.optim.AdamW(
-            model.parameters(), lr=settings.rate, betas=(0.9, 0.98), weight_decay=settings.decay
-        )
+        self._shown: Any = torch.zeros(1)
+        self._optimizers = {name: self._optimizer(each) for name, each in self.models.items()}
         state = folder / "state.pt"
         if state.exists():
             self._restore(torch.load(state, map_location=settings.device, weights_only=True))
@@ -59,49 +66,68 @@ class Training:
 
     def run(self) -> Iterator[dict[str, float]]:
         """Train to the end of the time; yields figures about every step. The last state is saved."""
-        batches = self._batches()
-        saved = self.seconds
+        batches, saved = self._batches(), self.seconds
         while self.progress < 1.0:
             began = time.monotonic()
-            loss = self._train(next(batches))
+            losses = self._train(next(batches))
             self.seconds += min(time.monotonic() - began, _LONGEST_STEP)
-            yield {"step": self.step, "tokens": self.tokens, "minutes": self.seconds / 60, "loss": loss}
+            self._shown[0] = self.progress
+            yield {"step": self.step, "tokens": self.tokens, "minutes": self.seconds / 60, **losses}
             if self.seconds - saved > 60 * self.settings.save_minutes:
                 self.save()
                 saved = self.seconds
         self.save()
 
     def _batches(self) -> Iterator[Windows]:
-        rng = random.Random(f"{self.settings.seed} {self.step}")  # noqa: S311 - no secret
-        tokenizer = Tokenizer.from_file(str(self._kit / "tokenizer.json"))
-        source = kit_texts(self._kit, "train")
-        drawn = chats(source, records(self._kit, "dialogues", "train"), rng, lambda: self.progress)
-        encoded = (encode(chat, tokenizer, self.settings.prompt_weight) for chat in drawn)
-        return windows(encoded, self.settings.rows, self.settings.window, rng)
+        own = self.settings
+        source = Batches(self._kit, f"{own.seed} {self.step}", own.rows, own.window, own.prompt_weight)
+        self._shown = source.progress
+        self._shown[0] = self.progress
+        return iter(source.loaded(own.workers))
 
-    def _train(self, batch: Windows) -> float:
-        for group in self._optimizer.param_groups:
-            group["lr"] = self.settings.rate * self._share()
-        loss = self._loss(batch.to(self.settings.device))
-        self._optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self._optimizer.step()
+    def _optimizer(self, model: Any) -> torch.optim.Optimizer:
+        fused = self.settings.device.startswith("cuda")
+        return torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=self.settings.decay, fused=fused)
+
+    def _train(self, batch: Windows) -> dict[str, float]:
+        """A step; returns the losses, in nats a token."""
+        losses = self._losses(batch.to(self.settings.device))
+        for name, optimizer in self._optimizers.items():
+            for group in optimizer.param_groups:
+                group["lr"] = self._rates[name] * self._share()
+            optimizer.zero_grad(set_to_none=True)
+        torch.stack(list(losses.values())).sum().backward()  # no weight is of both models
+        for name, optimizer in self._optimizers.items():
+            torch.nn.utils.clip_grad_norm_(self.models[name].parameters(), 1.0)
+            optimizer.step()
         self.step += 1
         self.tokens += batch.tokens.numel()
-        return float(loss.detach())
+        return {name: float(loss.detach()) for name, loss in losses.items()}
 
-    def _loss(self, batch: Windows) -> torch.Tensor:
-        kind = self.settings.device.partition(":")[0]
+    def _losses(self, batch: Windows) -> dict[str, torch.Tensor]:
+        """The target's cross entropy, and the KL divergence of the draft from the target."""
+        counted = batch.weights[:, 1:] > 0
+        weights = batch.weights[:, 1:][counted]
+        weights = weights / weights.sum()
+        target = self._logits("target", batch, counted)
+        wanted = batch.tokens[:, 1:][counted]
+        losses = {"target": (torch.nn.functional.cross_entropy(target, wanted, reduction="none") * weights).sum()}
+        if "draft" in self.models:
+            p, q = (each.log_softmax(-1) for each in (target.detach(), self._logits("draft", batch, counted)))
+            losses["draft"] = (
+                torch.nn.functional.kl_div(q, p, reduction="none", log_target=True).sum(-1) * weights
+            ).sum()
+        return losses
+
+    def _logits(self, name: str, batch: Windows, counted: torch.Tensor) -> torch.Tensor:
+        """float32 (counted tokens, vocabulary): the logits from which the counted tokens are predicted."""
+        model, kind = self.models[name], self.settings.device.partition(":")[0]
         with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda"):
-            hidden = self.model.model(
+            hidden = model.model(
                 input_ids=batch.tokens, attention_mask=batch.mask(), position_ids=batch.positions, use_cache=False
             )[0][:, :-1]
-            counted = batch.weights[:, 1:] > 0
-            logits = self.model.lm_head(hidden[counted])
-        losses = torch.nn.functional.cross_entropy(logits.float(), batch.tokens[:, 1:][counted], reduction="none")
-        weights = batch.weights[:, 1:][counted]
-        return (losses * weights).sum() / weights.sum()
+            logits: torch.Tensor = model.lm_head(hidden[counted]).float()
+        return logits
 
     def _share(self) -> float:
         """Of the rate: up in a line, down in a cosine."""
@@ -114,8 +140,8 @@ class Training:
         """Write the state and a checkpoint that `edgespec convert` reads, each whole or not at all."""
         self.folder.mkdir(parents=True, exist_ok=True)
         state = {
-            "model": self.model.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
+            "models": {name: each.state_dict() for name, each in self.models.items()},
+            "optimizers": {name: each.state_dict() for name, each in self._optimizers.items()},
             "at": {"seconds": self.seconds, "tokens": self.tokens, "step": self.step},
         }
         unfinished = self.folder / "state.unfinished"
@@ -124,6 +150,7 @@ class Training:
         (self.folder / "settings.json").write_text(json.dumps(asdict(self.settings), indent=2))
 
     def _restore(self, state: dict[str, Any]) -> None:
-        self.model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
+        for name, model in self.models.items():
+            model.load_state_dict(state["models"][name])
+            self._optimizers[name].load_state_dict(state["optimizers"][name])
         self.seconds, self.tokens, self.step = (state["at"][name] for name in ("seconds", "tokens", "step"))

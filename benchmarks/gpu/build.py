@@ -118,6 +118,8 @@ class Build:
             chosen["CMAKE_INSTALL_RPATH"] += f";{Path(nvcc).resolve().parents[1] / 'lib64'}"
             chosen |= {"GGML_CUDA": "ON", "CMAKE_CUDA_ARCHITECTURES": self._architecture(), "CMAKE_CUDA_COMPILER": nvcc}
             chosen["GGML_CUDA_NCCL"] = "OFF"  # for several cards
+            # The driver's library need not be where the linker looks, and a machine without a card has none.
+            chosen["CMAKE_EXE_LINKER_FLAGS"] = "-Wl,--allow-shlib-undefined"
         if self.architecture:  # the processor is another one, too
             chosen["GGML_NATIVE"] = "OFF"
         generator = ["-G", "Ninja"] if shutil.which("ninja") else []
