@@ -43,8 +43,10 @@ def opened(wanted: Wanted) -> Training:
 def _settings(wanted: Wanted) -> Settings:
     """A GPU takes large batches and learns from the prompts, too; a CPU spends all it has on the answers."""
     if wanted.device.startswith("cuda"):
-        workers = max(1, (os.cpu_count() or 1) - 4)
-        return Settings(wanted.minutes, 32, 1024, 1e-3, 0.02, 0.1, 0.3, wanted.device, 5.0, workers=workers)
+        workers = max(1, (os.cpu_count() or 1) // 2)
+        return Settings(
+            wanted.minutes, 32, 1024, prompt_weight=0.3, device=wanted.device, save_minutes=5.0, workers=workers
+        )
     return Settings(wanted.minutes, device=wanted.device)
 
 

@@ -23,7 +23,7 @@ def items(setting: Setting) -> Iterator[Item]:
             for size in reversed(setting.sizes):
                 yield Item(f"{size} {weights}, {suite}, T = 0", _race(setting, size, weights, suite, 0.0))
     for size in reversed(setting.sizes):
-        yield Item(f"{size} Q4_0, demo, T = 0.8", _race(setting, size, "Q4_0", "demo", 0.8))
+        yield Item(f"{size} Q4_0, demo, sampled at 0.8", _race(setting, size, "Q4_0", "demo", 0.8))
 
 
 def _race(setting: Setting, size: str, weights: str, suite: str, temperature: float) -> Callable[[], dict[str, Any]]:
