@@ -162,6 +162,7 @@ class Engine:
         self._budgeted = controller if isinstance(controller, Budgeted) else None
         #: Seconds that drafters and controller took to learn from the last round.
         self._observing = 0.0
+        self._streak = (0, 0)  # the width of the last pass, and how many of that width there were in a row
 
     def generate(self, request: Request) -> Iterator[Event]:
         """Generate the continuation of the prompt.
@@ -187,6 +188,7 @@ class Engine:
         text = TextStream(request.stop, splitter, request.shown)
         same = common_prefix(self._target.tokens, context[:-1])
         self._target.rollback(same)
+        self._streak = (0, 0)
         tally = Tally(len(context), same - self._target.owed)
         constraint = request.grammar.begin() if request.grammar is not None else None
         reason = None
@@ -242,7 +244,8 @@ class Engine:
         evaluated = Evaluated(held, draft.pass_tokens(context[-1]), draft.pass_parents, kept, top)
         context.extend(tokens)
         lost = drafting + learning + self._observing
-        round_ = Round(draft, acceptance.path, tokens, seconds, lost, held, owed)
+        settled = self._settled(owed + len(draft.pass_parents))
+        round_ = Round(draft, acceptance.path, tokens, seconds, lost, held, owed, settled)
         if reason is None and len(context) > self._target.context:
             reason = "context"
         if reason is not None and not text.stopped:
@@ -336,10 +339,17 @@ class Engine:
         for drafter in self._controller.drafters:
             drafter.observe(round)
         speculating = self._speculating(started)
-        # Last: the controller weighs the round at the prices at which it was chosen.
-        if self._prices is not None and round.draft.is_chain:
+        # Last: the controller weighs the round at the prices at which it was chosen. The price of a plain step is that
+        # of plain decoding, which a step just after a wider pass does not show.
+        if self._prices is not None and round.draft.is_chain and (round.settled or round.width > 1):
             self._prices.observe(round.width, round.held, round.verify_seconds)
         return speculating
+
+    def _settled(self, width: int) -> bool:
+        """Whether a pass of that width, just made, had the price that it has in a row of its kind."""
+        last, before = self._streak
+        self._streak = (width, before + 1 if width == last else 1)
+        return self._streak[1] > self._target.settling
 
     def _speculating(self, started: float) -> float:
         """Seconds since `started` if there are drafters; without any, plain decoding would have spent them, too."""

@@ -186,6 +186,7 @@ class Round:
             guesses of the drafters, to keep rows for them, and to learn from the round before.
         held: tokens in the target's KV cache before the pass.
         owed: of these, tokens that the pass computed again (`Session.owed`).
+        settled: whether passes of this width had come often enough in a row for their price (`Session.settling`).
     """
 
     draft: Draft
@@ -195,6 +196,7 @@ class Round:
     draft_seconds: float = 0.0
     held: int = 0
     owed: int = 0
+    settled: bool = True
 
     @property
     def width(self) -> int:

@@ -13,7 +13,9 @@ from tokenizers import Tokenizer
 from .circuit import Alias
 from .copying import exactness
 from .kit import kit_texts
+from .layout import Layout
 from .models import NEW_GAIN, Shape, config_of, new_draft, new_weights, read, with_circuit
+from .protection import protect
 from .saving import save_checkpoint
 from .training import Settings, Training
 
@@ -54,7 +56,10 @@ def _model(wanted: Wanted) -> Any:
     tokenizer = _tokenizer(wanted.kit)
     alias = Alias(tokenizer.token_to_id("assistant") or 0, tokenizer.token_to_id(":") or 0)
     if wanted.grow is not None:
-        return with_circuit(*read(wanted.grow), alias, above=0)
+        config, weights = read(wanted.grow)
+        model = with_circuit(config, weights, alias, above=0)
+        protect(model, Layout(config["hidden_size"]))
+        return model
     config = config_of(Shape(), tokenizer.get_vocab_size())
     weights = new_weights(config, torch.Generator().manual_seed(_SEED))
     return with_circuit(config, weights, alias, above=0, gain=NEW_GAIN)

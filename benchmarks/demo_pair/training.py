@@ -32,7 +32,7 @@ class Settings:
     window: int = 256
     rate: float = 6e-4
     warmup: float = 0.03
-    decay: float = 0.01
+    decay: float = 0.0
     prompt_weight: float = 0.0
     device: str = "cpu"
     save_minutes: float = 10.0

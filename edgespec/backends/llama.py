@@ -96,6 +96,7 @@ class LlamaModel:
         self._forgets = can_forget(head.architecture)
         params = low.llama_model_default_params()
         params.n_gpu_layers = gpu_layers(low, device)
+        self._on_gpu = params.n_gpu_layers != 0
         params.use_extra_bufts = not uses_amx(low)
         self._alone = _stands_alone(path, head)
         self._holds_head = drafts(head) and (self._alone or (device.head and has_head(head)))
@@ -334,6 +335,7 @@ class LlamaModel:
             layers=int(self._low.llama_model_n_layer(self._model)),
             layer_width=int(self._low.llama_model_n_embd(self._model)),
             reopen=lambda callback: self._open_context(context, callback),
+            on_gpu=self._on_gpu,
             threads=(self._step_threads, self._threads),
             window=window,
             cells=cells(window, params.n_ctx, _CHUNK),

@@ -137,6 +137,7 @@ class RemoteSession:
     context: int
     reach: int | None
     replays: bool
+    settling: int
     can_tree: bool
     leaves: int
     widest: int

@@ -112,7 +112,7 @@ class Server:
         session = self._model.session(said["context"], self._interrupt)
         number = 1 + max(self._told, default=0)
         self._sessions[number], self._told[number] = session, []
-        names = ("vocab", "context", "reach", "replays", "can_tree", "leaves", "widest", "identity")
+        names = ("vocab", "context", "reach", "replays", "settling", "can_tree", "leaves", "widest", "identity")
         return {"session": number, **{name: getattr(session, name) for name in names}}
 
     def _state(self, number: int) -> Said:

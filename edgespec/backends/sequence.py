@@ -24,6 +24,7 @@ class SequenceCache(ABC):
 
     reach: int | None = None
     replays: bool = False
+    settling: int = 0
     can_tree: bool
     leaves: int
     widest: int

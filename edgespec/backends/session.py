@@ -22,6 +22,9 @@ class Session(Protocol):
     #: Whether a rollback that drops a part of the last decode leaves the rest of it, and what was owed before it, to be
     #: computed again; see `owed`. If False, a rollback within `reach` costs nothing.
     replays: bool
+    #: Passes of one width in a row after which its price has settled. An engine that records a pass as a graph, to
+    #: start its kernels faster, launches them one by one in the first pass of another width and records in the second.
+    settling: int
     #: Whether `decode` takes trees.
     can_tree: bool
     #: The most leaves of a tree; 0 without trees.

@@ -33,6 +33,7 @@ class ReplaySession:
         self.context = session.context
         self.reach = session.reach
         self.replays = session.replays
+        self.settling = session.settling
         self.can_tree = session.can_tree
         self.leaves = session.leaves
         self.widest = session.widest

@@ -142,8 +142,8 @@ class Adaptive:
     def _steps_of(self, round: Round, reading: float) -> float:  # noqa: A002
         """What a round took, in plain steps of that time, without the seconds in which drafters read."""
         price, plain = self.prices.price(round.width, round.held), self.prices.plain(round.held)
-        # Whatever a plain step took, plain decoding would have spent the same.
-        verifying = round.verify_seconds if round.width > 1 + round.owed else plain
+        # Whatever a plain step took, plain decoding would have spent the same, but for those just after a wider pass.
+        verifying = round.verify_seconds if round.width > 1 + round.owed or not round.settled else plain
         # One hiccup of the machine can take as long as a hundred rounds, and says nothing of drafts.
         spent = min(verifying + max(0.0, round.draft_seconds - reading), _HICCUP * price)
         return spent / plain

@@ -68,6 +68,7 @@ def measure_here(
 ) -> Curve:
     """Measure passes of 1 to `widest` tokens of `text` after what the session holds: the median seconds by width.
 
+    Plain steps are timed after as many others as it takes for their price to settle (`Session.settling`).
     The widths where kernels have their steps are timed at least twice; a first pass, in which engines build graphs,
     is not counted. The others are, too, as far as `budget` seconds suffice; what is left out lies on a straight
     line between its neighbours. Sweeps go up and down by turns, and on while there is time. The session holds what it
@@ -89,16 +90,18 @@ def filler(session: Session, n: int, text: Sequence[int] = ()) -> list[int]:
 def refresh(session: Session, prices: Prices, clock: Clock = time.perf_counter, *, text: Sequence[int] = ()) -> None:
     """Scale recalled `prices` to what a plain step takes now: a laptop on battery, or with company, is another machine.
 
-    Takes three plain steps, which also bring the weights into memory. The session must be empty, and is so afterwards.
+    Takes three plain steps or more, which also bring the weights into memory; those until the price has settled are not
+    counted. The session must be empty, and is so afterwards.
     """
     times, stretches = [], _Stretches(session, text)
-    for _ in range(3):
+    unsettled = max(1, session.settling)
+    for _ in range(unsettled + 2):
         tokens = stretches.following(1)
         before = clock()
         session.decode(tokens)
         times.append(clock() - before)
     session.rollback(0)
-    prices.rescale(min(times[1:]) / prices.plain(0))
+    prices.rescale(min(times[unsettled:]) / prices.plain(0))
 
 
 class _Stretches:
@@ -149,13 +152,25 @@ class _Measurement:
             for n in widths if self._up else reversed(widths):
                 if self._session.owed:
                     self._session.prefill(())
-                tokens = self._stretches.following(n)
-                before = self._clock()
-                self._session.decode(tokens)
-                self._times[n].append(self._clock() - before)
-                self._session.rollback(self._base)
+                if n == 1:
+                    self._settle()
+                self._times[n].append(self._pass(n))
                 self._done += 1
                 self._tell(min(1.0, self._done / (_LEAST * of)))
+
+    def _settle(self) -> None:
+        """Plain steps are timed as plain decoding makes them, many in a row; wider passes between others."""
+        for _ in range(self._session.settling):
+            self._pass(1)
+
+    def _pass(self, n: int) -> float:
+        """The seconds of a pass, which is rolled back."""
+        tokens = self._stretches.following(n)
+        before = self._clock()
+        self._session.decode(tokens)
+        seconds = self._clock() - before
+        self._session.rollback(self._base)
+        return seconds
 
     def _affordable(self, seconds: float) -> list[int]:
         """The widths yet unmeasured that there is time for, those after a likely step first."""
