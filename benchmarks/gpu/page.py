@@ -101,13 +101,14 @@ def _pair(pair: tuple[str, Any]) -> str:
 
 def _prices(items: Mapping[str, Item]) -> Iterator[str]:
     curves = {name: item["value"] for name, item in items.items() if item["state"] == DONE and _is_curve(item)}
-    yield "A plain step in milliseconds, the bytes of the weights over it, and passes over n tokens in plain steps."
+    yield "A plain step in milliseconds, the bytes of the weights over it, and passes over n tokens in plain steps: the"
+    yield "first and the second pass in a row of its width, and later ones."
     yield ""
     yield f"| | tokens in the cache | ms | GB/s | {' | '.join(f'n = {n}' for n in _SHOWN[1:])} | steps of the curve |"
     yield "|---" * (len(_SHOWN) + 4) + "|"
     for name, value in curves.items():
         for context, passes in value.items():
-            if context.isdecimal():
+            if context.partition(",")[0].isdecimal():
                 yield f"| {name} | {context} | {' | '.join(_curve(passes, value.get('MB of weights', 0)))} |"
     for name, item in items.items():
         if item["state"] == DONE and not _is_curve(item):
@@ -136,7 +137,8 @@ def _curve(passes: Mapping[str, float], megabytes: float) -> Iterator[str]:
 
 def cliffs(passes: Mapping[str, float]) -> list[tuple[int, float]]:
     """The widths whose pass costs at least a quarter more than the next narrower one, with the ratio of the two."""
-    ratios = ((n, passes[str(n)] / passes[str(n - 1)]) for n in range(2, len(passes) + 1) if str(n) in passes)
+    widths = sorted(map(int, passes))
+    ratios = ((n, passes[str(n)] / passes[str(n - 1)]) for n in widths if n - 1 in widths)
     return [(n, ratio) for n, ratio in ratios if ratio >= _CLIFF]
 
 

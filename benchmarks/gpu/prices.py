@@ -1,28 +1,34 @@
 """The step "prices": what passes of each width cost, and what is spent on the host beside them.
 
-They are measured as in `benchmarks.simulator.measured`; `python -m benchmarks.gpu curves` adds them to the simulator's.
+A pass of another width than the one before costs more than one in a row of its width: llama.cpp builds its graph anew,
+and its CUDA backend launches the kernels one by one; the second in a row records a CUDA graph. So each width is timed
+several times in a row: `python -m benchmarks.gpu curves` adds the settled prices to those of the simulator.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from importlib.metadata import version
 from typing import Any
+
+import numpy as np
 
 from edgespec import Interrupt
 from edgespec.backends import Session, open_model
 from edgespec.backends.llama import LlamaModel
 
-from ..simulator.measured import passes
 from . import prices_host, speeds
 from .results import Item
 from .setting import Setting
 from .shapes import WEIGHTS
 
-_WIDTHS = tuple(range(1, 33))
-_CONTEXTS = {256: 7, 4096: 5, 16384: 3}  # tokens in the cache, and the sweeps that count
+_WIDTHS = (*range(1, 11), 12, 16, 24, 32)
+_IN_A_ROW = 5
+_CONTEXTS = {256: 5, 4096: 3, 16384: 2}  # tokens in the cache, and the sweeps that count
 _FEW = {256: 2, 512: 1}  # of a rehearsal
 _HOST = "Q4_0"
 Found = dict[str, Any]
@@ -42,7 +48,7 @@ def _curve(setting: Setting, size: str, weights: str) -> Callable[[], Found]:
 
     def work() -> Found:
         found = _opened(
-            setting, size, weights, max(contexts) + 64, lambda _, session: passes(session, _WIDTHS, contexts)
+            setting, size, weights, max(contexts) + 64, lambda _, session: in_a_row(session, _WIDTHS, contexts)
         )
         found |= {"threads": setting.place().threads, "version": f"llama-cpp-python {version('llama-cpp-python')}"}
         if weights not in speeds.WEIGHTS:
@@ -50,6 +56,42 @@ def _curve(setting: Setting, size: str, weights: str) -> Callable[[], Found]:
         return found
 
     return work
+
+
+def in_a_row(session: Session, widths: Sequence[int], contexts: Mapping[int, int]) -> Found:
+    """Milliseconds by width after so many tokens ("256"), settled, and of the first and the second pass in a row of its
+    width ("256, first"). The session is empty; the first sweep is not counted."""
+    draw = np.random.default_rng(0)
+
+    def some(n: int) -> list[int]:
+        return [int(token) for token in draw.integers(0, 4096, n)]
+
+    found = Found()
+    for context, sweeps in sorted(contexts.items()):
+        session.prefill(some(context - len(session.tokens)))
+        times: dict[int, list[list[float]]] = {width: [] for width in widths}
+        for sweep in range(sweeps + 1):
+            for width in widths if sweep % 2 else reversed(widths):
+                times[width].append([_timed(session, some(width), context) for _ in range(_IN_A_ROW)])
+        counted = {width: list(zip(*rows[1:], strict=True)) for width, rows in times.items()}
+        for place, name in enumerate((f"{context}, first", f"{context}, second")):
+            found[name] = {str(width): _median(rows[place]) for width, rows in counted.items()}
+        found[str(context)] = {
+            str(width): _median([each for row in rows[2:] for each in row]) for width, rows in counted.items()
+        }
+    return found
+
+
+def _timed(session: Session, tokens: Sequence[int], context: int) -> float:
+    started = time.perf_counter()
+    session.decode(tokens)
+    seconds = time.perf_counter() - started
+    session.rollback(context)
+    return seconds
+
+
+def _median(seconds: Sequence[float]) -> float:
+    return round(1e3 * statistics.median(seconds), 3)
 
 
 def _host(setting: Setting, size: str) -> Callable[[], Found]:

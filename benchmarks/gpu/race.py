@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from edgespec.backends import Model, Session
 from edgespec.bench import peers
 from edgespec.bench.contender import Contender, ContenderFailed
 from edgespec.bench.edgespec_contender import ContenderFactory, EdgespecContender
-from edgespec.bench.records import OURS, PLAIN, AnswerRecord, ContenderEntry, Run
+from edgespec.bench.records import OURS, PLAIN, AnswerRecord, ContenderEntry, Pass, Run
 from edgespec.bench.replay import SharedModel
 from edgespec.bench.runner import RequestSettings, Runner
 from edgespec.bench.scopes import Scope, categories, totals
@@ -139,8 +140,29 @@ def figures(run: Run) -> Found:
             "drafted": sum(one.drafted for one in passes),
             "accepted": sum(one.accepted for one in passes),
             "rounds": len(passes),
+            "ms of a round by drafted tokens": _by_drafted(passes),
         }
     return {"contenders": found, "problems": [f"{each.where}: {each.what}" for each in run.problems]}
+
+
+def _by_drafted(passes: Sequence[Pass]) -> dict[str, list[float]]:
+    """By drafted tokens how many rounds there were, and their median milliseconds."""
+    found: dict[int, list[float]] = {}
+    for each in passes:
+        found.setdefault(each.drafted, []).append(1e3 * each.seconds)
+    return {str(n): [len(ms), round(statistics.median(ms), 3)] for n, ms in sorted(found.items())}
+
+
+def prices_of(contenders: Sequence[Contender]) -> Found:
+    """By contender of edgespec, the milliseconds of passes and of a step of each drafter that it believes in now."""
+    return {
+        each.name: {
+            "passes": [round(1e3 * seconds, 3) for seconds in each.runtime.prices.curve(256)],
+            "steps": {name: round(1e3 * seconds, 3) for name, seconds in each.runtime.step_prices.items()},
+        }
+        for each in contenders
+        if isinstance(each, EdgespecContender)
+    }
 
 
 def over(run: Run, contender: str, base: str) -> list[float] | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from edgespec.bench.suites import read
 
-from .race import CHAINS, WRONG, answered, contenders, figures
+from .race import CHAINS, WRONG, answered, contenders, figures, prices_of
 from .results import Item
 from .setting import Setting
 
@@ -31,7 +31,9 @@ def _race(setting: Setting, size: str, weights: str, suite: str, temperature: fl
         names = (CHAINS, WRONG, *(("k=3",) if setting.small else ("lookup", "model", *_FIXED)))
         target, draft = setting.target(size, weights), setting.draft()
         with contenders(target, draft, setting.place(context=_CONTEXT), names, setting) as (found, left_out):
+            before = prices_of(found)
             run = answered(found, read(suite).limited(setting.questions), temperature, setting.tokens)
-        return {**figures(run), "left out": left_out}
+            prices = {"before": before, "after": prices_of(found)}
+        return {**figures(run), "left out": left_out, "prices": prices}
 
     return work
