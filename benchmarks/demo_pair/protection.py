@@ -33,6 +33,12 @@ def protect(model: Any, layout: Layout) -> None:
 
 def _only(parameter: torch.nn.Parameter, part: tuple[Any, ...]) -> None:
     """Gradients of a part only."""
-    mask = torch.zeros_like(parameter)
-    mask[part] = 1
-    parameter.register_hook(lambda gradient: gradient * mask.to(gradient.device))
+    masks = {parameter.device: torch.zeros_like(parameter, requires_grad=False)}
+    masks[parameter.device][part] = 1
+
+    def masked(gradient: torch.Tensor) -> torch.Tensor:
+        if gradient.device not in masks:
+            masks[gradient.device] = next(iter(masks.values())).to(gradient.device)
+        return gradient * masks[gradient.device]
+
+    parameter.register_hook(masked)

@@ -28,7 +28,7 @@ from .shapes import WEIGHTS
 
 _WIDTHS = (*range(1, 11), 12, 16, 24, 32)
 _IN_A_ROW = 5
-_CONTEXTS = {256: 5, 4096: 3, 16384: 2}  # tokens in the cache, and the sweeps that count
+_CONTEXTS = {256: 4, 4096: 2, 16384: 1}  # tokens in the cache, and the sweeps that count
 _FEW = {256: 2, 512: 1}  # of a rehearsal
 _HOST = "Q4_0"
 Found = dict[str, Any]
