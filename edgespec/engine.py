@@ -162,7 +162,7 @@ class Engine:
         self._budgeted = controller if isinstance(controller, Budgeted) else None
         #: Seconds that drafters and controller took to learn from the last round.
         self._observing = 0.0
-        self._streak = (0, 0)  # the width of the last pass, and how many of that width there were in a row
+        self._streak = (1, 0)  # the width of the last pass, and how many of that width there were in a row
 
     def generate(self, request: Request) -> Iterator[Event]:
         """Generate the continuation of the prompt.
@@ -188,7 +188,7 @@ class Engine:
         text = TextStream(request.stop, splitter, request.shown)
         same = common_prefix(self._target.tokens, context[:-1])
         self._target.rollback(same)
-        self._streak = (0, 0)
+        self._streak = (1, self._target.settling)  # plain decoding pays for what follows a prompt, too
         tally = Tally(len(context), same - self._target.owed)
         constraint = request.grammar.begin() if request.grammar is not None else None
         reason = None

@@ -1,0 +1,107 @@
+"""Engines that record passes: a pass of another width than those before has another price than later ones in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from edgespec.backends import Interrupt
+from edgespec.backends.toy import ngram_rule
+from edgespec.bench.replay import ReplaySession
+from edgespec.controller.adaptive import Adaptive
+from edgespec.drafters.lookup import Lookup
+from edgespec.engine import Engine, Request, Text
+from edgespec.prices import Prices, measure, refresh
+from edgespec.types import Draft, Floats, Round
+from edgespec.verify import RoundContext, verifier
+
+from .engine_runs import SPOKEN
+from .helpers import Clock, Priced
+
+VOCAB, PROMPT = SPOKEN.size, [3, 4, 5]
+RULE = ngram_rule(VOCAB)
+FIRST, SECOND, LATER, WIDE = 4.0, 6.0, 3.0, 5.0
+
+
+class Recording(Priced):
+    """Plain steps have three prices, by their place in a row; wider passes one. The first pass of a width, or of a
+    prefill, takes ten seconds more."""
+
+    settling = 2
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(RULE, VOCAB, clock, [0.0])
+        self.clock, self._row = clock, 0
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        self.clock.now += 0 if 0 in self.passes else 10.0
+        self.passes.append(0)
+        super().prefill(tokens)
+
+    def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
+        n = len(tokens)
+        self.clock.now += 0 if n in self.passes else 10.0
+        self._row = self._row + 1 if self.passes and self.passes[-1] == n else 1
+        self.clock.now += (FIRST, SECOND, LATER)[min(self._row, 3) - 1] if n == 1 else WIDE
+        return super().decode(tokens, tree)
+
+
+def test_a_plain_step_is_measured_as_one_in_a_row() -> None:
+    clock = Clock()
+    curve = measure(Recording(clock), clock=clock.perf_counter)
+    assert curve[0] == LATER
+    assert set(curve[1:]) == {WIDE}
+
+
+def test_refreshing_warms_every_width_and_skips_what_has_not_settled() -> None:
+    clock = Clock()
+    session, prices = Recording(clock), Prices([LATER, WIDE, WIDE])
+    refresh(session, prices, clock.perf_counter)
+    assert list(prices.curve()) == [LATER, WIDE, WIDE]
+    assert {0, 1, 2, 3} <= set(session.passes)
+    assert list(session.tokens) == []
+
+
+def test_a_replayed_session_settles_like_its_own() -> None:
+    assert ReplaySession(Recording(Clock())).settling == 2
+
+
+class Drafts:
+    """Drafts two wrong tokens in given rounds."""
+
+    drafters = ()
+
+    def __init__(self, rounds: set[int]) -> None:
+        self._wanted, self.seen = rounds, list[Round]()
+
+    def choose(self, _context: RoundContext, limit: int) -> Draft:
+        wanted = len(self.seen) in self._wanted and limit >= 2
+        return Draft.chain((6, 6), "x") if wanted else Draft()
+
+    def observe(self, round: Round) -> None:  # noqa: A002
+        self.seen.append(round)
+
+
+def test_rounds_say_whether_their_price_has_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    session, controller = Recording(Clock()), Drafts({2})
+    observed = list[tuple[int, float]]()
+    monkeypatch.setattr(Prices, "observe", lambda _self, n, _held, seconds: observed.append((n, seconds)))
+    engine = Engine(session, SPOKEN, controller, verifier("match"), Interrupt(), Prices([1.0, 1.0, 1.0]))
+    said = [event for event in engine.generate(Request(PROMPT, max_tokens=8)) if isinstance(event, Text)]
+    settled = [each.settled for each in controller.seen]
+    assert settled[:6] == [True, True, False, False, False, True], "what follows a prompt is as for plain decoding"
+    assert [n for n, _ in observed] == [1, 1, 3, *([1] * (len(said) - 5))], (
+        "two plain steps after the draft are left out"
+    )
+
+
+@pytest.mark.parametrize(("settled", "credit"), [(True, 4.0), (False, 2.5)])
+def test_plain_steps_just_after_a_draft_are_paid_by_speculation(settled: bool, credit: float) -> None:
+    controller = Adaptive([Lookup()], Prices([2.0, 3.0]))
+    before = controller._budget._credit
+    controller.observe(replace(Round(Draft(), (), (7,), 5.0, held=9), settled=settled))
+    share = 0.01 * (1.0 if settled else 2.5)
+    assert before == 4.0
+    assert controller._budget._credit == pytest.approx(credit + share)
