@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import threading
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -21,11 +23,16 @@ from benchmarks.gpu import machine, packing, page, run
 from benchmarks.gpu.budget import Budget
 from benchmarks.gpu.build import Build, BuildFailed
 from benchmarks.gpu.curves import measured
+from benchmarks.gpu.prices import in_a_row
 from benchmarks.gpu.results import Item, LeftOut, Results
+from benchmarks.gpu.setting import Setting
 from benchmarks.gpu.shapes import WEIGHTS, Shape, kind_of, write
 from benchmarks.gpu.sources import is_kept, trim
+from benchmarks.gpu.step import wanted
+from benchmarks.simulator import cards
 from edgespec import Device, Interrupt, models
 from edgespec.backends import open_model
+from edgespec.backends.toy import ToySession, ngram_rule
 from edgespec.errors import OptionError
 
 SMI = "NVIDIA GeForce RTX 3090, 24576 MiB, 580.1, 8.6, 2100 MHz, 9751 MHz, 350.00 W\n"
@@ -179,6 +186,13 @@ def test_an_item_that_was_cut_off_is_done_by_the_next_call(tmp_path: Path) -> No
     assert not list(Results(path).open("check", [item])), "it does not fit into the time of a call"
 
 
+class Ended:
+    """A process that has made all models."""
+
+    def poll(self) -> int:
+        return 0
+
+
 @pytest.fixture
 def called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs the command with a build that is there, and with given ends of its processes."""
@@ -188,6 +202,8 @@ def called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(run, "facts", lambda _device: FACTS)
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr(page, "write", lambda work: (work / "page.md").write_text("a page"))
+
+    monkeypatch.setattr(run, "_started", lambda _command, _build: Ended())
 
     def call(ends: Sequence[int | None], *options: str) -> tuple[int, list[str]]:
         said: list[str] = []
@@ -218,6 +234,17 @@ def called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_steps_one_after_the_other(called: Any) -> None:
     assert called([0, 0, 0, 0]) == (run.DONE, ["check", "prices", "speeds", "peers"])
+
+
+def test_a_build_alone_needs_no_card(called: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "facts", lambda device: {**FACTS, "device": device})
+    assert called([], "--device", "cuda", "--steps", "build", "--architecture", "86-real") == (run.DONE, [])
+
+
+def test_items_are_chosen_by_parts_of_their_names() -> None:
+    assert wanted("8B Q4_0, demo", [])
+    assert wanted("8B Q4_0, demo", ["1B", "Q4_0"])
+    assert not wanted("8B Q4_0, demo", ["1B", "Q8_0"])
 
 
 def test_a_step_goes_on_after_an_item_ended_it(called: Any) -> None:
@@ -318,6 +345,46 @@ def test_weights_of_q4_k_m() -> None:
     assert kind_of("Q8_0", "output", 0, 32).name == "Q8_0"
 
 
+def test_prices_by_the_place_in_a_row() -> None:
+    """The session's clock ticks once for a first pass of its width in a row, twice for a second, thrice for others."""
+    ticks = {"now": 0.0}
+
+    class Recorded(ToySession):
+        row: tuple[int, int] = (0, 0)
+
+        def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Any:
+            last, count = self.row
+            self.row = (len(tokens), count + 1 if last == len(tokens) else 1)
+            ticks["now"] += min(3, self.row[1]) / 1000
+            return super().decode(tokens, tree)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("time.perf_counter", lambda: ticks["now"])
+        found = in_a_row(Recorded(ngram_rule(4096), 4096), (1, 2, 4), {16: 3})
+    assert found["16, first"]["2"] == 1.0
+    assert found["16, second"] == {"1": 2.0, "2": 2.0, "4": 2.0}
+    assert found["16"] == {"1": 3.0, "2": 3.0, "4": 3.0}
+
+
+def test_models_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the step that is first, though another process asks for the same one meanwhile."""
+    made: list[Path] = []
+
+    def slow(_small: Path, output: Path, _shape: Shape, _weights: str) -> None:
+        made.append(output)
+        time.sleep(0.2)
+        output.write_text("a model")
+
+    monkeypatch.setattr("benchmarks.gpu.setting.write", slow)
+    setting = Setting(tmp_path, "cpu", True, tmp_path / "server")
+    threads = [threading.Thread(target=setting.target, args=("tiny", "Q4_0")) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1
+
+
 # The page
 
 CURVE = {str(n): 2.0 * (1 if n <= 8 else 1.5) for n in range(1, 33)}
@@ -389,7 +456,9 @@ def test_the_page_of_a_run() -> None:
 
 
 def test_curves_for_the_simulator() -> None:
-    value = {"256": CURVE, "4096": CURVE, "MB of weights": 700, "threads": 4, "version": "llama-cpp-python 1"}
+    twice = {n: 2 * ms for n, ms in CURVE.items()}
+    curves = {"256": CURVE, "256, first": twice, "256, second": CURVE, "4096": CURVE}
+    value = {**curves, "MB of weights": 700, "threads": 4, "version": "llama-cpp-python 1"}
     items = {
         "8B Q4_0": {"state": "done", "value": value},
         "8B F16": {"state": "left out", "error": "no room"},
@@ -398,6 +467,9 @@ def test_curves_for_the_simulator() -> None:
     (line,) = measured({"machine": {**FACTS, "card": {"name": "a card"}}, "steps": {"prices": items}}, "2026-12-31")
     assert (line.model, line.weights, line.machine, line.threads) == ("8B", "q4_0", "a card", 4)
     assert line.curve(4096).prices[8:10] == (1.5, 1.5)
+    card = cards.curve(line)
+    assert card.prices[8:10] == (1.5, 1.5)
+    assert [prices[0] for prices in card.in_a_row] == [2.0, 1.0, 1.0], "of the first, the second and later plain steps"
 
 
 def test_the_page_of_a_run_that_has_not_begun() -> None:

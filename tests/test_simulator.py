@@ -141,6 +141,16 @@ def test_what_is_accepted_of_a_tree_is_the_path_that_the_text_follows() -> None:
     assert accepted(chain, [5, 6, 7, 9]) == (0, 1, 2)
 
 
+def test_a_pass_of_another_width_costs_what_it_costs_at_that_place_in_a_row() -> None:
+    curve = Curve("a card", (1, 2, 4), (1, 1.5, 2), starts=((3, 4, 5), (7, 8, 9)))
+    trace = beginning("hard", 60)
+    plain = World(trace, curve).run(Fixed([], 0))
+    answers = sum(len(item.answer) for item in trace.items)
+    starts = sum({1: 2, 2: 2 + 6}.get(len(item.answer), 2 + 6) for item in trace.items)
+    assert plain.seconds == answers + starts, "the first of an answer takes 3, the second 7, others 1"
+    assert [curve.in_a_row[place][1] for place in range(3)] == [4, 8, 1.5]
+
+
 # The curves of the engines
 
 

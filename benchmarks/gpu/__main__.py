@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from ..simulator.measured import KEPT, kept_with, load
+from ..simulator.cards import KEPT
+from ..simulator.measured import kept_with, load
 from . import page
 from .curves import measured
 from .packing import Wanted

@@ -1,4 +1,4 @@
-"""The price curves of a run, as lines of the simulator's `curves.jsonl`."""
+"""The price curves of a run, as lines of the simulator's `cards.jsonl`."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def measured(content: Mapping[str, Any], date: str) -> Iterator[Measured]:
         if item["state"] != DONE or "version" not in value:
             continue
         size, weights = name.split()
-        run = {context: passes for context, passes in value.items() if context.isdecimal()}
+        run = {context: passes for context, passes in value.items() if context.partition(",")[0].isdecimal()}
         yield Measured(size, "llama", weights.lower(), value["version"], machine, value["threads"], date, [run])

@@ -70,8 +70,8 @@ def in_a_row(session: Session, widths: Sequence[int], contexts: Mapping[int, int
     for context, sweeps in sorted(contexts.items()):
         session.prefill(some(context - len(session.tokens)))
         times: dict[int, list[list[float]]] = {width: [] for width in widths}
-        for sweep in range(sweeps + 1):
-            for width in widths if sweep % 2 else reversed(widths):
+        for _ in range(sweeps + 1):
+            for width in widths:  # never down and up by turns: the last of a sweep would be the first of the next
                 times[width].append([_timed(session, some(width), context) for _ in range(_IN_A_ROW)])
         counted = {width: list(zip(*rows[1:], strict=True)) for width, rows in times.items()}
         for place, name in enumerate((f"{context}, first", f"{context}, second")):

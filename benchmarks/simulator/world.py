@@ -27,7 +27,8 @@ WIDTHS = 32
 class Curve:
     """What passes cost on some machine: t(n) / t(1) at some widths, between which prices are linear.
 
-    `step` is what a guess of the draft model costs, in plain steps; `tree` what a tree costs beyond a chain.
+    `step` is what a guess of the draft model costs, in plain steps; `tree` what a tree costs beyond a chain. `starts`
+    are the prices of the first, the second ... pass in a row of a width, where they are others (`Session.settling`).
     """
 
     name: str
@@ -35,13 +36,22 @@ class Curve:
     prices: tuple[float, ...]
     step: float = 0.05
     tree: float = 0.01
+    starts: tuple[tuple[float, ...], ...] = ()
 
     @property
     def seconds(self) -> list[float]:
         """For widths 1 to `WIDTHS`, a plain step taking one second; beyond the last width by the mean slope."""
-        slope = (self.prices[-1] - self.prices[0]) / (self.widths[-1] - self.widths[0])
-        last = self.prices[-1] + slope * (WIDTHS - self.widths[-1])
-        widths, prices = (*self.widths, WIDTHS), (*self.prices, last)
+        return self._between(self.prices)
+
+    @property
+    def in_a_row(self) -> list[list[float]]:
+        """The same for the first, the second ... pass in a row of its width; the last are those of all later ones."""
+        return [*map(self._between, self.starts), self.seconds]
+
+    def _between(self, known: Sequence[float]) -> list[float]:
+        slope = (known[-1] - known[0]) / (self.widths[-1] - self.widths[0])
+        last = known[-1] + slope * (WIDTHS - self.widths[-1])
+        widths, prices = (*self.widths, WIDTHS), (*known, last)
         return [float(np.interp(n, widths, prices)) for n in range(1, WIDTHS + 1)]
 
 
@@ -153,6 +163,22 @@ class Timed:
         self._drafter.close()
 
 
+class Streak:
+    """Passes of one width in a row.
+
+    Args:
+        plain: how many plain steps there were before.
+    """
+
+    def __init__(self, plain: int) -> None:
+        self._width, self._count = 1, plain
+
+    def after(self, width: int) -> int:
+        """How many there are of that width in a row after one more."""
+        self._width, self._count = width, self._count + 1 if width == self._width else 1
+        return self._count
+
+
 @dataclass
 class Outcome:
     """What a run brought and took."""
@@ -199,7 +225,7 @@ class World:
         self.clock = Clock()
         self.model = Recorded(self.clock, curve.step, reading)
         self.look_up = Timed(Lookup(), self.clock, deciding)
-        plain, *wide = curve.seconds
+        plain, wide = curve.seconds[0], curve.in_a_row[0][1:]  # as they are measured at load
         self.prices = Prices([plain, *(dear * seconds for seconds in wide)])
         self._noise = noise
         #: Called with the context before a round, its draft and the accepted path.
@@ -210,26 +236,32 @@ class World:
     def run(self, controller: Controller) -> Outcome:
         """Let `controller` decode the trace."""
         outcome = Outcome()
-        rule, sampling, seconds = verifier("match"), Sampling(), self.curve.seconds
+        rule, sampling, seconds = verifier("match"), Sampling(), self.curve.in_a_row
         for item in self.trace.items:
             self.item = self.model.item = item
             context = list(item.prompt)
             text = (*item.prompt, *item.answer)
+            row, settled = (
+                Streak(0),
+                Streak(len(self.curve.starts)),
+            )  # plain decoding pays for what follows a prompt, too
             while len(context) < len(text):
                 round_context = RoundContext(rule, sampling, context, lambda _token: False)
                 started = self.clock.now
                 draft = controller.choose(round_context, min(WIDTHS, len(text) - len(context)) - 1)
                 drafting = self.clock.now - started
                 path = accepted(draft, text[len(context) :])
-                took = seconds[len(draft)] + (not draft.is_chain) * self.curve.tree
+                place = min(row.after(1 + len(draft)), len(seconds)) - 1
+                took = seconds[place][len(draft)] + (not draft.is_chain) * self.curve.tree
+                is_settled = settled.after(1 + len(draft)) > len(self.curve.starts)
                 took *= self._noise.factor(self.clock.now, 1 + len(draft))
                 self.clock.now += took
                 said = text[len(context) : len(context) + len(path) + 1]
-                round_ = Round(draft, path, said, took, drafting, len(context) - 1)
+                round_ = Round(draft, path, said, took, drafting, len(context) - 1, settled=is_settled)
                 self.evaluated(context, draft, path)
                 context.extend(said)
                 controller.observe(round_)
-                if draft.is_chain:
+                if draft.is_chain and (is_settled or len(draft)):
                     self.prices.observe(round_.width, round_.held, took)
                 outcome.tokens += len(said)
                 outcome.passes[round_.width, not draft.is_chain] += 1
