@@ -49,6 +49,7 @@ def random_steps(
     seed: int = 0,
     context: int = _CONTEXT,
     rounding: float = ROUNDING,
+    beyond: float = 0.0,
     new: AbstractContextManager[None] | None = None,
     **device: Any,
 ) -> Done:
@@ -58,6 +59,8 @@ def random_steps(
     rejected tokens may remain. Raises AssertionError if any differ, those of the new session by more than `rounding`.
 
     Args:
+        rounding: by how much logits may differ from those of a new session.
+        beyond: share of the passes that may differ by more. A router near a tie takes another expert.
         new: within which the new session is opened.
         device: options of `Device`.
     """
@@ -67,18 +70,27 @@ def random_steps(
         sessions = [opened.enter_context(closing(model.session(context))) for _ in range(2)]
         with new or nullcontext():
             other = opened.enter_context(closing(model.session(context, Interrupt())))
-        return _Steps(random.Random(seed), sessions, other, flag, rounding).run(steps)  # noqa: S311 - no secret
+        allowed = _Allowed(rounding, beyond)
+        return _Steps(random.Random(seed), sessions, other, flag, allowed).run(steps)  # noqa: S311 - no secret
+
+
+class _Allowed(NamedTuple):
+    """By how much logits may differ from those of a new session, and in which share of passes by more."""
+
+    rounding: float
+    beyond: float
 
 
 class _Steps:
     def __init__(
-        self, rng: random.Random, sessions: Sequence[Session], fresh: Session, flag: Interrupt, rounding: float
+        self, rng: random.Random, sessions: Sequence[Session], fresh: Session, flag: Interrupt, allowed: _Allowed
     ) -> None:
         self._rng = rng
-        self._sessions, self._fresh, self._flag, self._rounding = sessions, fresh, flag, rounding
+        self._sessions, self._fresh, self._flag, self._allowed = sessions, fresh, flag, allowed
         self._context = sessions[0].context
         self._prefills = [1, 3, 7, 30, 100] + [300] * (self._context > _CONTEXT)
         self._decodes = self._owed = self._lost = 0
+        self._beyond = 0
         self._worst = 0.0
 
     def run(self, steps: int) -> Done:
@@ -88,6 +100,8 @@ class _Steps:
             session, twin = self._sessions
             assert list(session.tokens) == list(twin.tokens)
             assert session.owed == twin.owed
+        most = self._allowed.beyond * self._decodes
+        assert self._beyond <= most, f"{self._beyond} of {self._decodes} passes are off, at most by {self._worst}"
         return Done(self._decodes, self._owed, self._lost, self._worst)
 
     @property
@@ -114,7 +128,9 @@ class _Steps:
         right = self._fresh.decode(tokens)
         assert np.array_equal(rows[0][:keep], rows[1][:keep]), f"a trace of rejected tokens after {len(held)}"
         worst = float(np.abs(rows[0] - right).max())
-        assert worst < self._rounding, f"off by {worst} after {len(held)} tokens"
+        if worst >= self._allowed.rounding:
+            assert self._allowed.beyond, f"off by {worst} after {len(held)} tokens"
+            self._beyond += 1
         self._worst = max(self._worst, worst)
         self._decodes += 1
         self._owed += self._sessions[0].owed > 0

@@ -164,7 +164,7 @@ def _races(items: Mapping[str, Item]) -> Iterator[str]:
     for name, item in items.items():
         yield from ("", f"### {name}", "")
         if item["state"] != DONE:
-            yield f"{item['state']}: {_told(item)}"
+            yield "cut off" if item["state"] == BEGUN else f"{item['state']}: {_told(item)}"
             continue
         yield from _race(item["value"])
 
