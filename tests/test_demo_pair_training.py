@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from . import checkpoints
 from .distillation import with_torch
+from .test_demo_pair_tasks import checkouts
 
 pytestmark = with_torch
 VOCABULARY = 512
@@ -87,8 +89,8 @@ def test_a_chat_that_does_not_fit_comes_in_the_next_window() -> None:
     assert [first.tokens[0, 0], second.tokens[0, 0]] == [1, 2]
 
 
-def training(folder: Path, minutes: float, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A training on random windows, whose clock ticks a second a step."""
+def training(folder: Path, minutes: float, monkeypatch: pytest.MonkeyPatch, **draft: Any) -> Any:
+    """A training on random windows, whose clock ticks a second a step; with a draft the target stays as it is."""
     import torch  # noqa: PLC0415
 
     from benchmarks.demo_pair import training as module  # noqa: PLC0415
@@ -104,8 +106,8 @@ def training(folder: Path, minutes: float, monkeypatch: pytest.MonkeyPatch) -> A
 
     monkeypatch.setattr(module.Training, "_batches", batches)
     torch.manual_seed(0)
-    settings = module.Settings(minutes=minutes, save_minutes=0.05)
-    return module.Training(grown(1.7), folder, folder, settings)
+    settings = module.Settings(minutes=minutes, save_minutes=0.05, **({"rate": 0.0} if draft else {}))
+    return module.Training(grown(1.7), folder, folder, settings, **draft)
 
 
 def test_an_interrupted_training_ends_as_one_that_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,3 +141,72 @@ def test_a_checkpoint_is_converted_and_says_the_same(tmp_path: Path) -> None:
     assert all(
         torch.equal(one.bfloat16(), other) for one, other in zip(model.parameters(), read.parameters(), strict=True)
     )
+
+
+def test_training_leaves_the_circuit_as_it_was_set() -> None:
+    import torch  # noqa: PLC0415
+
+    from benchmarks.demo_pair.circuit import LAYERS  # noqa: PLC0415
+    from benchmarks.demo_pair.layout import Layout  # noqa: PLC0415
+    from benchmarks.demo_pair.protection import protect  # noqa: PLC0415
+
+    model, layout = grown(1.7).train(), Layout(64)
+    protect(model, layout)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
+    tokens = torch.randint(10, VOCABULARY, (2, 20), generator=torch.Generator().manual_seed(4))
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(tokens, labels=tokens).loss.backward()
+        optimizer.step()
+    moved = {name: (tensor - before[name]).abs() for name, tensor in model.state_dict().items()}
+    for name, by in moved.items():
+        if any(f"layers.{layer}.self_attn" in name for layer in range(LAYERS)):
+            assert not by.any(), name
+        elif name.endswith(("o_proj.weight", "down_proj.weight")):
+            assert not by[layout.base :].any(), name
+            assert by[: layout.base].any(), name
+        elif name.endswith(("embed_tokens.weight", "lm_head.weight", "model.norm.weight")):
+            assert not by[..., layout.base :].any(), name
+            assert by[..., : layout.base].any(), name
+
+
+def test_the_draft_learns_what_the_target_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.demo_pair.models import new_draft  # noqa: PLC0415
+
+    run = training(tmp_path, 0.2, monkeypatch, draft=new_draft(VOCABULARY))
+    losses = [figures["draft"] for figures in run.run()]
+    assert losses[-1] < 0.8 * losses[0]
+    again = training(tmp_path, 0.2, monkeypatch, draft=new_draft(VOCABULARY))
+    for one, other in zip(run.models["draft"].parameters(), again.models["draft"].parameters(), strict=True):
+        assert one.equal(other), "its weights are kept with the target's"
+
+
+def test_a_gguf_file_is_read_as_the_checkpoint_that_it_was_made_from(tmp_path: Path) -> None:
+    import torch  # noqa: PLC0415
+
+    from benchmarks.demo_pair.models import read  # noqa: PLC0415
+    from edgespec.converters import convert  # noqa: PLC0415
+
+    folder = checkpoints.llama(tmp_path / "checkpoint")
+    list(convert(folder, tmp_path / "model.gguf", quantization="f16"))
+    (_, wanted), (config, found) = read(folder), read(tmp_path / "model.gguf")
+    assert config["num_hidden_layers"] == 2
+    assert wanted.keys() == found.keys()
+    for name, tensor in wanted.items():
+        assert torch.allclose(tensor.float(), found[name], atol=1e-2), name
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_of_several_processes_follow_the_progress(tmp_path: Path, workers: int) -> None:
+    from benchmarks.demo_pair import kit, vocabulary  # noqa: PLC0415
+    from benchmarks.demo_pair.batches import Batches  # noqa: PLC0415
+
+    kit.write_kit(checkouts(tmp_path / "checkouts"), tmp_path / "kit")
+    vocabulary.write(vocabulary.train(["to be or not to be " * 3], VOCABULARY), tmp_path / "kit")
+    source = Batches(tmp_path / "kit", "seed", 2, 128, 0.3)
+    source.progress[0] = 0.9
+    first, second = islice(iter(source.loaded(workers)), 2)
+    assert first.tokens.shape == (2, 128)
+    assert not first.tokens.equal(second.tokens)
+    assert set(first.weights.unique().tolist()) >= {0.0, 1.0}
