@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,8 @@ def training(folder: Path, minutes: float, monkeypatch: pytest.MonkeyPatch, **dr
 
     monkeypatch.setattr(module.Training, "_batches", batches)
     torch.manual_seed(0)
-    settings = module.Settings(minutes=minutes, save_minutes=0.05, **({"rate": 0.0} if draft else {}))
+    settings = module.Settings(minutes=minutes, save_minutes=0.05)
+    settings = replace(settings, rate=0.0) if draft else settings
     return module.Training(grown(1.7), folder, folder, settings, **draft)
 
 
