@@ -16,7 +16,7 @@ from .kit import kit_texts, records
 from .packing import Windows, encode, windows
 
 
-class Batches(IterableDataset[Windows]):  # type: ignore[misc, unused-ignore] - torch may be missing
+class Batches(IterableDataset[Windows]):  # type: ignore[misc, unused-ignore]
     """Batches of training text, at the stage of the curriculum that `progress` is in.
 
     Args:
