@@ -192,6 +192,9 @@ class Ended:
     def poll(self) -> int:
         return 0
 
+    def wait(self, _seconds: float) -> int:
+        return 0
+
 
 @pytest.fixture
 def called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:

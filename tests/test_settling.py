@@ -64,6 +64,14 @@ def test_refreshing_warms_every_width_and_skips_what_has_not_settled() -> None:
     assert list(session.tokens) == []
 
 
+def test_a_short_session_is_warmed_as_far_as_it_goes() -> None:
+    clock = Clock()
+    session, prices = Recording(clock), Prices([LATER, *15 * [WIDE]])
+    session.context = 6
+    refresh(session, prices, clock.perf_counter)
+    assert max(session.passes) == 6
+
+
 def test_a_replayed_session_settles_like_its_own() -> None:
     assert ReplaySession(Recording(Clock())).settling == 2
 

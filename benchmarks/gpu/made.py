@@ -1,7 +1,7 @@
 """Make the models that the steps need, in the order in which they do.
 
-It runs beside the step "check", which needs a processor for a moment now and then. What it does not reach in time, or
-finds no room for, is made by the step that needs it.
+It runs beside the step "check", which needs a processor for a moment now and then. What there is no room for is made by
+the step that needs it, when others are deleted.
 """
 
 from __future__ import annotations

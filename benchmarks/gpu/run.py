@@ -15,6 +15,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -26,7 +28,7 @@ from .results import Item, Results
 
 STEPS = ("check", "prices", "speeds", "peers")
 BUILD = "build"
-MODELS = "models"  # made beside the first step
+MODELS = "models"
 DONE, FAILED, MORE = 0, 1, 3
 _GRACE = 15.0  # seconds that a step may take to end
 
@@ -91,13 +93,27 @@ def _steps(build: Build, chosen: argparse.Namespace, budget: Budget) -> int:
         return MORE if any(item["state"] == "begun" for item in results.step("build").values()) else FAILED
     if chosen.steps == BUILD:
         return DONE
-    whole, made = True, _started(_command(MODELS, build, chosen), build)
-    try:
-        for name in chosen.steps.split(","):
+    whole = True
+    for name in chosen.steps.split(","):
+        with _models(name, build, chosen, budget):
             whole = _step(name, build, chosen, budget) and whole
-    finally:
-        _end(made)
     return DONE if whole else MORE
+
+
+@contextmanager
+def _models(step: str, build: Build, chosen: argparse.Namespace, budget: Budget) -> Iterator[None]:
+    """Make all models beside the checks, if all are done: nothing else may run beside what is timed."""
+    if step != STEPS[0] or chosen.only:
+        yield
+        return
+    process = _started(_command(MODELS, build, chosen), build)
+    try:
+        yield
+        process.wait(max(1.0, budget.left - _GRACE))
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        _end(process)
 
 
 def _built(build: Build, jobs: int, budget: Budget) -> bool:
