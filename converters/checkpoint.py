@@ -48,7 +48,8 @@ class Checkpoint:
         ConversionError if one is missing or malformed.
         """
         if not folder.is_dir():
-            raise ConversionError(f"{folder} is not a folder; give a local Hugging Face checkpoint folder")
+            what = "is not a folder" if folder.exists() else "does not exist"
+            raise ConversionError(f"{folder} {what}; give a local Hugging Face checkpoint folder")
         config = read_json(folder / "config.json")
         if config is None:
             if (folder / "adapter_config.json").is_file():

@@ -33,7 +33,8 @@ class Bigrams(edgespec.Drafter):
 
 
 if __name__ == "__main__":
-    with edgespec.load(models.demo().target, drafters=[Bigrams]) as runtime:
-        for event in runtime.complete(sys.argv[1], max_tokens=100, speculation=edgespec.Speculation(("bigrams",), 3)):
+    prompt = "The lazy dog, the lazy dog, the lazy dog, the"
+    with edgespec.load((sys.argv[1:] or [models.demo().target])[0], drafters=[Bigrams]) as runtime:
+        for event in runtime.complete(prompt, max_tokens=100, speculation=edgespec.Speculation(("bigrams",), 3)):
             if isinstance(event, edgespec.Finished):
                 print({name: f"{right} of {guessed}" for name, (guessed, right) in event.stats.by_drafter.items()})

@@ -203,7 +203,7 @@ def test_tensors_without_a_place_in_the_graph(source: Path) -> None:
 
 
 def test_missing_folder(tmp_path: Path) -> None:
-    refused(tmp_path / "nowhere", words="is not a folder")
+    refused(tmp_path / "nowhere", words="does not exist")
 
 
 @pytest.mark.parametrize(

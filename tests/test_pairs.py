@@ -268,9 +268,9 @@ def test_a_full_disk_leaves_nothing(make: Callable[..., bool], tmp_path: Path, m
 def test_what_can_be_refused_is_refused_before_the_work(
     make: Callable[..., bool], tmp_path: Path, prompts: Path
 ) -> None:
-    with pytest.raises(ConversionError, match="nowhere is not a folder"):
+    with pytest.raises(ConversionError, match="nowhere does not exist"):
         make(target=tmp_path / "nowhere")
-    with pytest.raises(ConversionError, match="nowhere is not a folder"):
+    with pytest.raises(ConversionError, match="nowhere does not exist"):
         make(draft=tmp_path / "nowhere")
     with pytest.raises(OptionError, match="unknown quantization 'q9'"):
         make(target=tmp_path / "nowhere", quant="q9")

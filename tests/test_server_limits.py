@@ -17,6 +17,7 @@ import pytest
 
 from edgespec import OptionError, Sampling, Text
 from edgespec.backends.toy import Bytes, ngram_rule
+from edgespec.controller.calibration import Share
 from edgespec.server.settings import Settings
 from edgespec.types import Floats
 
@@ -263,6 +264,14 @@ def test_it_listens_while_the_model_is_loaded() -> None:
         served.service.open([served.runtime], served.service.settings)
         assert served.get("/health").json() == {"status": "ok"}
         assert served.post("/v1/chat/completions", body()).status_code == 200
+
+
+def test_the_status_has_the_acceptance_of_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"lookup": Share(0.8, 5.0), "model": Share(0.0, 0.0)}
+    with serving() as served:
+        monkeypatch.setattr(type(served.runtime), "acceptance", known)
+        told = served.status()["acceptance"]
+    assert told == {"lookup": {"rate": 0.8, "tries": 5.0}, "model": {"rate": None, "tries": 0.0}}
 
 
 def test_sixteen_clients_at_once_get_what_the_library_says() -> None:

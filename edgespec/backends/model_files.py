@@ -37,7 +37,9 @@ def find_model(path: Path, backend: str) -> tuple[str, Path]:
         )
     if len(fitting) > 1:
         names = ", ".join(file.name for file in fitting)
-        raise ModelFileError(f"{path} holds several models ({names}); give the path of one, or --backend")
+        several = len({_engines_of(file) for file in fitting}) > 1
+        way = "give the path of one" + (", or --backend" if several else "")
+        raise ModelFileError(f"{path} holds several models ({names}); {way}")
     (file,) = fitting
     return (_engines_of(file)[0] if backend == "auto" else backend), file
 

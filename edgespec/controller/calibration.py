@@ -155,7 +155,7 @@ class Ahead:
 
 
 class Share(NamedTuple):
-    """How often guesses were right, and how many were judged; the latest count most."""
+    """Which share of the guesses was right, 0 to 1, and how many were judged; the latest count most."""
 
     right: float
     tries: float

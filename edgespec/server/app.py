@@ -38,6 +38,7 @@ _CALLS: dict[str, _Call] = {
     "/tokenize": tokens.tokenize,
     "/detokenize": tokens.detokenize,
 }
+_KNOWN = f"there are {', '.join(_CALLS)}, GET /v1/models and others (docs/server.md)"
 #: These exist elsewhere, and not here.
 _MISSING = ("/v1/embeddings", "/api/embed", "/api/embeddings", "/v1/images/generations", "/v1/audio/speech")
 
@@ -125,7 +126,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     reason = "has no such method" if status == 405 else "does not exist"
     headers = error.headers if isinstance(error, HTTPException) else None
-    refused = Refused(f"{request.method} {request.url.path[:200]} {reason}; docs/server.md lists the calls", status)
+    refused = Refused(f"{request.method} {request.url.path[:200]} {reason}; {_KNOWN}", status)
     return _json(refused.as_json(), status, headers)
 
 

@@ -119,4 +119,4 @@ class Service:
 
 
 def _share(share: Share) -> dict[str, Any]:
-    return {"rate": share.right / share.tries if share.tries else None, "tries": share.tries}
+    return {"rate": share.right if share.tries else None, "tries": share.tries}
