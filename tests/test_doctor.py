@@ -119,3 +119,9 @@ def test_the_speed_of_the_demo_pair() -> None:
     found = engine_probe.probe("speed")
     assert found["tokens"] > 30
     assert found["plain_tokens_per_second"] > 0
+    assert found["other_programs"] in (False, True)
+
+
+def test_a_speed_beside_other_programs_is_no_comparison() -> None:
+    assert "no comparison" not in doctor._of_speed({**SPEED, "other_programs": False})
+    assert doctor._of_speed({**SPEED, "other_programs": True}).endswith("running, so it is no comparison")

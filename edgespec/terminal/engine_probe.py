@@ -96,16 +96,18 @@ def _speed() -> dict[str, Any]:
     from edgespec import models  # noqa: PLC0415
 
     from .. import Sampling, Speculation, load  # noqa: PLC0415
+    from ..backends import OtherPrograms  # noqa: PLC0415
     from ..engine import Finished  # noqa: PLC0415
 
     found: dict[str, Any] = {}
-    for name, how in (("plain", Speculation(k=0)), ("speculative", Speculation())):
-        with load(models.demo().target, speculation=how) as runtime:
-            for event in runtime.complete(_PROMPT, Sampling(temperature=0, seed=0), max_tokens=_TOKENS):
-                if isinstance(event, Finished):
-                    found["tokens"] = event.stats.tokens
-                    found[f"{name}_tokens_per_second"] = round(event.stats.tokens_per_second, 1)
-    return found
+    with OtherPrograms() as others:
+        for name, how in (("plain", Speculation(k=0)), ("speculative", Speculation())):
+            with load(models.demo().target, speculation=how) as runtime:
+                for event in runtime.complete(_PROMPT, Sampling(temperature=0, seed=0), max_tokens=_TOKENS):
+                    if isinstance(event, Finished):
+                        found["tokens"] = event.stats.tokens
+                        found[f"{name}_tokens_per_second"] = round(event.stats.tokens_per_second, 1)
+    return {**found, "other_programs": others.busy}
 
 
 _PROBES: dict[str, tuple[tuple[str, ...], Callable[[], dict[str, Any]]]] = {
