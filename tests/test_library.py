@@ -169,7 +169,7 @@ def test_paths_ask_no_hub(hub: StandIn, tmp_path: Path, monkeypatch: pytest.Monk
         edgespec.load(DEMO.target, Path("tiny"), device=SMALL)
     with pytest.raises(OptionError, match="none of that name is known"):
         edgespec.load("tinyy", device=SMALL)
-    with pytest.raises(OptionError, match=r"model is None; give a file.*models\.demo"):
+    with pytest.raises(OptionError, match=r"model is None; give a file.*demo"):
         edgespec.load()
     edgespec.load(DEMO.target, device=SMALL).close()
     assert hub.asked == []
@@ -296,3 +296,12 @@ def test_events_are_plain_values(demo: dict[str, Path]) -> None:
     assert sum(len(text["tokens"]) for text in texts) == 12 == finished["stats"]["tokens"]
     assert sum(text["accepted"] for text in texts) == finished["stats"]["accepted"]
     assert (finished["reason"], finished["notices"]) == ("length", [])
+
+
+def test_the_demo_pair_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with edgespec.load("demo") as runtime:
+        assert "model" in runtime.drafters
+    (tmp_path / "demo").mkdir()
+    with pytest.raises(edgespec.EdgespecError, match="demo"):
+        edgespec.load("demo")

@@ -35,8 +35,7 @@ def load(  # noqa: PLR0913 - all but the models are options by name
             file or its folder, which names a target and its draft; the folder of a checkpoint, which is converted to
             Q8_0 once, into the cache folder; or, if it is a `str` and there is no such file, a name of `edgespec
             models list`, or a repository on a hub: `org/repo`, `org/repo:q8_0`, `hf.co/org/repo`. A `Path` is never
-            looked up on a hub. None raises OptionError; the bundled demo pair is `from edgespec import models;
-            models.demo().target`.
+            looked up on a hub. The bundled demo pair is "demo"; None raises OptionError.
         draft: a draft model, named likewise. None (or "auto") takes the first of these: that of the pair or the name;
             one in the folder of the target, `NAME.draft.gguf` or `draft.gguf` (for a folder `NAME.draft` or `draft`); a
             head for the target in a file in its folder (or beside the folder of an ONNX model), unless its own file
@@ -72,7 +71,7 @@ def load(  # noqa: PLR0913 - all but the models are options by name
     if model is None:
         raise OptionError(
             "model is None; give a file, a folder, a name of `edgespec models list`, or org/repo on the hub (the "
-            "bundled demo pair: `from edgespec import models`, models.demo().target)"
+            'bundled demo pair: "demo")'
         )
     device, speculation = settings(device, speculation)
     require_known(speculation.drafters or (), drafters)  # before anything is downloaded

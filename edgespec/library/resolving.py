@@ -16,6 +16,8 @@ from .converting import converted
 from .fetching import fetched, notice_pictures
 from .job import Job
 
+_DEMO = "demo"  # the name of the bundled pair, where there is no such file
+
 #: A name, several, or none.
 Drafts: TypeAlias = str | Path | Sequence[str | Path] | None
 
@@ -24,7 +26,7 @@ def resolve(model: str | Path | None, draft: Drafts, job: Job, *, context: int =
     """The files of a target and its drafts, downloaded and converted if necessary.
 
     Args:
-        model: as in `edgespec.load`; None is the bundled demo pair.
+        model: as in `edgespec.load`; None is the bundled demo pair, as is the name "demo".
         draft: as in `edgespec.load`. Without a name, a draft model is searched by its file name in the folder of the
             target, in the registry, among local files, and on the hub for a target from there.
         context: tokens of context that must fit into memory with a file that is chosen; 0 for the default.
@@ -80,7 +82,7 @@ def _target(model: str | Path | None, job: Job, *, look: bool, context: int) -> 
     """The target and its draft, by a pair file or the folder of the target; with `look`, by the registry or the hub."""
     from edgespec import models  # noqa: PLC0415
 
-    if model is None:
+    if model is None or (model == _DEMO and not Path(_DEMO).exists()):
         demo = models.demo()
         return Files(demo.target, demo.drafts, found=True)
     path = path_of("model", model)

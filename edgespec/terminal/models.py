@@ -47,7 +47,7 @@ def listed() -> Iterator[str]:
         yield f"GGUF files in {Hub().cache} ({amount(size_of_folder(Hub().cache))} with all else in it):"
         yield from installed
     demo = models.demo()
-    yield f"Without a name: the demo pair in {demo.target.parent}"
+    yield f"Without a name, or as demo: the demo pair in {demo.target.parent}"
     yield f"Your own pairs: {registry.own_file()}"
 
 
