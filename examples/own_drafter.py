@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import edgespec
-from edgespec import Guess, RoundContext, Target, models
+from edgespec import Guess, RoundContext, Target
 
 
 class Bigrams(edgespec.Drafter):
@@ -34,7 +34,7 @@ class Bigrams(edgespec.Drafter):
 
 if __name__ == "__main__":
     prompt = "The lazy dog, the lazy dog, the lazy dog, the"
-    with edgespec.load((sys.argv[1:] or [models.demo().target])[0], drafters=[Bigrams]) as runtime:
+    with edgespec.load(sys.argv[1] if sys.argv[1:] else "demo", drafters=[Bigrams]) as runtime:
         for event in runtime.complete(prompt, max_tokens=100, speculation=edgespec.Speculation(("bigrams",), 3)):
             if isinstance(event, edgespec.Finished):
                 print({name: f"{right} of {guessed}" for name, (guessed, right) in event.stats.by_drafter.items()})
