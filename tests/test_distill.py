@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,8 +22,10 @@ from edgespec.distill.shards import Shards
 from edgespec.distill.simulation import by_depth, chained, score, simulated
 from edgespec.distill.student import parameters_of, shape
 from edgespec.distill.training import Training
-from edgespec.errors import ConversionError, EngineError, ModelFileError, OptionError
+from edgespec.errors import ConversionError, EngineError, MissingPackage, ModelFileError, OptionError
 from edgespec.runtime.earlier_texts import EarlierTexts
+from edgespec.terminal import distill as command
+from edgespec.terminal.distill_options import DistillOptions
 
 from .commandline import refused, run
 from .distillation import PRICES, example, small_files
@@ -286,3 +289,13 @@ def test_wrong_options_are_one_line(tmp_path: Path, demo: dict[str, Path]) -> No
         run("distill", demo["target"], "--collect", "--prompts", tmp_path / "missing.txt", *out)
     )
     assert not (tmp_path / "out" / "pair.json").exists()
+
+
+def test_a_medusa_head_without_onnx_is_refused_before_anything_is_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgespec.extras.find_spec", lambda _package: None)
+    given: dict[str, Any] = dict.fromkeys(field.name for field in fields(DistillOptions))
+    with pytest.raises(MissingPackage, match=r"a Medusa head needs the package onnx.*pip install 'edgespec\[onnx\]'"):
+        command.distill(DistillOptions(**{**given, "head": "medusa", "out": tmp_path / "pair"}))
+    assert not (tmp_path / "pair").exists()

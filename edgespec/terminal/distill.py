@@ -25,6 +25,7 @@ from edgespec.storage import pair_file as pairfile
 
 from ..backends import Device
 from ..errors import Interrupted, OptionError
+from ..extras import require
 from ..library import checkpoint, resolve
 from ..library import run as iterate
 from ..runtime.loading import Files
@@ -66,12 +67,14 @@ def distill(options: DistillOptions) -> bool:
 
     Raises:
         OptionError: a wrong option, prompts that cannot be read, or a disk that is too small.
-        MissingPackage: torch or transformers is not installed.
+        MissingPackage: torch or transformers is not installed, or, for a Medusa head, onnx.
         EngineError: there is not enough memory.
         ConversionError: a checkpoint cannot be converted or trained, or a file cannot be written.
         VocabularyMismatch: target and draft have different tokens.
     """
     _require_one_kind(options)
+    if options.head == "medusa" and not options.collect:
+        require("onnx", "converting a Medusa head")  # before it is trained
     if not options.collect or options.from_scratch is not None:
         student.require_packages()
     sources = prompts.of_files(options.prompts)
