@@ -120,6 +120,8 @@ def main(  # noqa: PLR0913, PLR0917 - click passes every option
         asked = items(runtime, tokens + before, longest)
     times = Times(configurations.names)
     for kind in kinds:
+        if sum(len(item.answer) for item in asked[kind][:-1]) < before:
+            raise click.ClickException(f"the texts of {kind} end before {before} tokens; give a smaller --warm-up")
         speakers = {name: configurations.runtime(name) for name in configurations.names}
         if kind == kinds[0]:
             click.echo(_prices(speakers[TOGETHER][0]))
