@@ -9,19 +9,10 @@ import gguf
 import torch
 from gguf.quants import dequantize
 
+from edgespec.converters import families
+
 from .growing import Weights
 
-_LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
 _WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 
 
@@ -67,7 +58,7 @@ def _named(name: str) -> str:
     """The name in a state dict: "blk.3.attn_q.weight" is "model.layers.3.self_attn.q_proj.weight"."""
     parts = name.split(".")
     if parts[0] == "blk":
-        return f"model.layers.{parts[1]}.{_LAYER[parts[2]]}.weight"
+        return f"model.layers.{parts[1]}.{families._LLAMA[parts[2]]}.weight"
     return f"{_WHOLE[parts[0]]}.weight"
 
 
