@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -70,6 +70,39 @@ def test_a_short_session_is_warmed_as_far_as_it_goes() -> None:
     session.context = 6
     refresh(session, prices, clock.perf_counter)
     assert max(session.passes) == 6
+
+
+@pytest.mark.parametrize("use", [measure, lambda session, **_: refresh(session, Prices([LATER, WIDE, WIDE]))])
+def test_no_timed_pass_computes_what_is_owed(use: Callable[..., object]) -> None:
+    """A session that computes again what stays of a pass when a part of it is dropped."""
+    session = Owing(Clock())
+    use(session, widest=3)
+    assert not session.owing
+
+
+class Owing(Recording):
+    """Owes a token after every rollback, until it prefills."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.debt, self.owing = 0, list[int]()
+
+    @property
+    def owed(self) -> int:
+        return self.debt
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        super().prefill(tokens)
+        self.debt = 0
+
+    def decode(self, tokens: Sequence[int], tree: Sequence[int] | None = None) -> Floats:
+        if self.debt:
+            self.owing.append(len(tokens))
+        return super().decode(tokens, tree)
+
+    def rollback(self, length: int, keep: Sequence[int] = ()) -> None:
+        super().rollback(length, keep)
+        self.debt = int(length > 0)
 
 
 def test_a_replayed_session_settles_like_its_own() -> None:

@@ -112,6 +112,8 @@ def _warm(session: Session, widest: int, stretches: _Stretches) -> None:
     session.prefill(stretches.following(max(0, min(BASE, session.context - widest))))
     held = len(session.tokens)
     for n in range(1, min(widest, session.widest, session.context - held) + 1):
+        if session.owed:
+            session.prefill(())
         session.decode(stretches.following(n))
         session.rollback(held)
     session.rollback(0)
@@ -163,8 +165,6 @@ class _Measurement:
         for _ in range(sweeps):
             self._up = not self._up
             for n in widths if self._up else reversed(widths):
-                if self._session.owed:
-                    self._session.prefill(())
                 if n == 1:
                     self._settle()
                 self._times[n].append(self._pass(n))
@@ -177,7 +177,9 @@ class _Measurement:
             self._pass(1)
 
     def _pass(self, n: int) -> float:
-        """The seconds of a pass, which is rolled back."""
+        """The seconds of a pass, which is rolled back. Tokens that are owed are computed before it."""
+        if self._session.owed:
+            self._session.prefill(())
         tokens = self._stretches.following(n)
         before = self._clock()
         self._session.decode(tokens)
