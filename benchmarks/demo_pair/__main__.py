@@ -64,12 +64,21 @@ def kit(checkouts: Path, folder: Path, vocabulary: int, tokenizer: Path | None) 
 @click.option("--device", default="cpu", show_default=True, help="Of torch: cpu, cuda")
 @click.option("--minutes", default=25.0, show_default=True, help="Of training, over all runs of this command")
 @click.option("--grow", type=FILE, help="A Llama with the kit's tokenizer to begin with: a checkpoint, or a GGUF file")
+@click.option("--refine", type=FOLDER, help="A folder with target.gguf and draft.gguf, whose training goes on")
 @click.option("--threads", default=0, help="Of torch on a CPU; 0: as torch chooses")
-def train(kit_folder: Path, output: Path, device: str, minutes: float, grow: Path | None, threads: int) -> None:
+def train(
+    kit_folder: Path,
+    output: Path,
+    device: str,
+    minutes: float,
+    grow: Path | None,
+    refine: Path | None,
+    threads: int,
+) -> None:
     """Train on KIT and write OUT/target and OUT/draft. An unfinished training in OUT goes on."""
     from . import start  # noqa: PLC0415 - imports torch
 
-    run = start.opened(start.Wanted(kit_folder, output, device, minutes, grow, threads))
+    run = start.opened(start.Wanted(kit_folder, output, device, minutes, grow, threads, refine))
     reported, measured_at = 0.0, run.seconds
     for figures in run.run():
         if time.monotonic() - reported > _REPORT:

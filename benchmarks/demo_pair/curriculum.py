@@ -1,4 +1,7 @@
-"""What is trained when: copying of short texts first, then all tasks, then longer texts and dialogues."""
+"""What is trained when: copying of short texts first, then all tasks, then longer texts and dialogues.
+
+The last stage is for a pair whose training ended, and which is refined in what it does worst.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,11 @@ STAGES = (
     Stage(
         0.6,
         {"repeat": 3, "rewrite": 7, "quote": 3, "summarise": 2, "list": 2, "json": 3, "talk": 5, DIALOGUE: 2},
+        70,
+    ),
+    Stage(
+        1.0,
+        {"repeat": 3, "rewrite": 12, "quote": 4, "summarise": 1, "list": 3, "json": 3, "talk": 3, DIALOGUE: 2},
         70,
     ),
 )

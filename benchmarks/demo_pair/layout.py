@@ -24,6 +24,11 @@ class Layout:
     before: int = 40
     extra: int = 256
 
+    @classmethod
+    def of(cls, width: int) -> Layout:
+        """The layout of a grown model of that width."""
+        return cls(width - cls.extra)
+
     @property
     def width(self) -> int:
         return self.base + self.extra

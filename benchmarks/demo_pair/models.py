@@ -80,6 +80,19 @@ def read(folder: Path) -> tuple[dict[str, Any], Weights]:
     return json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")
 
 
+def read_pair(folder: Path) -> tuple[Any, Any]:
+    """The target, which has the circuit, and the draft in the folder of a pair, as transformers modules."""
+    return _module(*read_gguf(folder / "target.gguf")), _module(*read_gguf(folder / "draft.gguf"))
+
+
+def _module(config: dict[str, Any], weights: Weights) -> Any:
+    from transformers import LlamaConfig, LlamaForCausalLM  # noqa: PLC0415
+
+    model = LlamaForCausalLM(LlamaConfig(**config))
+    model.load_state_dict(weights, strict=not config["tie_word_embeddings"])
+    return model
+
+
 def with_circuit(config: dict[str, Any], weights: Weights, alias: Alias, above: int, gain: float = GROWN_GAIN) -> Any:
     """The grown model as a transformers module: the circuit's layers below, `above` silent ones on top."""
     from transformers import LlamaConfig, LlamaForCausalLM  # noqa: PLC0415

@@ -39,6 +39,12 @@ class Settings:
     seed: int = 0
     workers: int = 0
     draft_rate: float = 3e-3
+    begun: float = 0.0  #: how far the curriculum was when this training began, 0 to 1
+
+
+def _has_fast_bfloat16() -> bool:
+    """Whether this processor multiplies bfloat16; one that converts in software would take longer than in float32."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 class Training:
@@ -71,7 +77,7 @@ class Training:
             began = time.monotonic()
             losses = self._train(next(batches))
             self.seconds += min(time.monotonic() - began, _LONGEST_STEP)
-            self._shown[0] = self.progress
+            self._show()
             yield {"step": self.step, "tokens": self.tokens, "minutes": self.seconds / 60, **losses}
             if self.seconds - saved > 60 * self.settings.save_minutes:
                 self.save()
@@ -82,8 +88,12 @@ class Training:
         own = self.settings
         source = Batches(self._kit, f"{own.seed} {self.step}", own.rows, own.window, own.prompt_weight)
         self._shown = source.progress
-        self._shown[0] = self.progress
+        self._show()
         return iter(source.loaded(own.workers))
+
+    def _show(self) -> None:
+        """Tell the makers of batches how far the curriculum is."""
+        self._shown[0] = self.settings.begun + (1 - self.settings.begun) * self.progress
 
     def _optimizer(self, model: Any) -> torch.optim.Optimizer:
         fused = self.settings.device.startswith("cuda")
@@ -122,7 +132,7 @@ class Training:
     def _logits(self, name: str, batch: Windows, counted: torch.Tensor) -> torch.Tensor:
         """float32 (counted tokens, vocabulary): the logits from which the counted tokens are predicted."""
         model, kind = self.models[name], self.settings.device.partition(":")[0]
-        with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda"):
+        with torch.autocast(kind, torch.bfloat16, enabled=kind != "cpu" or _has_fast_bfloat16()):
             hidden = model.model(
                 input_ids=batch.tokens, attention_mask=batch.mask(), position_ids=batch.positions, use_cache=False
             )[0][:, :-1]
