@@ -1,7 +1,8 @@
 """Kinds of text, with the answers to replay: dialogues, copies, rewritten texts, lists, and a mix of them.
 
-The questions are those of the bundled suite `demo`. The demo target answers dialogues by itself; it is too small to
-copy or to rewrite, so those answers are made from the question, as a larger model would give them.
+The questions are in kinds.jsonl: dialogues of the test split of Schema-Guided Dialogue (Google LLC, CC BY-SA 4.0, as is
+that file), and requests to repeat, rewrite and list them. The target answers dialogues by itself; the other answers are
+made from the question, as a larger model would give them.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from edgespec import Runtime, Sampling, Speculation
 from edgespec.bench.suites import Question, read
 from edgespec.engine import Text
 
+_QUESTIONS = Path(__file__).with_suffix(".jsonl")
 KINDS = ("dialogue", "copy", "rewrite", "list", "mix")
 _CATEGORIES = {"copy": "repeat"}  # names of the suite's that differ
 
@@ -34,7 +37,7 @@ def items(runtime: Runtime, tokens: int, longest: int) -> dict[str, list[Item]]:
     Args:
         runtime: of the target, which answers the dialogues by plain decoding.
     """
-    questions = read("demo").questions
+    questions = read(str(_QUESTIONS)).questions
     streams = {
         kind: _items(runtime, [each for each in questions if each.category == _CATEGORIES.get(kind, kind)], longest)
         for kind in KINDS[:-1]

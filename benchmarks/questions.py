@@ -1,11 +1,12 @@
 """The suites that `edgespec bench` comes with, made from texts whose licences allow it.
 
-    python -m benchmarks.questions demo DIALOGUES.jsonl
+    python -m benchmarks.questions demo KIT
     python -m benchmarks.questions replay
 
-`demo` asks what the demo pair was trained for, dialogues that neither model has seen, and four ways to work on what was
-said. `replay` comes with its answers, for what a small model would not write itself: edits of source files, from this
-repository's own history; summaries that quote, and answers from a passage, from its documents.
+`demo` asks what the demo pair was trained for: dialogues, small talk, and six tasks on texts that neither model has
+seen, from the kit of `benchmarks.demo_pair`. `replay` comes with its answers, for what a small model would not write
+itself: edits of source files, from this repository's own history; summaries that quote, and answers from a passage,
+from its documents.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ from typing import Any
 
 import click
 
-from .dialogues import FILE
+from .demo_pair.kit import kit_texts, records
+from .demo_pair.tasks import Maker
 
 OUT = Path(__file__).parent.parent / "edgespec" / "bench" / "questions"
 _EACH = 16  # questions of a category
+_WORDS = 30, 65  # of a passage to work on, which the training had, too
+_TASKS = ("talk", "repeat", "rewrite", "quote", "summarise", "list", "json")
 _LONGEST = 1000  # characters of a passage or a function: prompt and answer must fit a context of 2048 tokens
 _DOCUMENTS = ("README.md", "CONTRIBUTING.md", "docs/simulator.md", "models/demo/CARD.md", "CHANGELOG.md")
 
@@ -37,25 +41,14 @@ def main() -> None:
 
 
 @main.command()
-@click.argument("dialogues", type=FILE)
-def demo(dialogues: Path) -> None:
-    """From lines of {"messages": [...]}."""
-    rng = random.Random(0)  # noqa: S311 - no secret
-    read = [json.loads(line)["messages"] for line in dialogues.read_text("utf-8").splitlines()]
-    rng.shuffle(read)
-    lines = []
-    for messages in read[:_EACH]:
-        lines += [("dialogue", _users(messages)[:4])]
-    for messages in read[_EACH : 2 * _EACH]:
-        text = "\n".join(f"{message['role']}: {message['content']}" for message in messages[:6])
-        word = rng.choice([word for word in text.split() if word.isalpha() and len(word) > 3])
-        lines += [
-            ("repeat", [f"Repeat the conversation.\n{text}"]),
-            ("rewrite", [f"Rewrite the conversation with {word} replaced by Amsterdam.\n{text}"]),
-            ("list", [f"List what the user said, one line each.\n{text}"]),
-        ]
-    order = ("dialogue", "repeat", "rewrite", "list")
-    lines.sort(key=lambda line: order.index(line[0]))
+@click.argument("kit", type=click.Path(path_type=Path, exists=True, file_okay=False))
+def demo(kit: Path) -> None:
+    """From the held-out texts of KIT."""
+    rng = random.Random("suite")  # noqa: S311 - no secret
+    maker = Maker(kit_texts(kit, "held"), rng, *_WORDS)
+    dialogues = rng.sample(records(kit, "dialogues", "held"), _EACH)
+    lines = [("dialogue", _users(each["messages"])[:4]) for each in dialogues]
+    lines += [(task, [maker.case(task).prompt]) for task in _TASKS for _ in range(_EACH)]
     _write("demo", [{"category": category, "turns": turns} for category, turns in lines])
 
 

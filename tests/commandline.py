@@ -11,11 +11,8 @@ from typing import Any
 
 import pytest
 
-from edgespec import models
-
 EDGESPEC = str(Path(sys.executable).parent / "edgespec")
 PROMPT = "I need a table for two in Oakland tonight."
-DEMO = models.demo()
 unix = pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals need a Unix")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.resources import files
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from . import checkpoints
 from .helpers import Clock
 from .hubfiles import FILES, REPO
 from .hubserver import StandIn, serving
+from .small_pair import SMALL_PAIR
 from .toy_runtime import AtWork, Gate, Reader, opened
 from .vocabularies import KINDS
 
@@ -109,16 +109,15 @@ def worths(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.fixture(scope="session")
-def demo() -> dict[str, Path]:
-    """The files of the demo pair: `target` and `draft`."""
-    folder = Path(str(files("edgespec.models"))) / "demo"
-    return {name: folder / f"{name}.gguf" for name in ("target", "draft")}
+def small_pair() -> dict[str, Path]:
+    """The files of the trained pair of the tests: `target` and `draft`."""
+    return {"target": SMALL_PAIR.target, "draft": SMALL_PAIR.drafts[0]}
 
 
 @pytest.fixture(scope="session")
-def demo_target(demo: dict[str, Path]) -> Iterator[Model]:
-    """The demo's target, loaded once. Tests open sessions of their own."""
-    model = open_model(demo["target"], Device(threads=2), Interrupt())
+def small_target(small_pair: dict[str, Path]) -> Iterator[Model]:
+    """The target of the small pair, loaded once. Tests open sessions of their own."""
+    model = open_model(small_pair["target"], Device(threads=2), Interrupt())
     yield model
     model.close()
 

@@ -1,4 +1,4 @@
-"""The demo's models in other formats, for tests of what depends on the format."""
+"""The small pair's models in other formats, for tests of what depends on the format."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from edgespec.backends.amx import _SignalStack, disable_amx, uses_amx
 from edgespec.backends.llama_library import bindings
 
 
-def test_a_machine_with_amx_decodes_a_quantized_model(demo: dict[str, Any]) -> None:
+def test_a_machine_with_amx_decodes_a_quantized_model(small_pair: dict[str, Any]) -> None:
     library = bindings()._lib
     if sys.platform != "linux" or not library.ggml_cpu_has_amx_int8():
         pytest.skip("this ggml was built for a processor without AMX")
@@ -27,14 +27,14 @@ def test_a_machine_with_amx_decodes_a_quantized_model(demo: dict[str, Any]) -> N
         "open_model(Path(sys.argv[1]), Device(threads=1), Interrupt()).session(256).decode([1, 2, 3])\n"
         "print('decoded')\n"
     )
-    run = [sys.executable, "-c", program, str(demo["target"])]
+    run = [sys.executable, "-c", program, str(small_pair["target"])]
     ended = subprocess.run(run, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "decoded\n", "")
 
 
 @pytest.mark.parametrize("first", ["onnx", "gguf"])
 def test_models_of_both_engines_decode_in_one_process(
-    first: str, demo: dict[str, Any], onnx_folders: Callable[[str], Path]
+    first: str, small_pair: dict[str, Any], onnx_folders: Callable[[str], Path]
 ) -> None:
     """ONNX Runtime asks for AMX too: once it has it, the kernel refuses it to nobody in the process."""
     program = (
@@ -44,7 +44,7 @@ def test_models_of_both_engines_decode_in_one_process(
         "    open_model(Path(model), Device(threads=1), Interrupt()).session(256).decode([1, 2, 3])\n"
         "print('decoded')\n"
     )
-    paths = [str(onnx_folders("int8")), str(demo["target"])]
+    paths = [str(onnx_folders("int8")), str(small_pair["target"])]
     run = [sys.executable, "-c", program, *(paths if first == "onnx" else reversed(paths))]
     ended = subprocess.run(run, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "decoded\n", "")

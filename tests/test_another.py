@@ -59,10 +59,10 @@ def alone_and_by_turns(first: Runtime, speculation: Speculation) -> None:
         assert said(second.complete(QUESTIONS[0], max_tokens=24)) == alone[0], "closing one leaves the other working"
 
 
-def test_two_say_by_turns_what_each_says_alone(demo: dict[str, Path], native: Counter[str]) -> None:
+def test_two_say_by_turns_what_each_says_alone(small_pair: dict[str, Path], native: Counter[str]) -> None:
     """On llama.cpp, by passes whose bits do not depend on what is drafted; and the weights go with the last."""
     drafting = Speculation(k=3)
-    first = load(demo["target"], demo["draft"], device=Device(256, 1, 0, exact=4), speculation=drafting)
+    first = load(small_pair["target"], small_pair["draft"], device=Device(256, 1, 0, exact=4), speculation=drafting)
     another, _unused = first.another(), native.copy()
     assert native == {"models": 2, "contexts": 4}
     another.close()

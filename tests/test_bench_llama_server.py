@@ -21,11 +21,11 @@ from edgespec.bench.contender import AnswerRequest, Chunk, ContenderFailed, Done
 from edgespec.bench.peers import Absent, Setup, close_all, peer
 from edgespec.bench.peers.llama_server import LlamaServer
 from edgespec.converters import convert_head
-from edgespec.models import demo
 from edgespec.sampling import Sampling
 
 from . import eagle3_heads, heads, llamaserver
 from .peers import gone, said
+from .small_pair import SMALL_PAIR
 
 unix = pytest.mark.skipif(sys.platform == "win32", reason="scripts are programs on a Unix")
 ASK = AnswerRequest([1, 2, 3, 4], Sampling(), 50)
@@ -107,7 +107,7 @@ def test_a_server_is_started_as_the_others_run(
 def test_a_server_drafts_with_a_head(serving: Callable[..., Setup], tmp_path: Path) -> None:
     """In the target's file, or in a file of its own; a draft model is none."""
     _, head = heads.qwen35_apart(tmp_path, right=False)
-    for draft, given in ((None, False), (head, True), (demo().draft, False)):
+    for draft, given in ((None, False), (head, True), (SMALL_PAIR.draft, False)):
         setup = replace(serving(), heads=(head,) if given else (), draft=None if given else draft)
         with closing(peer("llama-server:mtp-3", setup)):
             options = json.loads(setup.target.with_suffix(".started").read_text("utf-8"))["options"]
@@ -125,7 +125,7 @@ def test_a_server_drafts_with_an_eagle3_head(serving: Callable[..., Setup], tmp_
         eagle3_heads.tensors(eagle3_heads.config(), {"hidden": 512, "vocabulary": 4096}),
     )
     head = tmp_path / "head.gguf"
-    list(convert_head(source, demo().target, head))
+    list(convert_head(source, SMALL_PAIR.target, head))
     setup = replace(serving(), heads=(head,))
     with closing(peer("llama-server:eagle3-3", setup)):
         options = json.loads(setup.target.with_suffix(".started").read_text("utf-8"))["options"]
@@ -134,7 +134,7 @@ def test_a_server_drafts_with_an_eagle3_head(serving: Callable[..., Setup], tmp_
     with closing(peer("llama-server:mtp-3", setup)):
         options = json.loads(setup.target.with_suffix(".started").read_text("utf-8"))["options"]
     assert "-md" not in options
-    for draft in (None, demo().draft):
+    for draft in (None, SMALL_PAIR.draft):
         with pytest.raises(Absent, match="wants an EAGLE-3 head"):
             peer("llama-server:eagle3-3", replace(setup, draft=draft, heads=()))
 

@@ -46,28 +46,30 @@ def compare(contender: Contender, prompts: list[list[int]], expected: list[list[
 
 
 @pytest.fixture(scope="module")
-def asked(demo: dict[str, Path]) -> tuple[list[list[int]], list[list[int]]]:
-    """Prompts to the demo's target, and what it says plainly."""
-    with edgespec.load(demo["target"], "none", speculation=Speculation(k=0, drafters=())) as runtime:
+def asked(small_pair: dict[str, Path]) -> tuple[list[list[int]], list[list[int]]]:
+    """Prompts to the small pair's target, and what it says plainly."""
+    with edgespec.load(small_pair["target"], "none", speculation=Speculation(k=0, drafters=())) as runtime:
         prompts = [runtime.prompt([{"role": "user", "content": text}]) for text in PROMPTS]
-    return prompts, plain(demo["target"], prompts)
+    return prompts, plain(small_pair["target"], prompts)
 
 
 @pytest.mark.parametrize("name", [name for name in PEERS if name.startswith("llama-cpp-python")])
 def test_llama_cpp_python_says_what_we_say(
-    name: str, demo: dict[str, Path], asked: tuple[list[list[int]], list[list[int]]]
+    name: str, small_pair: dict[str, Path], asked: tuple[list[list[int]], list[list[int]]]
 ) -> None:
-    compare(peer(name, Setup(demo["target"], threads=2, context=512, patience=120.0)), *asked)
+    compare(peer(name, Setup(small_pair["target"], threads=2, context=512, patience=120.0)), *asked)
 
 
 @pytest.mark.parametrize("name", [name for name in PEERS if name.startswith("llama-server")])
 def test_llama_server_says_what_we_say(
-    name: str, demo: dict[str, Path], asked: tuple[list[list[int]], list[list[int]]]
+    name: str, small_pair: dict[str, Path], asked: tuple[list[list[int]], list[list[int]]]
 ) -> None:
     server = os.environ.get("EDGESPEC_LLAMA_SERVER") or shutil.which("llama-server")
     if not server:
         pytest.skip("no llama-server")
-    setup = Setup(demo["target"], demo["draft"], threads=2, context=512, server=Path(server), patience=120.0)
+    setup = Setup(
+        small_pair["target"], small_pair["draft"], threads=2, context=512, server=Path(server), patience=120.0
+    )
     compare(peer(name, setup), *asked)
 
 
@@ -99,10 +101,10 @@ def test_genai_says_the_same_with_and_without_speculation() -> None:
 
 @pytest.fixture(scope="module")
 def intermediates() -> Setup:
-    """The demo's pair as folders of OpenVINO IR, which the environment names, joined like those of a path."""
+    """The small pair as folders of OpenVINO IR, which the environment names, joined like those of a path."""
     python, folders = os.environ.get("EDGESPEC_OPENVINO_GENAI_PYTHON"), os.environ.get("EDGESPEC_OPENVINO_GENAI_MODELS")
     if not (python and folders):
-        pytest.skip("no Python with openvino-genai and folders of the demo's pair are named")
+        pytest.skip("no Python with openvino-genai and folders of the small pair are named")
     target, draft = map(Path, folders.split(os.pathsep))
     return Setup(target, draft, threads=2, context=512, patience=120.0)
 

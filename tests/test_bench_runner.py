@@ -296,9 +296,9 @@ def test_rows_off_the_replayed_text_stay_the_models_own() -> None:
     assert wrong.max() < 100
 
 
-def test_a_replayed_session_gives_hidden_rows(demo_target: Model) -> None:
+def test_a_replayed_session_gives_hidden_rows(small_target: Model) -> None:
     """Medusa heads were refused beside one, and so in every benchmark."""
-    inner = demo_target.session(64)
+    inner = small_target.session(64)
     session = ReplaySession(inner)
     assert isinstance(inner, HiddenRows)
     assert isinstance(session, HiddenRows)
@@ -306,13 +306,13 @@ def test_a_replayed_session_gives_hidden_rows(demo_target: Model) -> None:
     session.close()
 
 
-def test_a_lent_model_stays_open(demo_target: Model) -> None:
-    lent = SharedModel(demo_target)
+def test_a_lent_model_stays_open(small_target: Model) -> None:
+    lent = SharedModel(small_target)
     session = lent.session(64)
     assert lent.sessions == [session]
     session.close()
     lent.close()
-    assert demo_target.session(64).decode([1, 2]).shape == (2, lent.vocabulary.size)
+    assert small_target.session(64).decode([1, 2]).shape == (2, lent.vocabulary.size)
 
 
 def test_names_of_our_own() -> None:

@@ -150,11 +150,11 @@ def test_two_tunes_of_one_shape_differ(tmp_path: Path, fmt: str, own_cache: Path
     assert one != another
 
 
-def test_the_weights_are_the_same_with_other_threads(onnx_folders: Folders, demo: dict[str, Path]) -> None:
-    for path in (onnx_folders("int4"), demo["target"]):
+def test_the_weights_are_the_same_with_other_threads(onnx_folders: Folders, small_pair: dict[str, Path]) -> None:
+    for path in (onnx_folders("int4"), small_pair["target"]):
         assert weights(path) == weights(path, threads=2)
     assert weights(onnx_folders("int4")) != weights(onnx_folders("int8"))
-    assert weights(demo["target"]) != weights(demo["draft"])
+    assert weights(small_pair["target"]) != weights(small_pair["draft"])
 
 
 def test_weights_without_a_checksum_have_a_name_all_the_same(copied: Path) -> None:

@@ -10,15 +10,16 @@ import pytest
 from edgespec import models
 
 from . import checkpoints
-from .commandline import DEMO, PROMPT, events, prompts_in, refused, run
-from .demo_checkpoints import checkpoint_of
+from .commandline import PROMPT, events, prompts_in, refused, run
+from .pair_checkpoints import checkpoint_of
 from .respelt import respelt
+from .small_pair import SMALL_PAIR
 
 
 def test_draft_auto_takes_the_file_beside_the_model(tmp_path: Path) -> None:
-    (tmp_path / "m.gguf").symlink_to(DEMO.target)
+    (tmp_path / "m.gguf").symlink_to(SMALL_PAIR.target)
     assert models.with_draft(tmp_path / "m.gguf").draft is None
-    (tmp_path / "m.draft.gguf").symlink_to(DEMO.draft or "")
+    (tmp_path / "m.draft.gguf").symlink_to(SMALL_PAIR.draft or "")
     drafters = {name for e in events(tmp_path / "m.gguf", "-p", PROMPT, "--k", "3") for name in e.get("drafters", ())}
     assert "model" in drafters
 
@@ -27,7 +28,7 @@ def test_a_draft_that_only_happens_to_lie_there_is_left_out(tmp_path: Path) -> N
     """Found by its name it may be another model's."""
     source = checkpoints.llama(tmp_path / "source")
     assert run("convert", source, "--out", tmp_path / "draft.gguf").returncode == 0
-    (tmp_path / "m.gguf").symlink_to(DEMO.target)
+    (tmp_path / "m.gguf").symlink_to(SMALL_PAIR.target)
     done = run("chat", tmp_path / "m.gguf", "-p", PROMPT, "--temp", "0")
     assert done.returncode == 0
     assert done.stdout.strip()
@@ -40,9 +41,9 @@ THROUGH_TEXT = "The draft model has a vocabulary of its own, so it drafts throug
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo's draft model in another vocabulary."""
+    """The small pair's draft model in another vocabulary."""
     folder = tmp_path_factory.mktemp("other")
-    source = checkpoint_of(Path(DEMO.draft or ""), folder / "source")
+    source = checkpoint_of(Path(SMALL_PAIR.draft or ""), folder / "source")
     return respelt(source, folder / "draft", merges=1500)
 
 
@@ -74,7 +75,7 @@ def test_check_passes_with_a_draft_of_another_vocabulary(other: Path, tmp_path: 
 def test_found_beside_the_model_a_draft_of_another_vocabulary_is_left_out_with_a_hint(
     other: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "m.gguf").symlink_to(DEMO.target)
+    (tmp_path / "m.gguf").symlink_to(SMALL_PAIR.target)
     (tmp_path / "m.draft.gguf").symlink_to(other)
     done = run("chat", tmp_path / "m.gguf", "-p", PROMPT, "--temp", "0", "--max-tokens", "8")
     assert done.returncode == 0

@@ -12,7 +12,8 @@ import pytest
 from edgespec.backends.llama_library import bindings
 
 from . import checkpoints
-from .commandline import DEMO, EDGESPEC, PROMPT, refused, run, unix
+from .commandline import EDGESPEC, PROMPT, refused, run, unix
+from .small_pair import SMALL_PAIR
 
 GPU = bool(bindings().llama_supports_gpu_offload())
 
@@ -123,7 +124,10 @@ def test_what_cannot_be_forgotten_is_one_line(own_cache: Path) -> None:
         (["--temp", "nan"], "temperature is nan"),
         (["--gpu-layers", "5"], "gpu_layers is 5") if not GPU else (["--gpu-layers", "-7"], "gpu_layers is -7"),
         (["--threads", "x"], "threads"),
-        (["--draft", str(DEMO.target)], f"--draft names the target itself, {DEMO.target}; name a smaller model"),
+        (
+            ["--draft", str(SMALL_PAIR.target)],
+            f"--draft names the target itself, {SMALL_PAIR.target}; name a smaller model",
+        ),
         (["--provider", "cuda"], "--provider cuda is for ONNX and OpenVINO models, and llama.cpp runs"),
         (["--exact", "3"], "exact is 3; it must be one of 0, 2, 4, 8"),
         (["--exact", "4", "--k", "-1"], "k is -1"),
@@ -137,7 +141,7 @@ def test_wrong_options_are_one_line(arguments: list[str], says: str) -> None:
 
 def test_bad_model_files_are_one_line(tmp_path: Path) -> None:
     half, text = tmp_path / "half.gguf", tmp_path / "text.gguf"
-    half.write_bytes(DEMO.target.read_bytes()[: DEMO.target.stat().st_size // 2])
+    half.write_bytes(SMALL_PAIR.target.read_bytes()[: SMALL_PAIR.target.stat().st_size // 2])
     text.write_text("hello")
     assert "half.gguf is truncated" in refused(run("chat", half, "-p", "x"))
     assert "not a GGUF file" in refused(run("chat", text, "-p", "x"))

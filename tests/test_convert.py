@@ -18,7 +18,7 @@ from edgespec.converters.stored_tensor import StoredTensor
 from edgespec.errors import OptionError
 
 from . import checkpoints
-from .demo_checkpoints import checkpoint_of
+from .pair_checkpoints import checkpoint_of
 from .reference import Reference, read_tensors
 
 LLAMA3 = {
@@ -113,8 +113,8 @@ def test_every_variant_computes_what_the_checkpoint_computes(variant: str, tmp_p
 
 
 @pytest.mark.parametrize("name", ["target", "draft"])
-def test_a_trained_pair(name: str, demo: Mapping[str, Path], tmp_path: Path) -> None:
-    source = checkpoint_of(demo[name], tmp_path / "source")
+def test_a_trained_pair(name: str, small_pair: Mapping[str, Path], tmp_path: Path) -> None:
+    source = checkpoint_of(small_pair[name], tmp_path / "source")
     output = run(source, tmp_path / "model.gguf")
     with engine(output) as llama:
         texts = (
@@ -126,9 +126,9 @@ def test_a_trained_pair(name: str, demo: Mapping[str, Path], tmp_path: Path) -> 
 
 
 def test_a_pair_in_q8_0_is_the_same_file_after_dequantization_and_conversion(
-    demo: Mapping[str, Path], tmp_path: Path
+    small_pair: Mapping[str, Path], tmp_path: Path
 ) -> None:
-    for name, file in demo.items():
+    for name, file in small_pair.items():
         output = run(checkpoint_of(file, tmp_path / name), tmp_path / f"{name}.gguf", quantization="q8_0")
         before, after = ({tensor.name: tensor for tensor in gguf.GGUFReader(each).tensors} for each in (file, output))
         assert before.keys() == after.keys()

@@ -21,8 +21,8 @@ from edgespec.converters.stored_tensor import StoredTensor
 from edgespec.errors import ConversionError, OptionError
 
 from . import checkpoints
-from .demo_checkpoints import checkpoint_of
 from .onnxrun import Onnx, metadata
+from .pair_checkpoints import checkpoint_of
 from .reference import Reference, read_tensors
 from .test_convert import LLAMA3, VARIANTS
 
@@ -99,8 +99,8 @@ def test_every_quantization_computes_with_its_packed_weights(
 
 @pytest.mark.parametrize("name", ["target", "draft"])
 @pytest.mark.parametrize("quantization", QUANTIZATIONS)
-def test_a_trained_pair(name: str, quantization: str, demo: Mapping[str, Path], tmp_path: Path) -> None:
-    source = checkpoint_of(demo[name], tmp_path / "source")
+def test_a_trained_pair(name: str, quantization: str, small_pair: Mapping[str, Path], tmp_path: Path) -> None:
+    source = checkpoint_of(small_pair[name], tmp_path / "source")
     tokenizer = Tokenizer.from_file(str(source / "tokenizer.json"))
     text = "<|im_start|>user\nHi, a table for two in San Jose tonight.<|im_end|>\n<|im_start|>assistant\nWhat time?"
     tokens = tokenizer.encode(text).ids

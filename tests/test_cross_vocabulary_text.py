@@ -15,8 +15,8 @@ from edgespec.text.template import ChatTemplate
 from edgespec.types import Draft
 from edgespec.verify import RoundContext, verifier
 
-from .demo_checkpoints import checkpoint_of
 from .helpers import decode_plain, never
+from .pair_checkpoints import checkpoint_of
 from .respelt import respelt
 from .vocabularies import BYTES, FINE, by_text
 
@@ -100,11 +100,11 @@ CHATS = (
 
 @pytest.mark.parametrize("kind", ["bytes", "spaces"])
 def test_a_real_pair_of_two_vocabularies_says_what_the_target_says(
-    kind: str, demo: Mapping[str, Path], tmp_path: Path
+    kind: str, small_pair: Mapping[str, Path], tmp_path: Path
 ) -> None:
-    source = checkpoint_of(demo["draft"], tmp_path / "source")
+    source = checkpoint_of(small_pair["draft"], tmp_path / "source")
     output = respelt(source, tmp_path / "draft", merges=1500, kind=kind)
-    model, draft = (open_model(path, Device(threads=1), Interrupt()) for path in (demo["target"], output))
+    model, draft = (open_model(path, Device(threads=1), Interrupt()) for path in (small_pair["target"], output))
     vocabulary = model.vocabulary
     template = ChatTemplate(vocabulary)
     target, alone, drafting = model.session(512), model.session(512), draft.session(512)

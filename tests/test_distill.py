@@ -34,8 +34,8 @@ LOOKUP = Speculation(("lookup",))
 
 
 @pytest.fixture(scope="module")
-def target(demo: dict[str, Path]) -> Iterator[Runtime]:
-    with edgespec.load(demo["target"], "none", device=Device(context=256, threads=1)) as runtime:
+def target(small_pair: dict[str, Path]) -> Iterator[Runtime]:
+    with edgespec.load(small_pair["target"], "none", device=Device(context=256, threads=1)) as runtime:
         yield runtime
 
 
@@ -174,16 +174,16 @@ def test_rounds_of_a_head_are_replayed() -> None:
     assert by_depth(right) == [(3, 3), (3, 2), (1, 0)]
 
 
-def test_simulated_acceptance_is_that_of_the_runtime(demo: dict[str, Path]) -> None:
+def test_simulated_acceptance_is_that_of_the_runtime(small_pair: dict[str, Path]) -> None:
     """The guesses of the draft after the target's own text, replayed, are what speculation finds."""
     speculation = Speculation(("model",), 8)
     with edgespec.load(
-        demo["target"], demo["draft"], device=Device(context=256, threads=1), speculation=speculation
+        small_pair["target"], small_pair["draft"], device=Device(context=256, threads=1), speculation=speculation
     ) as pair:
         prompt = pair.prompt([{"role": "user", "content": "I want to go to the cinema in Oakland tonight."}])
         *_, last = (events := list(pair.complete(prompt, Sampling(), max_tokens=40)))
         said = [token for event in events if isinstance(event, edgespec.Text) for token in event.tokens]
-    with edgespec.load(demo["draft"], "none", device=Device(context=256, threads=1)) as draft:
+    with edgespec.load(small_pair["draft"], "none", device=Device(context=256, threads=1)) as draft:
         guessed = [_next(draft, [*prompt, *said[:at]]) for at in range(len(said))]
     assert isinstance(last, edgespec.Finished)
     assert sum(token == guess for token, guess in zip(said, guessed, strict=True)) < len(said)  # it is wrong at times
@@ -281,12 +281,12 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     assert "500 tokens of answers in 5 s, training 33 s" in small.line(0.02)
 
 
-def test_wrong_options_are_one_line(tmp_path: Path, demo: dict[str, Path]) -> None:
+def test_wrong_options_are_one_line(tmp_path: Path, small_pair: dict[str, Path]) -> None:
     out = ("--out", tmp_path / "out")
-    assert "not both" in refused(run("distill", demo["target"], tmp_path, "--from-scratch", "1M", *out))
-    assert "no draft is known" in refused(run("distill", demo["target"], "--collect", *out))
+    assert "not both" in refused(run("distill", small_pair["target"], tmp_path, "--from-scratch", "1M", *out))
+    assert "no draft is known" in refused(run("distill", small_pair["target"], "--collect", *out))
     assert "missing.txt" in refused(
-        run("distill", demo["target"], "--collect", "--prompts", tmp_path / "missing.txt", *out)
+        run("distill", small_pair["target"], "--collect", "--prompts", tmp_path / "missing.txt", *out)
     )
     assert not (tmp_path / "out" / "pair.json").exists()
 

@@ -184,13 +184,13 @@ def _interrupt(where: str, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(Trainer, "_train", fifth)
 
 
-def test_rows_on_disk_are_those_of_the_target(demo: dict[str, Path], tmp_path: Path) -> None:
+def test_rows_on_disk_are_those_of_the_target(small_pair: dict[str, Path], tmp_path: Path) -> None:
     """Of the part of each text that is read, whatever was computed before it."""
     read = Read((1, FINAL), 3, 12)
     given = [example(0, length=20, start=12), example(5, length=9, start=2), example(7, length=30, start=8)]
     shards = Shards(tmp_path / "answers", {})
     shards.write(0, given)
-    with edgespec.load(demo["target"], "none", device=Device(context=256, threads=1)) as target:
+    with edgespec.load(small_pair["target"], "none", device=Device(context=256, threads=1)) as target:
         width = target.session.layer_width  # type: ignore[attr-defined]
         states = States(tmp_path / "states", read, {})
         assert list(states.collect(target, shards, 1)) == [0, 1]
@@ -204,7 +204,7 @@ def test_rows_on_disk_are_those_of_the_target(demo: dict[str, Path], tmp_path: P
         alone = Shards(tmp_path / "alone", {})
         alone.write(0, given[2:])
         other = States(tmp_path / "other", Read((1, FINAL), 99, 99), {})
-    with edgespec.load(demo["target"], "none", device=Device(context=256, threads=1)) as target:
+    with edgespec.load(small_pair["target"], "none", device=Device(context=256, threads=1)) as target:
         list(other.collect(target, alone, 1))
     (whole,) = other.examples(0, given[2:])
     assert whole.rows is not None
@@ -273,6 +273,6 @@ def test_targets_that_cannot_have_a_head() -> None:
         (("--from-scratch", "1M"), "take --head eagle3"),
     ],
 )
-def test_one_line_says_why(given: tuple[str, ...], why: str, demo: dict[str, Path], tmp_path: Path) -> None:
-    assert why in refused(run("distill", demo["target"], *given, "--out", tmp_path / "out"))
+def test_one_line_says_why(given: tuple[str, ...], why: str, small_pair: dict[str, Path], tmp_path: Path) -> None:
+    assert why in refused(run("distill", small_pair["target"], *given, "--out", tmp_path / "out"))
     assert not (tmp_path / "out").exists()

@@ -18,12 +18,12 @@ from edgespec.backends.gguf_header import Header, Tensor, header
 from edgespec.backends.head_header import fits, head_in
 from edgespec.converters import convert, convert_head
 from edgespec.errors import ConversionError, EdgespecError, ModelFileError, OptionError, VocabularyMismatch
-from edgespec.models import demo as model_demo
 from edgespec.models import model_source
 
 from . import checkpoints, eagle3_heads
 from .commandline import refused, run
 from .eagle3_cases import Place
+from .small_pair import SMALL_PAIR
 from .torch_files import pickled
 
 
@@ -79,7 +79,7 @@ def test_what_models_show_and_pair_say(place: Place, tmp_path: Path, own_cache: 
     assert "drafts for its target, with --draft (drafter eagle3)" in said
     assert "drafter eagle3" in run("models", "show", place.head).stdout
     assert "those of this target" in run("models", "pair", target, place.head).stdout
-    assert "those of another model" in run("models", "pair", model_demo().target, place.head).stdout
+    assert "those of another model" in run("models", "pair", SMALL_PAIR.target, place.head).stdout
 
 
 def refusal(place: Place, tmp_path: Path, config: Any, tensors: Any, target: Path | None = None) -> str:

@@ -16,11 +16,11 @@ from edgespec.backends.onnx_head import read_head
 from edgespec.cli import app
 from edgespec.converters import convert, convert_head
 from edgespec.errors import ConversionError, EdgespecError, ModelError, ModelFileError, OptionError
-from edgespec.models import demo as model_demo
 from edgespec.models.sizes import sizes
 
 from . import checkpoints, eagle3_heads, torch_files
 from .eagle_heads import HIDDEN, Tensors
+from .small_pair import SMALL_PAIR
 from .test_eagle import Place, place
 
 __all__ = ["place"]  # the fixture
@@ -100,8 +100,7 @@ def test_what_models_show_and_pair_say(place: Place) -> None:
         assert f"drafts for its target, with --draft (drafter {name})" in said.output
         said = CliRunner().invoke(app, ["models", "pair", str(place.folder / "ring.gguf"), str(head)])
         assert "rows and vocabulary: those of this target" in said.output, said.output
-    demo = str(model_demo().target)
-    said = CliRunner().invoke(app, ["models", "pair", demo, str(place.head)])
+    said = CliRunner().invoke(app, ["models", "pair", str(SMALL_PAIR.target), str(place.head)])
     assert "rows and vocabulary: those of another model" in said.output
 
 

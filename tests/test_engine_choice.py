@@ -104,7 +104,7 @@ def test_a_draft_in_blocks_is_judged_by_what_a_block_costs(
 
 
 def test_each_model_of_a_pair_has_an_engine_of_its_own(
-    onnx_folders: Folders, demo: dict[str, Path], measured: Measured
+    onnx_folders: Folders, small_pair: dict[str, Path], measured: Measured
 ) -> None:
     folder, device = onnx_folders("int8"), Device(threads=1)
     both = with_engines(folder, [folder], device, Interrupt())
@@ -114,7 +114,7 @@ def test_each_model_of_a_pair_has_an_engine_of_its_own(
     assert (both.target.engine, both.drafts[0].engine) == ("openvino", "onnx")
     alone = with_engines(folder, (), device, Interrupt())
     assert (alone.device.backend, alone.draft_devices, alone.drafts) == ("openvino", (), ())
-    other = with_engines(folder, [demo["draft"]], device, Interrupt())
+    other = with_engines(folder, [small_pair["draft"]], device, Interrupt())
     assert (other.device.backend, other.draft_devices[0].backend) == ("openvino", "auto")
     named = Device(threads=1, backend="onnx", draft_backend="openvino")
     assert with_engines(folder, [folder], named, Interrupt()) == PairEngines(
@@ -147,9 +147,9 @@ def test_an_interrupt_ends_the_comparison(onnx_folders: Folders, measured: Measu
 
 
 def test_where_there_is_no_choice_nothing_is_measured(
-    onnx_folders: Folders, demo: dict[str, Path], measured: Measured, monkeypatch: pytest.MonkeyPatch
+    onnx_folders: Folders, small_pair: dict[str, Path], measured: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for path, device in ((demo["target"], Device()), (onnx_folders("int8"), Device(backend="onnx"))):
+    for path, device in ((small_pair["target"], Device()), (onnx_folders("int8"), Device(backend="onnx"))):
         assert with_engine(path, device, Interrupt()) == (device, None)
     monkeypatch.setattr(engine_comparison, "installed", lambda engine: engine == "onnx")
     assert with_engine(onnx_folders("int8"), Device(), Interrupt()) == (Device(), None)

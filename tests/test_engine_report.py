@@ -140,9 +140,9 @@ def test_tune_plots_the_engines_that_it_measured(onnx_folders: Folders, tmp_path
     assert "OpenVINO" in drawn
 
 
-def test_tune_plots_an_engine_that_has_no_rival(demo: dict[str, Path], tmp_path: Path) -> None:
+def test_tune_plots_an_engine_that_has_no_rival(small_pair: dict[str, Path], tmp_path: Path) -> None:
     options = ("--draft", "none", "--threads", "1", "--budget", "1", "--ctx", "128", "--plot", tmp_path / "plot.svg")
-    done = run("tune", demo["target"], *options)
+    done = run("tune", small_pair["target"], *options)
     assert done.returncode == 0, done.stderr
     assert "Engines that open" not in done.stdout
     assert "llama.cpp (used)" in (tmp_path / "plot.svg").read_text("utf-8")

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from edgespec import models
 from edgespec.cli import app
 from edgespec.converters import convert
 from edgespec.errors import ConversionError, EdgespecError, OptionError
@@ -19,6 +18,7 @@ from edgespec.terminal import models as terminal
 from edgespec.tools.draft_value import DraftValue
 
 from . import checkpoints
+from .small_pair import SMALL_PAIR
 
 CURVE = tuple(1 + 0.05 * n for n in range(16))  # seconds
 
@@ -153,7 +153,7 @@ def test_what_cannot_be_measured_is_said_on_one_line(tmp_path: Path, whole: Path
     list(convert(checkpoints.llama(tmp_path / "one", layers=1), tmp_path / "one.gguf", quantization="f16"))
     with pytest.raises(ConversionError, match="of several layers"):
         list(terminal.with_own_layers(str(tmp_path / "one.gguf")))
-    both = CliRunner().invoke(app, ["models", "pair", str(whole), str(models.demo().draft), "--exit-layers"])
+    both = CliRunner().invoke(app, ["models", "pair", str(whole), str(SMALL_PAIR.draft), "--exit-layers"])
     assert both.exit_code == 2
 
 

@@ -20,8 +20,9 @@ from edgespec.errors import OptionError
 from edgespec.models.export import SERVERS, Exported, command, method_of
 from edgespec.terminal.export import ExportOptions
 
-from .commandline import DEMO, refused, run
+from .commandline import refused, run
 from .heads import qwen35, qwen35_apart
+from .small_pair import SMALL_PAIR
 from .workers import free_endpoint
 
 SERVER = "EDGESPEC_LLAMA_SERVER"
@@ -60,7 +61,7 @@ def test_a_head_in_the_target_needs_no_draft() -> None:
     own = Exported(T, None, "mtp", "org/t", k=2)
     assert json.loads(command("vllm", own)[4]) == {"method": "mtp", "num_speculative_tokens": 2}
     assert "NEXTN" in command("sglang", own)
-    assert command("llama-server", Exported(DEMO.target, None, "mtp"))[3:5] == ["--spec-type", "draft-mtp"]
+    assert command("llama-server", Exported(SMALL_PAIR.target, None, "mtp"))[3:5] == ["--spec-type", "draft-mtp"]
     for server in ("vllm", "sglang"):
         with pytest.raises(OptionError, match="taken from the target's checkpoint"):
             command(server, exported("mtp"))
@@ -94,7 +95,7 @@ def test_sglang_without_a_draft() -> None:
 )
 def test_what_a_server_lacks_is_named(server: str, method: str) -> None:
     with pytest.raises(OptionError, match=f"no drafts of the kind {method}"):
-        command(server, Exported(DEMO.target, DEMO.draft, method, "org/t", "org/d"))
+        command(server, Exported(SMALL_PAIR.target, SMALL_PAIR.draft, method, "org/t", "org/d"))
 
 
 def test_unknown_checkpoints_are_asked_for() -> None:
@@ -107,8 +108,8 @@ def test_unknown_checkpoints_are_asked_for() -> None:
         command("tgi", exported("model"))
 
 
-def test_methods_are_read_from_the_files(demo: dict[str, Path], tmp_path: Path) -> None:
-    target, draft = demo["target"], demo["draft"]
+def test_methods_are_read_from_the_files(small_pair: dict[str, Path], tmp_path: Path) -> None:
+    target, draft = small_pair["target"], small_pair["draft"]
     assert method_of(target, (draft,)) == "model"
     assert method_of(target, ()) == "n-gram"
     assert method_of(qwen35(tmp_path), ()) == "mtp"
@@ -128,7 +129,7 @@ def test_methods_are_read_from_the_files(demo: dict[str, Path], tmp_path: Path) 
 def pair_in(folder: Path, **about: Any) -> Path:
     folder.mkdir()
     for name in ("target", "draft"):
-        shutil.copy(getattr(DEMO, name), folder / f"{name}.gguf")
+        shutil.copy(getattr(SMALL_PAIR, name), folder / f"{name}.gguf")
     (folder / "pair.json").write_text(json.dumps({"target": "target.gguf", "draft": "draft.gguf", **about}))
     return folder
 
@@ -155,15 +156,15 @@ def test_a_pair_file_says_checkpoints_and_length(tmp_path: Path) -> None:
     }
     assert json.loads(words("vllm", "none")[4])["num_speculative_tokens"] == 4, "measured with another draft"
     with pytest.raises(OptionError, match="--draft-checkpoint"):
-        words("vllm", str(DEMO.draft))
+        words("vllm", str(SMALL_PAIR.draft))
 
 
 def test_the_command_prints_one_line_or_says_why_not(tmp_path: Path) -> None:
-    done = run("models", "export", DEMO.target, "--to", "llama-server", "--k", "3")
+    done = run("models", "export", SMALL_PAIR.target, "--to", "llama-server", "--k", "3")
     assert done.returncode == 0, done.stderr
-    assert shlex.split(done.stdout)[:3] == ["llama-server", "-m", str(DEMO.target)]
-    assert "-checkpoint ORG/NAME" in refused(run("models", "export", DEMO.target, "--to", "vllm"))
-    assert "from 1 to 64" in refused(run("models", "export", DEMO.target, "--to", "llama-server", "--k", "0"))
+    assert shlex.split(done.stdout)[:3] == ["llama-server", "-m", str(SMALL_PAIR.target)]
+    assert "-checkpoint ORG/NAME" in refused(run("models", "export", SMALL_PAIR.target, "--to", "vllm"))
+    assert "from 1 to 64" in refused(run("models", "export", SMALL_PAIR.target, "--to", "llama-server", "--k", "0"))
     assert refused(run("models", "export", tmp_path / "none.gguf", "--to", "llama-server"))
 
 
@@ -178,7 +179,7 @@ def test_the_server_itself_takes_the_command(draft: str) -> None:
     program = os.environ.get(SERVER)
     if not program:
         pytest.skip(f"{SERVER} names no llama-server")
-    words = shlex.split(ExportOptions(str(DEMO.target), "llama-server", (draft,), None, None, 3).line())
+    words = shlex.split(ExportOptions(str(SMALL_PAIR.target), "llama-server", (draft,), None, None, 3).line())
     port = free_endpoint().rpartition(":")[2]
     words = [program, *words[1:], "--port", port, "--host", "127.0.0.1", "-c", "512", "-t", "1"]
     running = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

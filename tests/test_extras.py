@@ -69,9 +69,9 @@ def test_onnx_is_required_before_a_download(tmp_path: Path, monkeypatch: pytest.
     refused(command("convert", "org/name", "--to", "onnx", "--yes", "--out", str(tmp_path / "model")), "onnx")
 
 
-def test_matplotlib_is_required_before_a_benchmark(demo: dict[str, Path], tmp_path: Path) -> None:
+def test_matplotlib_is_required_before_a_benchmark(small_pair: dict[str, Path], tmp_path: Path) -> None:
     """Not when the report is drawn, hours later."""
-    refused(command("bench", str(demo["target"]), "--limit", "1", "--out", str(tmp_path / "bench")), "bench")
+    refused(command("bench", str(small_pair["target"]), "--limit", "1", "--out", str(tmp_path / "bench")), "bench")
     assert files(tmp_path) == []
 
 
@@ -87,9 +87,9 @@ def test_running_an_onnx_model_needs_no_extra(onnx_folders: Callable[[str], Path
     assert '"event": "finished"' in done.stdout
 
 
-def test_chat_loads_no_extra(demo: dict[str, Path]) -> None:
+def test_chat_loads_no_extra(small_pair: dict[str, Path]) -> None:
     code = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); from edgespec.cli import main; main()"
-    done = run(code, "chat", str(demo["target"]), "-p", "Hello", "--max-tokens", "4", "--stats")
+    done = run(code, "chat", str(small_pair["target"]), "-p", "Hello", "--max-tokens", "4", "--stats")
     assert done.returncode == 0, done.stderr
     loaded = set(done.stdout.splitlines()[-1].split())
     assert "llama_cpp" in loaded

@@ -104,17 +104,17 @@ def test_heads_may_differ_by_layer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 3, 4, 12, 100, 5000, 130_000])
-def test_half_a_head_is_no_head(demo: dict[str, Path], tmp_path: Path, cut: int) -> None:
+def test_half_a_head_is_no_head(small_pair: dict[str, Path], tmp_path: Path, cut: int) -> None:
     path = tmp_path / "half.gguf"
-    path.write_bytes(demo["draft"].read_bytes()[:cut])
+    path.write_bytes(small_pair["draft"].read_bytes()[:cut])
     with pytest.raises(ModelFileError, match=r"half.gguf is (truncated|no GGUF)"):
         header(path)
 
 
 @pytest.mark.parametrize("at", [8, 16, 24])
-def test_a_head_of_nonsense_is_told(demo: dict[str, Path], tmp_path: Path, at: int) -> None:
+def test_a_head_of_nonsense_is_told(small_pair: dict[str, Path], tmp_path: Path, at: int) -> None:
     path = tmp_path / "odd.gguf"
-    content = demo["draft"].read_bytes()
+    content = small_pair["draft"].read_bytes()
     path.write_bytes(content[:at] + struct.pack("<Q", 1 << 62) + content[at + 8 :])
     with pytest.raises(ModelFileError, match="fetch it again"):
         header(path)
@@ -133,9 +133,9 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
         header(tmp_path / "pipe.gguf")
 
 
-def test_a_vocabulary_is_labelled_as_llama_cpp_does(demo: dict[str, Path]) -> None:
-    model = open_model(demo["draft"], Device(), Interrupt())
-    ours = header(demo["draft"])
+def test_a_vocabulary_is_labelled_as_llama_cpp_does(small_pair: dict[str, Path]) -> None:
+    model = open_model(small_pair["draft"], Device(), Interrupt())
+    ours = header(small_pair["draft"])
     assert ours.vocabulary.size == model.vocabulary.size
     labels = [model.vocabulary.label(token) for token in range(model.vocabulary.size)]
     assert [ours.vocabulary.label(token) for token in range(ours.vocabulary.size)] == labels
@@ -148,11 +148,11 @@ def test_a_vocabulary_is_labelled_as_llama_cpp_does(demo: dict[str, Path]) -> No
 
 @pytest.mark.parametrize("context", [512, 2048])
 def test_sizes_are_what_llama_cpp_allocates(
-    demo: dict[str, Path], caplog: pytest.LogCaptureFixture, context: int
+    small_pair: dict[str, Path], caplog: pytest.LogCaptureFixture, context: int
 ) -> None:
     """Weights and cache to a hundredth of a MiB, buffers enough and not twice too many."""
     caplog.set_level(logging.DEBUG, "edgespec.llama")
-    model = open_model(demo["target"], Device(gpu_layers=0), Interrupt())
+    model = open_model(small_pair["target"], Device(gpu_layers=0), Interrupt())
     model.session(context).close()
     model.close()
 
@@ -160,19 +160,19 @@ def test_sizes_are_what_llama_cpp_allocates(
         found = re.findall(rf"{what} buffer size = +([\d.]+) MiB", caplog.text)
         return sum(map(float, found)) * 2**20
 
-    found = sizes(demo["target"])
+    found = sizes(small_pair["target"])
     assert found.cache is not None
     assert context * found.cache == pytest.approx(logged("KV"), abs=1e4)
-    assert found.weights == demo["target"].stat().st_size == pytest.approx(logged("model"), rel=0.02)
+    assert found.weights == small_pair["target"].stat().st_size == pytest.approx(logged("model"), rel=0.02)
     assert logged("compute") + logged("output") < found.computing(context) < 2 * logged("compute")
     assert found.trained == 2048
 
 
-def test_layers_and_output_are_counted_apart(tmp_path: Path, demo: dict[str, Path]) -> None:
-    found = sizes(demo["target"])
+def test_layers_and_output_are_counted_apart(tmp_path: Path, small_pair: dict[str, Path]) -> None:
+    found = sizes(small_pair["target"])
     assert len(found.layers) == 5
     assert len({layer.weights for layer in found.layers[:4]}) == 1
-    tensors = header(demo["target"]).tensor_sizes(demo["target"].stat().st_size)
+    tensors = header(small_pair["target"]).tensor_sizes(small_pair["target"].stat().st_size)
     output = tensors["output_norm.weight"] + tensors["token_embd.weight"]
     assert found.layers[-1] == Layer(output, copied=True)
     tied = written(tmp_path / "tied.gguf", shaped)
@@ -358,17 +358,17 @@ def test_without_a_gpu_what_was_asked_is_the_engines_to_refuse() -> None:
     assert kept.gpu_layers == 0
 
 
-def test_this_machine_has_memory(demo: dict[str, Path]) -> None:
+def test_this_machine_has_memory(small_pair: dict[str, Path]) -> None:
     assert machine_memory().free > 0
-    plan = fit.plan(demo["target"], demo["draft"])
+    plan = fit.plan(small_pair["target"], small_pair["draft"])
     assert plan.fits
     assert plan.context == 2048
-    assert plan.weights == sum(path.stat().st_size for path in demo.values())
+    assert plan.weights == sum(path.stat().st_size for path in small_pair.values())
 
 
-def test_a_file_that_ends_before_its_last_tensor(demo: dict[str, Path], tmp_path: Path) -> None:
+def test_a_file_that_ends_before_its_last_tensor(small_pair: dict[str, Path], tmp_path: Path) -> None:
     """Its head is whole, and would promise that all of it fits."""
-    whole = demo["target"].read_bytes()
+    whole = small_pair["target"].read_bytes()
     short = tmp_path / "short.gguf"
     short.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ModelFileError, match=r"is truncated: at least \d\.\d MB"):

@@ -43,8 +43,8 @@ def having(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 @pytest.fixture
-def pair(demo: dict[str, Path]) -> Files:
-    return Files(demo["target"], (demo["draft"],))
+def pair(small_pair: dict[str, Path]) -> Files:
+    return Files(small_pair["target"], (small_pair["draft"],))
 
 
 def said(job: Job) -> list[tuple[str, str]]:
@@ -104,19 +104,22 @@ def test_what_is_asked_for_is_not_changed(pair: Files, having: Callable[..., Non
         assert fitted(Files(path), Device(7), Job()) == Device(7), "told when it is opened"
 
 
-def test_a_draft_has_layers_of_its_own(demo: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Device(5, 2, 3, 4).of_draft(demo["draft"]) == Device(5, 2, 3, drafts=True)
-    assert Device(5, 2, 3, 4, draft_gpu_layers=0).of_draft(demo["draft"]).gpu_layers == 0
+def test_a_draft_has_layers_of_its_own(small_pair: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Device(5, 2, 3, 4).of_draft(small_pair["draft"]) == Device(5, 2, 3, drafts=True)
+    assert Device(5, 2, 3, 4, draft_gpu_layers=0).of_draft(small_pair["draft"]).gpu_layers == 0
     with pytest.raises(OptionError, match="draft_gpu_layers is -2"):
         Device(draft_gpu_layers=-2)
     with pytest.raises(OptionError, match="gpu_layers is 9"):
         open_model_files(
-            Files(demo["target"], (demo["draft"],)), Device(256, 1, 0, draft_gpu_layers=9), Speculation(), Job()
+            Files(small_pair["target"], (small_pair["draft"],)),
+            Device(256, 1, 0, draft_gpu_layers=9),
+            Speculation(),
+            Job(),
         )
 
 
-def test_plans_in_words(demo: dict[str, Path], having: Callable[..., None]) -> None:
-    target, draft = of_path(demo["target"]), of_path(demo["draft"])
+def test_plans_in_words(small_pair: dict[str, Path], having: Callable[..., None]) -> None:
+    target, draft = of_path(small_pair["target"]), of_path(small_pair["draft"])
 
     def words(context: int = 0) -> str:
         return "\n".join(planned(target, [draft], fit.Requested(context)))

@@ -53,15 +53,15 @@ def native(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 @pytest.mark.parametrize(("device", "speculation"), LATE)
 @pytest.mark.parametrize("draft", [False, True])
 def test_a_gguf_that_is_refused_late_is_freed(
-    demo: dict[str, Path], native: Counter[str], device: Device, speculation: Speculation, draft: bool
+    small_pair: dict[str, Path], native: Counter[str], device: Device, speculation: Speculation, draft: bool
 ) -> None:
     with pytest.raises(OptionError):
-        load(demo["target"], demo["draft"] if draft else None, device=device, speculation=speculation)
+        load(small_pair["target"], small_pair["draft"] if draft else None, device=device, speculation=speculation)
     assert native == {"models": 0, "contexts": 0}
 
 
-def test_a_gguf_is_freed_by_close(demo: dict[str, Path], native: Counter[str]) -> None:
-    runtime = load(demo["target"], demo["draft"], device=SMALL)
+def test_a_gguf_is_freed_by_close(small_pair: dict[str, Path], native: Counter[str]) -> None:
+    runtime = load(small_pair["target"], small_pair["draft"], device=SMALL)
     assert native == {"models": 2, "contexts": 2}
     runtime.close()
     assert native == {"models": 0, "contexts": 0}

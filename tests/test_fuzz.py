@@ -49,6 +49,6 @@ def test_the_judge_sees_harm_of_every_sort() -> None:
 
 
 @pytest.mark.parametrize("name", ["target", "draft"])
-def test_a_gguf_file_is_put_together_as_it_was(name: str, demo: dict[str, Path]) -> None:
+def test_a_gguf_file_is_put_together_as_it_was(name: str, small_pair: dict[str, Path]) -> None:
     """So that what is changed is all that is wrong."""
-    assert Gguf.read(demo[name]).written() == demo[name].read_bytes()
+    assert Gguf.read(small_pair[name]).written() == small_pair[name].read_bytes()

@@ -34,6 +34,9 @@ from edgespec import Device, Interrupt, models
 from edgespec.backends import open_model
 from edgespec.backends.toy import ToySession, ngram_rule
 from edgespec.errors import OptionError
+from edgespec.types import Floats
+
+from .small_pair import SMALL_PAIR
 
 SMI = "NVIDIA GeForce RTX 3090, 24576 MiB, 580.1, 8.6, 2100 MHz, 9751 MHz, 350.00 W\n"
 LONG = 120 * "n" + ".cpp"  # which tar keeps apart from the other fields
@@ -320,24 +323,35 @@ def test_a_build_that_fails_says_why_and_is_tried_again(tmp_path: Path, monkeypa
 # Large models
 
 
+def logits(path: Path) -> Floats:
+    """Of a text of 40 tokens, [tokens, vocabulary]."""
+    with closing(open_model(path, Device(256, 1, gpu_layers=0), Interrupt())) as model:
+        with closing(model.session(256)) as session:
+            found = np.array(session.decode(range(300, 340)))
+        assert model.vocabulary.size == found.shape[1]
+        return found
+
+
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_a_large_model_says_what_the_small_one_says(tmp_path: Path, weights: str) -> None:
     """Logits of its tokens are those of the small model, but for the rounding of the weights; others are banned."""
-    small, large = models.demo().draft, tmp_path / "large.gguf"
-    assert small is not None
+    small, large = SMALL_PAIR.drafts[0], tmp_path / "large.gguf"
     write(small, large, Shape(3, 512, 768, 16, 4, 4200), weights)
-    text, rows = list(range(300, 340)), []
-    for path in (small, large):
-        with closing(open_model(path, Device(256, 1, gpu_layers=0), Interrupt())) as model:
-            with closing(model.session(256)) as session:
-                rows.append(np.array(session.decode(text)))
-            assert model.vocabulary.size == rows[-1].shape[1]
-    expected, found = rows
+    expected, found = logits(small), logits(large)
     # F16 does not round activations, as the small model in Q8_0 does: 0.10 was seen.
     most = {"F16": 0.2, "Q8_0": 0.3}.get(weights, 6.0)
     assert np.abs(found[:, : expected.shape[1]] - expected).max() < most
     assert (found[:, : expected.shape[1]].argmax(1) == expected.argmax(1)).mean() > (0.9 if most < 1 else 0.5)
     assert found[:, expected.shape[1] :].max() < -50
+
+
+def test_an_output_matrix_of_its_own_is_kept(tmp_path: Path) -> None:
+    """That of the demo pair's target is no copy of its embeddings."""
+    small, large = models.demo().target, tmp_path / "large.gguf"
+    write(small, large, Shape(7, 1024, 1536, 8, 4, 4200), "F16")
+    expected, found = logits(small), logits(large)
+    assert (found.argmax(1) == expected.argmax(1)).mean() > 0.9
+    assert found[:, expected.shape[1] :].max() < found.max(1).min() - 20
 
 
 def test_weights_of_q4_k_m() -> None:

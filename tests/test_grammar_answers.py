@@ -140,11 +140,13 @@ def test_an_answer_that_is_cut_is_incomplete() -> None:
         ("a.json", '{"enum": ["yes", "no"]}', ('"yes"', '"no"')),
     ],
 )
-def test_the_command(demo: dict[str, Path], tmp_path: Path, name: str, content: str, wanted: tuple[str, ...]) -> None:
+def test_the_command(
+    small_pair: dict[str, Path], tmp_path: Path, name: str, content: str, wanted: tuple[str, ...]
+) -> None:
     path = tmp_path / name
     path.write_text(content)
     option = "--json-schema" if path.suffix == ".json" else "--grammar"
-    done = CliRunner().invoke(app, ["chat", str(demo["target"]), "-p", "Well?", option, str(path)])
+    done = CliRunner().invoke(app, ["chat", str(small_pair["target"]), "-p", "Well?", option, str(path)])
     assert done.exit_code == 0, done.output
     assert done.stdout.strip() in wanted
 

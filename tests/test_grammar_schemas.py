@@ -18,8 +18,8 @@ PARTS = 10
 
 
 @pytest.fixture(scope="module")
-def runtime(demo: dict[str, Path]) -> Iterator[Runtime]:
-    with load(demo["target"], device=Device(context=1024)) as runtime:
+def runtime(small_pair: dict[str, Path]) -> Iterator[Runtime]:
+    with load(small_pair["target"], device=Device(context=1024)) as runtime:
         yield runtime
 
 

@@ -11,7 +11,6 @@ import gguf as gguf_package
 import huggingface_hub.constants
 import pytest
 
-from edgespec import models
 from edgespec.backends.gguf_header import Header, header, parsed
 from edgespec.errors import HubError, ModelFileError
 from edgespec.models import hub_search, model_source, model_summary, registry
@@ -24,10 +23,10 @@ from edgespec.models.partial_file import ChunkReader
 from edgespec.models.sizes import size_of
 
 from .hubserver import Fault, StandIn, serving
+from .small_pair import SMALL_PAIR
 
-DEMO = models.demo()
-TARGET = DEMO.target.read_bytes()
-DRAFT = (DEMO.draft or DEMO.target).read_bytes()
+TARGET = SMALL_PAIR.target.read_bytes()
+DRAFT = SMALL_PAIR.drafts[0].read_bytes()
 BIG = TARGET + bytes(10_000_000)  #: a draft has less than a tenth of it
 REPO = "org/Talk-7B-Instruct-GGUF"
 KIN = "org/Talk-0.5B-Instruct-GGUF"
@@ -59,7 +58,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def target() -> Header:
-    return header(DEMO.target)
+    return header(SMALL_PAIR.target)
 
 
 def drafted(name: str = REPO, size: int = len(BIG)) -> hub_search.DraftMatch | None:

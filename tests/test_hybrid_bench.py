@@ -13,7 +13,8 @@ pytest.importorskip("benchmarks", reason="the benchmarks are not beside the test
 from benchmarks.hybrid_model import write
 from benchmarks.hybrids import Step, run, steps
 from edgespec.backends import Device, Interrupt, open_model
-from edgespec.models import demo
+
+from .small_pair import SMALL_PAIR
 
 
 @pytest.mark.parametrize(("architecture", "layers"), [("qwen35", 4), ("granitehybrid", 6)])
@@ -23,7 +24,7 @@ def test_its_models_open_with_the_demo_tokenizer_and_roll_back(tmp_path: Path, a
     assert parameters * 34 / 32 <= path.stat().st_size < parameters * 34 / 32 + 1e6
     with (
         closing(open_model(path, Device(threads=1), Interrupt())) as model,
-        closing(open_model(demo().target, Device(threads=1), Interrupt())) as other,
+        closing(open_model(SMALL_PAIR.target, Device(threads=1), Interrupt())) as other,
     ):
         text = "Book a table for two."
         assert model.vocabulary.tokenize(text) == other.vocabulary.tokenize(text)

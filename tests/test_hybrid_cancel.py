@@ -87,10 +87,10 @@ def test_a_state_that_cannot_be_loaded_is_computed_anew(
 
 @pytest.mark.parametrize("tree", [None, [-1, 0, 0, *range(2, 11)]], ids=["chain", "tree"])
 def test_a_cache_that_cannot_be_cut_is_computed_anew(
-    demo: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tree: list[int] | None
+    small_pair: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tree: list[int] | None
 ) -> None:
     """Also that of a model without a recurrent state."""
-    with closing(opened(demo["target"])) as model, closing(model.session(256)) as session:
+    with closing(opened(small_pair["target"])) as model, closing(model.session(256)) as session:
         right = [fresh(model, text, WORDS[:1]) for text in (TEXT[:50], TEXT[:10])]
         session.prefill(TEXT)
         remove, refused = model._low.llama_memory_seq_rm, [True, False, True, False, False, False, False]

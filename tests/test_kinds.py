@@ -8,9 +8,9 @@ from benchmarks.kinds import KINDS, items
 from edgespec import Device, load
 
 
-def test_a_mix_has_as_many_tokens_of_each_kind_and_none_of_the_other_items(demo: dict[str, Path]) -> None:
+def test_a_mix_has_as_many_tokens_of_each_kind_and_none_of_the_other_items(small_pair: dict[str, Path]) -> None:
     """Dialogues are short: one for each copy would be a twentieth of the tokens."""
-    with load(demo["target"], device=Device(threads=2)) as runtime:
+    with load(small_pair["target"], device=Device(threads=2)) as runtime:
         found = items(runtime, 200, 60)
     assert tuple(found) == KINDS
     kinds = {kind: {tuple(item.prompt) for item in found[kind]} for kind in KINDS}

@@ -13,7 +13,7 @@ import pytest
 from huggingface_hub.utils import logging
 
 import edgespec
-from edgespec import Device, Interrupt, Notice, Progress, Wanted, models
+from edgespec import Device, Interrupt, Notice, Progress, Wanted
 from edgespec.converters import convert
 from edgespec.errors import ConversionError, HubError, Interrupted, ModelFileError, OptionError
 from edgespec.models import fit, registry
@@ -21,10 +21,10 @@ from edgespec.models.memory import MachineMemory
 
 from . import checkpoints
 from .hubserver import StandIn, serving
+from .small_pair import SMALL_PAIR
 
-DEMO = models.demo()
-TARGET = DEMO.target.read_bytes()
-DRAFT = (DEMO.draft or DEMO.target).read_bytes()
+TARGET = SMALL_PAIR.target.read_bytes()
+DRAFT = SMALL_PAIR.drafts[0].read_bytes()
 SMALL = Device(256, 1)
 PAIR = """
 [tiny]
@@ -96,7 +96,7 @@ def test_a_repository_with_a_quantization(hub: StandIn, tmp_path: Path) -> None:
         with edgespec.load(name, "none", device=SMALL) as runtime:
             assert runtime.drafters == ("lookup", "recycling")
     assert fetched(tmp_path) == ["b-Q8_0.gguf"]
-    with edgespec.load(DEMO.target, "org/both:q4_k_m", device=SMALL) as runtime:
+    with edgespec.load(SMALL_PAIR.target, "org/both:q4_k_m", device=SMALL) as runtime:
         assert runtime.drafters == ("lookup", "model")
 
 
@@ -166,12 +166,12 @@ def test_paths_ask_no_hub(hub: StandIn, tmp_path: Path, monkeypatch: pytest.Monk
         with pytest.raises(ModelFileError):
             edgespec.load(path, device=SMALL)
     with pytest.raises(ModelFileError):
-        edgespec.load(DEMO.target, Path("tiny"), device=SMALL)
+        edgespec.load(SMALL_PAIR.target, Path("tiny"), device=SMALL)
     with pytest.raises(OptionError, match="none of that name is known"):
         edgespec.load("tinyy", device=SMALL)
     with pytest.raises(OptionError, match=r"model is None; give a file.*demo"):
         edgespec.load()
-    edgespec.load(DEMO.target, device=SMALL).close()
+    edgespec.load(SMALL_PAIR.target, device=SMALL).close()
     assert hub.asked == []
 
 
@@ -234,23 +234,23 @@ def test_a_checkpoint_is_converted_once(own_cache: Path, tmp_path: Path) -> None
 
 
 def test_what_does_not_fit_is_made_to_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    needed = fit.plan(DEMO.target, DEMO.draft).needed
+    needed = fit.plan(SMALL_PAIR.target, SMALL_PAIR.draft).needed
     monkeypatch.setattr(fit, "machine_memory", lambda: MachineMemory((200 << 20) + needed - (4 << 20)))
     seen: Seen = []
-    with edgespec.load(DEMO.target, device=Device(threads=1), on_progress=seen.append) as runtime:
+    with edgespec.load(SMALL_PAIR.target, device=Device(threads=1), on_progress=seen.append) as runtime:
         assert 512 <= runtime.context < 2048
         assert kinds(seen) == ["context"]
         (notice,) = runtime.notices
         assert notice.startswith(f"The context is {runtime.context} tokens")
-    with edgespec.load(DEMO.target, device=Device(512, 1)) as runtime:
+    with edgespec.load(SMALL_PAIR.target, device=Device(512, 1)) as runtime:
         assert (runtime.context, runtime.notices) == (512, [])
     with pytest.raises(OptionError, match="a context of 1000000 tokens takes"):
-        edgespec.load(DEMO.target, device=Device(1_000_000))
+        edgespec.load(SMALL_PAIR.target, device=Device(1_000_000))
 
 
 def test_a_draft_of_another_vocabulary(tmp_path: Path) -> None:
     list(convert(checkpoints.llama(tmp_path / "source"), tmp_path / "draft.gguf", fmt="gguf", quantization="q8_0"))
-    (tmp_path / "m.gguf").symlink_to(DEMO.target)
+    (tmp_path / "m.gguf").symlink_to(SMALL_PAIR.target)
     seen: Seen = []
     with edgespec.load(tmp_path / "m.gguf", device=SMALL, on_progress=seen.append) as runtime:
         assert runtime.drafters == ("lookup", "recycling")
@@ -264,7 +264,7 @@ def test_a_draft_of_another_vocabulary(tmp_path: Path) -> None:
 
 def test_what_listens_may_fail_and_nothing_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     list(convert(checkpoints.llama(tmp_path / "source"), tmp_path / "draft.gguf", fmt="gguf", quantization="q8_0"))
-    (tmp_path / "m.gguf").symlink_to(DEMO.target)
+    (tmp_path / "m.gguf").symlink_to(SMALL_PAIR.target)
     closed: list[bool] = []
     close = edgespec.Runtime.close
 
@@ -286,8 +286,8 @@ def test_what_listens_may_fail_and_nothing_stays_open(tmp_path: Path, monkeypatc
 # --- events
 
 
-def test_events_are_plain_values(demo: dict[str, Path]) -> None:
-    with edgespec.load(demo["target"], device=SMALL, speculation=edgespec.Speculation(k=2)) as runtime:
+def test_events_are_plain_values(small_pair: dict[str, Path]) -> None:
+    with edgespec.load(small_pair["target"], device=SMALL, speculation=edgespec.Speculation(k=2)) as runtime:
         events = list(runtime.complete("I need a table for two", max_tokens=12))
     told = [edgespec.as_json(event) for event in events]
     assert [json.loads(json.dumps(each)) for each in told] == told, "nothing is changed by JSON"

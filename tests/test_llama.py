@@ -1,4 +1,4 @@
-"""The llama.cpp backend on the demo pair that comes with the package."""
+"""The llama.cpp backend on the trained pair of the tests."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ USER = "I am looking for a cheap restaurant in the centre of town."
 
 
 @pytest.fixture
-def session(demo_target: Model) -> Iterator[Session]:
-    opened = demo_target.session(512)
+def session(small_target: Model) -> Iterator[Session]:
+    opened = small_target.session(512)
     yield opened
     opened.close()
 
 
 @pytest.fixture(scope="module")
-def prompt(demo_target: Model) -> list[int]:
+def prompt(small_target: Model) -> list[int]:
     text = f"<|im_start|>user\n{USER}<|im_end|>\n<|im_start|>assistant\n"
-    return demo_target.vocabulary.tokenize(text, special=True)
+    return small_target.vocabulary.tokenize(text, special=True)
 
 
 def fresh(model: Model, tokens: Sequence[int]) -> Floats:
@@ -51,9 +51,9 @@ def fresh(model: Model, tokens: Sequence[int]) -> Floats:
         session.close()
 
 
-def test_the_price_depends_on_file_and_threads(demo: dict[str, Path]) -> None:
+def test_the_price_depends_on_file_and_threads(small_pair: dict[str, Path]) -> None:
     def identity(name: str, threads: int) -> str:
-        model = open_model(demo[name], Device(threads=threads), Interrupt())
+        model = open_model(small_pair[name], Device(threads=threads), Interrupt())
         session = model.session(64)
         session.close()
         model.close()
@@ -65,7 +65,7 @@ def test_the_price_depends_on_file_and_threads(demo: dict[str, Path]) -> None:
 
 
 def test_a_small_draft_model_takes_one_thread_but_for_prompts(
-    demo: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    small_pair: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = Device(threads=2)
     asked: list[int] = []
@@ -78,8 +78,8 @@ def test_a_small_draft_model_takes_one_thread_but_for_prompts(
 
     monkeypatch.setattr(low, "llama_set_n_threads", counted)
     found = []
-    for place in (device, device.of_draft(demo["draft"])):
-        model = open_model(demo["draft"], place, Interrupt())
+    for place in (device, device.of_draft(small_pair["draft"])):
+        model = open_model(small_pair["draft"], place, Interrupt())
         session = model.session(64)
         assert isinstance(session, LlamaSession)
         session.prefill(list(range(300, 330)))
@@ -98,17 +98,17 @@ def test_a_small_draft_model_takes_one_thread_but_for_prompts(
 # --- text
 
 
-def test_tokens_and_text_go_both_ways(demo_target: Model) -> None:
-    vocabulary = demo_target.vocabulary
+def test_tokens_and_text_go_both_ways(small_target: Model) -> None:
+    vocabulary = small_target.vocabulary
     for text in ("Hello, world", " two  spaces\n\n", "né 😀 한국", "", "a" * 3000):
         tokens = vocabulary.tokenize(text)
         assert b"".join(map(vocabulary.token_bytes, tokens)).decode() == text
     assert vocabulary.tokenize("\ud800a"), "half an emoji, as pasted text may hold"
 
 
-def test_a_template_that_is_not_utf_8_is_refused_when_it_is_needed(demo: dict[str, Path], tmp_path: Path) -> None:
+def test_a_template_that_is_not_utf_8_is_refused_when_it_is_needed(small_pair: dict[str, Path], tmp_path: Path) -> None:
     """It was a UnicodeDecodeError as the file was loaded."""
-    held = bytearray(demo["draft"].read_bytes())
+    held = bytearray(small_pair["draft"].read_bytes())
     at = held.index(b"{%", held.index(b"tokenizer.chat_template"))
     held[at] = 0xFF
     (tmp_path / "m.gguf").write_bytes(held)
@@ -121,8 +121,8 @@ def test_a_template_that_is_not_utf_8_is_refused_when_it_is_needed(demo: dict[st
         model.close()
 
 
-def test_special_tokens_have_no_text_and_end_the_turn(demo_target: Model) -> None:
-    vocabulary = demo_target.vocabulary
+def test_special_tokens_have_no_text_and_end_the_turn(small_target: Model) -> None:
+    vocabulary = small_target.vocabulary
     (end,) = vocabulary.tokenize("<|im_end|>", special=True)
     (start,) = vocabulary.tokenize("<|im_start|>", special=True)
     assert vocabulary.is_eog(end)
@@ -138,8 +138,8 @@ def test_special_tokens_have_no_text_and_end_the_turn(demo_target: Model) -> Non
 
 
 @pytest.fixture(scope="module")
-def pair(demo: dict[str, Path]) -> Iterator[Runtime]:
-    with load(demo["target"], demo["draft"], device=Device(context=1024, threads=2)) as runtime:
+def pair(small_pair: dict[str, Path]) -> Iterator[Runtime]:
+    with load(small_pair["target"], small_pair["draft"], device=Device(context=1024, threads=2)) as runtime:
         yield runtime
 
 
@@ -167,10 +167,10 @@ def gap(model: Model, prompt: Sequence[int], said: Sequence[int], sampling: Samp
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, seed=1), Sampling(temperature=0.8, seed=2)])
 def test_the_same_seed_gives_the_same_text_whatever_drafts(
-    pair: Runtime, demo_target: Model, prompt: list[int], sampling: Sampling
+    pair: Runtime, small_target: Model, prompt: list[int], sampling: Sampling
 ) -> None:
     """Where two texts part, rounding must explain it: the two best tokens are nearly equal there."""
-    (end,) = demo_target.vocabulary.tokenize("<|im_end|>", special=True)
+    (end,) = small_target.vocabulary.tokenize("<|im_end|>", special=True)
     sampling = replace(sampling, logit_bias=((end, -np.inf),))
     plain = answer(pair, prompt, sampling, k=0)
     assert len(plain) == 48
@@ -191,7 +191,7 @@ def test_the_same_seed_gives_the_same_text_whatever_drafts(
             same += 1
             continue
         parted = next(i for i, (a, b) in enumerate(itertools.zip_longest(plain, said)) if a != b)
-        assert gap(demo_target, prompt, plain[:parted], sampling) < 2 * ROUNDING
+        assert gap(small_target, prompt, plain[:parted], sampling) < 2 * ROUNDING
     assert same >= len(ways) - 1, "near ties are rare"
 
 
@@ -238,9 +238,9 @@ def test_a_prompt_longer_than_the_context(pair: Runtime) -> None:
 # --- files
 
 
-def test_files_that_are_no_model(tmp_path: Path, demo: dict[str, Path]) -> None:
+def test_files_that_are_no_model(tmp_path: Path, small_pair: dict[str, Path]) -> None:
     """Every one an error of ours, on one line, that names the file; and the next load works."""
-    whole = demo["draft"].read_bytes()
+    whole = small_pair["draft"].read_bytes()
     damaged = {
         "half.gguf": whole[: len(whole) // 2],
         "head.gguf": whole[:1000],
@@ -263,30 +263,32 @@ def test_files_that_are_no_model(tmp_path: Path, demo: dict[str, Path]) -> None:
         assert "\n" not in message
         assert 30 < len(message) < 600
     with pytest.raises(ModelFileError, match="half"):
-        load(demo["target"], tmp_path / "half.gguf")
-    open_model(demo["draft"], Device(), Interrupt()).close()
+        load(small_pair["target"], tmp_path / "half.gguf")
+    open_model(small_pair["draft"], Device(), Interrupt()).close()
 
 
-def test_a_suffix_in_capitals(tmp_path: Path, demo: dict[str, Path]) -> None:
-    shutil.copy(demo["draft"], tmp_path / "MODEL.GGUF")
+def test_a_suffix_in_capitals(tmp_path: Path, small_pair: dict[str, Path]) -> None:
+    shutil.copy(small_pair["draft"], tmp_path / "MODEL.GGUF")
     open_model(tmp_path / "MODEL.GGUF", Device(), Interrupt()).close()
 
 
-def test_a_path_with_other_letters_and_spaces(tmp_path: Path, demo: dict[str, Path]) -> None:
+def test_a_path_with_other_letters_and_spaces(tmp_path: Path, small_pair: dict[str, Path]) -> None:
     (tmp_path / "модель é").mkdir()
-    shutil.copy(demo["draft"], tmp_path / "модель é" / "a b.gguf")
+    shutil.copy(small_pair["draft"], tmp_path / "модель é" / "a b.gguf")
     open_model(tmp_path / "модель é" / "a b.gguf", Device(), Interrupt()).close()
 
 
-def test_a_draft_with_another_vocabulary_is_refused(tmp_path: Path, demo: dict[str, Path], demo_target: Model) -> None:
+def test_a_draft_with_another_vocabulary_is_refused(
+    tmp_path: Path, small_pair: dict[str, Path], small_target: Model
+) -> None:
     """One token of 4096 written differently in the file: enough to make all drafts nonsense there."""
-    label = next(label for label in map(demo_target.vocabulary.label, range(2000, 4096)) if len(label.encode()) == 9)
+    label = next(label for label in map(small_target.vocabulary.label, range(2000, 4096)) if len(label.encode()) == 9)
     old = len(label.encode()).to_bytes(8, "little") + label.encode()
-    whole = demo["draft"].read_bytes()
+    whole = small_pair["draft"].read_bytes()
     assert old in whole
     (tmp_path / "other.gguf").write_bytes(whole.replace(old, old[:-1] + b"~", 1))
     with pytest.raises(VocabularyMismatch, match=r"different vocabularies: token \d+ is") as caught:
-        load(demo["target"], tmp_path / "other.gguf", speculation=Speculation(through_text=False))
+        load(small_pair["target"], tmp_path / "other.gguf", speculation=Speculation(through_text=False))
     assert repr(label) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -295,10 +297,10 @@ def test_a_draft_with_another_vocabulary_is_refused(tmp_path: Path, demo: dict[s
 
 
 @pytest.mark.parametrize(("n", "share"), [(500, 0.3), (2000, 0.1), (2000, 0.7)])
-def test_a_prefill_is_cancelled_from_another_thread(demo: dict[str, Path], n: int, share: float) -> None:
+def test_a_prefill_is_cancelled_from_another_thread(small_pair: dict[str, Path], n: int, share: float) -> None:
     """Inside its only pass, or between its passes. The session then holds what it held before, and goes on."""
     interrupt = Interrupt()
-    model = open_model(demo["target"], Device(threads=1), interrupt)
+    model = open_model(small_pair["target"], Device(threads=1), interrupt)
     session = model.session(2048)
     session.prefill([5, 6, 7])
     tokens = [5 + i % 900 for i in range(n)]
@@ -329,9 +331,9 @@ def test_a_prefill_is_cancelled_from_another_thread(demo: dict[str, Path], n: in
     model.close()
 
 
-def test_an_interrupt_that_is_set_stops_everything(demo: dict[str, Path]) -> None:
+def test_an_interrupt_that_is_set_stops_everything(small_pair: dict[str, Path]) -> None:
     interrupt = Interrupt()
-    model = open_model(demo["draft"], Device(), interrupt)
+    model = open_model(small_pair["draft"], Device(), interrupt)
     session = model.session(64)
     interrupt.set()
     for call in (session.decode, session.prefill):
@@ -339,7 +341,7 @@ def test_an_interrupt_that_is_set_stops_everything(demo: dict[str, Path]) -> Non
             call([5, 6])
     assert list(session.tokens) == []
     with pytest.raises(Interrupted):
-        open_model(demo["target"], Device(), interrupt)
+        open_model(small_pair["target"], Device(), interrupt)
     interrupt.clear()
     assert len(session.decode([5, 6])) == 2
     session.close()
@@ -348,11 +350,11 @@ def test_an_interrupt_that_is_set_stops_everything(demo: dict[str, Path]) -> Non
     model.close()
 
 
-def test_opening_and_closing_leaks_nothing(demo: dict[str, Path]) -> None:
+def test_opening_and_closing_leaks_nothing(small_pair: dict[str, Path]) -> None:
     """The draft takes 2.5 MB and its context some more: 60 left behind would be some hundred."""
 
     def cycle() -> None:
-        model = open_model(demo["draft"], Device(threads=1), Interrupt())
+        model = open_model(small_pair["draft"], Device(threads=1), Interrupt())
         session = model.session(512)
         session.decode([5, 6, 7])
         session.close()

@@ -55,11 +55,11 @@ def opened(path: Path, exact: int, threads: int = 1) -> Model:
 
 
 @pytest.fixture(scope="module", params=["MOSTLY_Q8_0", "MOSTLY_Q4_K_M"])
-def file(request: pytest.FixtureRequest, demo: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo's target, quantized one way or another."""
+def file(request: pytest.FixtureRequest, small_pair: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small pair's target, quantized one way or another."""
     if request.param == "MOSTLY_Q8_0":
-        return demo["target"]
-    return requantize(demo["target"], tmp_path_factory.mktemp("exact") / "target.gguf", request.param)
+        return small_pair["target"]
+    return requantize(small_pair["target"], tmp_path_factory.mktemp("exact") / "target.gguf", request.param)
 
 
 @pytest.fixture(scope="module")
@@ -145,8 +145,8 @@ def test_a_row_is_the_same_wherever_it_stands(file: Path, width: int, threads: i
 
 
 @pytest.mark.parametrize("width", [2, 8, 32])
-def test_every_decode_is_of_the_width_and_prefill_is_not(demo: dict[str, Path], width: int) -> None:
-    model = opened(demo["draft"], width)
+def test_every_decode_is_of_the_width_and_prefill_is_not(small_pair: dict[str, Path], width: int) -> None:
+    model = opened(small_pair["draft"], width)
     assert isinstance(model, LlamaModel)
     low = model._low = Wide()
     session = model.session(256)
@@ -169,8 +169,8 @@ def test_every_decode_is_of_the_width_and_prefill_is_not(demo: dict[str, Path], 
 
 
 @pytest.mark.parametrize(("asked", "holds"), [(256, 249), (250, 249), (249, 249), (40, 40), (500, 500), (1, 1)])
-def test_the_context_ends_where_padding_still_fits(demo: dict[str, Path], asked: int, holds: int) -> None:
-    model = opened(demo["draft"], WIDTH)
+def test_the_context_ends_where_padding_still_fits(small_pair: dict[str, Path], asked: int, holds: int) -> None:
+    model = opened(small_pair["draft"], WIDTH)
     session = model.session(asked)
     assert session.context == holds
     session.prefill([5] * (holds - 1))
@@ -182,9 +182,9 @@ def test_the_context_ends_where_padding_still_fits(demo: dict[str, Path], asked:
     model.close()
 
 
-def test_an_interrupted_decode_leaves_the_cache_as_it_was(demo: dict[str, Path]) -> None:
+def test_an_interrupted_decode_leaves_the_cache_as_it_was(small_pair: dict[str, Path]) -> None:
     interrupt = Interrupt()
-    model = open_model(demo["draft"], Device(exact=WIDTH), interrupt)
+    model = open_model(small_pair["draft"], Device(exact=WIDTH), interrupt)
     session = model.session(256)
     session.prefill([5, 6, 7])
     right = session.decode([8]).copy()
@@ -201,10 +201,10 @@ def test_an_interrupted_decode_leaves_the_cache_as_it_was(demo: dict[str, Path])
     model.close()
 
 
-def test_prices_know_the_width(demo: dict[str, Path]) -> None:
+def test_prices_know_the_width(small_pair: dict[str, Path]) -> None:
     found = set()
     for width in (0, 4, 8):
-        model = opened(demo["draft"], width)
+        model = opened(small_pair["draft"], width)
         session = model.session(64)
         found.add(session.identity)
         session.close()
@@ -218,8 +218,10 @@ def test_widths_that_no_engine_keeps_exact(width: int) -> None:
         Device(exact=width)
 
 
-def test_padding_that_a_recurrent_state_would_keep(demo: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    model = opened(demo["draft"], WIDTH)
+def test_padding_that_a_recurrent_state_would_keep(
+    small_pair: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = opened(small_pair["draft"], WIDTH)
     monkeypatch.setattr(bindings(), "llama_model_is_recurrent", lambda _model: True)
     with pytest.raises(OptionError, match="recurrent"):
         model.session(64)

@@ -173,7 +173,7 @@ def opened(path: Path) -> Model:
     return open_model(path, Device(threads=1), Interrupt())
 
 
-def test_the_file_itself_is_sound(tmp_path: Path, demo: dict[str, Path]) -> None:
+def test_the_file_itself_is_sound(tmp_path: Path, small_pair: dict[str, Path]) -> None:
     """Else the cases above may be refused for another reason."""
     model = opened(write(tmp_path / "tiny.gguf"))
     assert not model.notices
@@ -182,7 +182,7 @@ def test_the_file_itself_is_sound(tmp_path: Path, demo: dict[str, Path]) -> None
     assert session.decode([5, 6]).shape == (2, len(TOKENS))
     session.close()
     model.close()
-    for path in demo.values():
+    for path in small_pair.values():
         check(path)
 
 
@@ -219,7 +219,7 @@ def test_all_parts_of_a_model_are_checked(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform not in {"linux", "darwin"}, reason="ggml's assertions are fatal elsewhere")
 def test_an_assertion_of_the_loader_is_an_error(
-    tmp_path: Path, demo: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, small_pair: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the checks do not know, llama.cpp's own assertions tell."""
     monkeypatch.setattr("edgespec.backends.llama.check", header)
@@ -227,7 +227,7 @@ def test_an_assertion_of_the_loader_is_an_error(
         path = write(tmp_path / "tiny.gguf", **MALFORMED[name][1])
         with pytest.raises(ModelFileError, match="GGML_ASSERT"):
             opened(path)
-    opened(demo["draft"]).close()
+    opened(small_pair["draft"]).close()
 
 
 USING = """
@@ -393,7 +393,7 @@ def test_numbers_of_numpy_are_tokens(tiny: Runtime) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
-def test_a_pipe_is_no_model(tmp_path: Path, demo: dict[str, Path]) -> None:
+def test_a_pipe_is_no_model(tmp_path: Path, small_pair: dict[str, Path]) -> None:
     """To open it would wait for ever."""
     pipe, pair = tmp_path / "pipe.gguf", tmp_path / "pair.json"
     os.mkfifo(pipe)
@@ -404,4 +404,4 @@ def test_a_pipe_is_no_model(tmp_path: Path, demo: dict[str, Path]) -> None:
             load(path)
         assert path.name in str(caught.value)
     with pytest.raises(EdgespecError, match="a pipe"):
-        load(demo["target"], pipe)
+        load(small_pair["target"], pipe)

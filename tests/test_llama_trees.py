@@ -57,9 +57,9 @@ def opened(path: Path, low: Calls | None = None, **options: Any) -> LlamaModel:
 
 
 @pytest.fixture(scope="module")
-def sharp(demo: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
-    """The demo's draft with 32-bit weights, which do not enlarge the rounding of attention."""
-    path = requantize(demo["draft"], tmp_path_factory.mktemp("sharp") / "draft.gguf", "ALL_F32")
+def sharp(small_pair: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    """The small pair's draft with 32-bit weights, which do not enlarge the rounding of attention."""
+    path = requantize(small_pair["draft"], tmp_path_factory.mktemp("sharp") / "draft.gguf", "ALL_F32")
     model = opened(path)
     yield model
     model.close()
@@ -70,12 +70,12 @@ def sharp(demo: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.mark.parametrize("before", [0, 37])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_branch_is_bit_equal_to_itself_alone(demo_target: Model, shape: str, before: int) -> None:
+def test_a_branch_is_bit_equal_to_itself_alone(small_target: Model, shape: str, before: int) -> None:
     """In passes of one width, multiples of four, and with cells in the order of the text: then nothing may differ."""
     parents, rng = SHAPES[shape], dice(before)
-    case = EngineCase(demo_target)
+    case = EngineCase(small_target)
     text, tokens = case.words(rng, before), case.words(rng, len(parents))
-    session, alone = demo_target.session(512), demo_target.session(512)
+    session, alone = small_target.session(512), small_target.session(512)
     session.prefill(text)
     alone.prefill(text)
     assert session.can_tree
@@ -91,9 +91,9 @@ def test_a_branch_is_bit_equal_to_itself_alone(demo_target: Model, shape: str, b
     alone.close()
 
 
-def test_a_chain_given_as_a_tree_is_a_chain(demo: dict[str, Path]) -> None:
+def test_a_chain_given_as_a_tree_is_a_chain(small_pair: dict[str, Path]) -> None:
     low = Calls()
-    model = opened(demo["draft"], low)
+    model = opened(small_pair["draft"], low)
     session, other = model.session(256), model.session(256)
     np.testing.assert_array_equal(session.decode([5, 6, 7], (-1, 0, 1)), other.decode([5, 6, 7]))
     assert list(session.tokens) == [5, 6, 7]
@@ -105,10 +105,10 @@ def test_a_chain_given_as_a_tree_is_a_chain(demo: dict[str, Path]) -> None:
     model.close()
 
 
-def test_a_tree_costs_no_copy_of_the_text(demo: dict[str, Path]) -> None:
+def test_a_tree_costs_no_copy_of_the_text(small_pair: dict[str, Path]) -> None:
     """A sequence keeps the text from tree to tree: else a round would cost the more, the longer the text."""
     low = Calls()
-    model = opened(demo["draft"], low)
+    model = opened(small_pair["draft"], low)
     session = model.session(512)
     session.prefill([5] * 300)
     last = None
@@ -177,9 +177,9 @@ def test_a_tree_is_cancelled_in_the_middle(sharp: Model, polls: int) -> None:
     session.close()
 
 
-def test_an_interrupt_that_is_set_stops_a_tree(demo: dict[str, Path]) -> None:
+def test_an_interrupt_that_is_set_stops_a_tree(small_pair: dict[str, Path]) -> None:
     interrupt = Interrupt()
-    model = open_model(demo["draft"], Device(threads=1), interrupt)
+    model = open_model(small_pair["draft"], Device(threads=1), interrupt)
     session = model.session(256)
     session.prefill([5, 6])
     interrupt.set()
@@ -193,30 +193,30 @@ def test_an_interrupt_that_is_set_stops_a_tree(demo: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize("what", ["llama_model_n_swa", "llama_model_is_recurrent", "llama_model_is_hybrid"])
-def test_models_whose_branches_cannot_be_kept_apart_take_none(demo: dict[str, Path], what: str) -> None:
-    model = opened(demo["draft"], Calls(**{what: lambda _model: 512}))
+def test_models_whose_branches_cannot_be_kept_apart_take_none(small_pair: dict[str, Path], what: str) -> None:
+    model = opened(small_pair["draft"], Calls(**{what: lambda _model: 512}))
     session = model.session(64)
     refuses(session)
     model.close()
 
 
-def test_a_model_that_chooses_among_cells_takes_no_trees(demo: dict[str, Path]) -> None:
+def test_a_model_that_chooses_among_cells_takes_no_trees(small_pair: dict[str, Path]) -> None:
     def value(model: Any, key: bytes, buffer: Any, room: int) -> int:
         if key == b"llama.attention.indexer.head_count":
             buffer.value = b"4"
             return 1
         return int(bindings().llama_model_meta_val_str(model, key, buffer, room))
 
-    model = opened(demo["draft"], Calls(llama_model_meta_val_str=value))
+    model = opened(small_pair["draft"], Calls(llama_model_meta_val_str=value))
     refuses(model.session(64))
     model.close()
 
 
-def test_where_a_context_for_trees_does_not_open_chains_do(demo: dict[str, Path]) -> None:
+def test_where_a_context_for_trees_does_not_open_chains_do(small_pair: dict[str, Path]) -> None:
     def init(model: Any, params: Any) -> Any:
         return None if params.kv_unified else bindings().llama_init_from_model(model, params)
 
-    model = opened(demo["draft"], Calls(llama_init_from_model=init))
+    model = opened(small_pair["draft"], Calls(llama_init_from_model=init))
     refuses(model.session(64))
     model.close()
 

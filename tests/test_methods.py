@@ -213,7 +213,7 @@ ROWS = (
 )
 
 
-def test_a_run_replays_or_answers_and_is_gone_on_with(demo: dict[str, Path], tmp_path: Path) -> None:
+def test_a_run_replays_or_answers_and_is_gone_on_with(small_pair: dict[str, Path], tmp_path: Path) -> None:
     text = "one two three, one two three, one two three"
     questions = [
         {"question_id": 1, "category": "qa", "turns": ["Say it.", "Again."], "replay": [text, text]},
@@ -223,8 +223,8 @@ def test_a_run_replays_or_answers_and_is_gone_on_with(demo: dict[str, Path], tmp
     path = tmp_path / "suite.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in questions))
     suite = suites.read(str(path))
-    rows: list[Method] = [row for row in methods.methods(demo["draft"], {}, ["flat", "4"]) if row.name in ROWS]
-    place = Field(demo["target"], rows, Device(256, threads=1))
+    rows: list[Method] = [row for row in methods.methods(small_pair["draft"], {}, ["flat", "4"]) if row.name in ROWS]
+    place = Field(small_pair["target"], rows, Device(256, threads=1))
     said = list(answered(place, suite, (), 24))
     records = [answer for found, _ in said for answer in found]
     assert [remark for _, remark in said if remark] == ["question 3, turn 1: 410 tokens, too long"]

@@ -12,7 +12,6 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 
-from edgespec import models
 from edgespec.backends import head_header
 from edgespec.backends.recurrent_state import Copies
 from edgespec.errors import OptionError
@@ -20,8 +19,8 @@ from edgespec.models import listing, model_source, registry
 
 from . import checkpoints
 from .hubserver import COMMIT, Fault, StandIn, etag, serving
+from .small_pair import SMALL_PAIR
 
-DEMO = models.demo()
 EDGESPEC = str(Path(sys.executable).parent / "edgespec")
 _TARGET = "[a]\ntarget = { repo = 'o/n', file = 'x.gguf', size = 1 }\n"
 PAIR = """
@@ -34,7 +33,7 @@ licence = "mit"
 
 @pytest.fixture(scope="module")
 def stand_in() -> Iterator[StandIn]:
-    target, draft = (path.read_bytes() for path in (DEMO.target, DEMO.draft or DEMO.target))
+    target, draft = (path.read_bytes() for path in (SMALL_PAIR.target, SMALL_PAIR.drafts[0]))
     with serving({"org/tiny-GGUF": {"tiny-Q8_0.gguf": target}, "org/tinier-GGUF": {"tinier-Q8_0.gguf": draft}}) as hub:
         yield hub
 
@@ -257,9 +256,9 @@ def test_a_repository_of_the_registry_brings_its_draft() -> None:
 def test_a_draft_is_found_by_its_vocabulary_and_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     target = tmp_path / "target.gguf"
-    target.write_bytes(DEMO.target.read_bytes())
+    target.write_bytes(SMALL_PAIR.target.read_bytes())
     small = tmp_path / "other-name.gguf"
-    small.write_bytes((DEMO.draft or DEMO.target).read_bytes())
+    small.write_bytes(SMALL_PAIR.drafts[0].read_bytes())
     (tmp_path / "text.gguf").write_text("no model")
     (tmp_path / "mmproj-x.gguf").write_bytes(small.read_bytes() + b"x")
     assistant = small.read_bytes().replace(b"llama", b"mimo2")  # a name of the same length
@@ -340,8 +339,8 @@ def test_half_a_file_is_never_opened(env: dict[str, str], tmp_path: Path) -> Non
     (folder / "blobs").mkdir()
     (folder / "refs").mkdir()
     (folder / "refs" / "main").write_text(COMMIT)
-    digest = etag(DEMO.target.read_bytes())
-    (folder / "blobs" / f"{digest}.edgespec-part").write_bytes(DEMO.target.read_bytes()[:1_000_000])
+    digest = etag(SMALL_PAIR.target.read_bytes())
+    (folder / "blobs" / f"{digest}.edgespec-part").write_bytes(SMALL_PAIR.target.read_bytes()[:1_000_000])
     (snapshot / "tiny-Q8_0.gguf").symlink_to(Path("../../blobs") / digest)
     for name in ("tiny", "org/tiny-GGUF"):
         offline = run({**env, "HF_HUB_OFFLINE": "1"}, "chat", name, "-p", "x", "--draft", "none")
@@ -351,7 +350,7 @@ def test_half_a_file_is_never_opened(env: dict[str, str], tmp_path: Path) -> Non
     assert listed.returncode == 0, listed.stderr
     assert "GGUF files in" not in listed.stdout
     pulled = run(env, "models", "pull", "org/tiny-GGUF").stdout.partition("  ")[0]
-    assert Path(pulled).read_bytes() == DEMO.target.read_bytes(), "it goes on where it ended"
+    assert Path(pulled).read_bytes() == SMALL_PAIR.target.read_bytes(), "it goes on where it ended"
 
 
 def test_what_is_not_here_is_listed_and_shown(env: dict[str, str]) -> None:
@@ -379,7 +378,10 @@ def test_a_draft_that_is_not_to_be_had_is_left_out(env: dict[str, str]) -> None:
 
 
 def test_a_repository_brings_a_draft_of_its_family(env: dict[str, str], stand_in: StandIn, tmp_path: Path) -> None:
-    target, draft = DEMO.target.read_bytes() + bytes(10_000_000), (DEMO.draft or DEMO.target).read_bytes()
+    target, draft = (
+        SMALL_PAIR.target.read_bytes() + bytes(10_000_000),
+        SMALL_PAIR.drafts[0].read_bytes(),
+    )
     with serving({"a/Talk-7B-GGUF": {"t-Q4_K_M.gguf": target}, "a/Talk-0.5B-GGUF": {"d-Q4_K_M.gguf": draft}}) as hub:
         env |= {"HF_ENDPOINT": hub.endpoint}
         shown = run(env, "models", "show", "a/Talk-7B-GGUF", "--ctx", "1000")
@@ -429,7 +431,7 @@ def test_a_repository_brings_a_draft_of_its_family(env: dict[str, str], stand_in
 
 
 def test_pull_takes_a_quantization_and_a_revision(env: dict[str, str], stand_in: StandIn) -> None:
-    draft = (DEMO.draft or DEMO.target).read_bytes()
+    draft = SMALL_PAIR.drafts[0].read_bytes()
     stand_in.repos["org/both-GGUF"] = {"b-Q4_K_M.gguf": draft, "b-Q8_0.gguf": draft * 2}
     assert run(env, "models", "pull", "org/both-GGUF").stdout.strip().partition("  ")[0].endswith("b-Q4_K_M.gguf")
     finer = run(env, "models", "pull", "org/both-GGUF", "--quant", "Q8_0")
@@ -469,17 +471,17 @@ def test_a_checkpoint_is_fetched_and_converted(env: dict[str, str], stand_in: St
 
 
 def test_pair_diagnoses(env: dict[str, str], tmp_path: Path) -> None:
-    same = run(env, "models", "pair", DEMO.target, DEMO.draft or "")
+    same = run(env, "models", "pair", SMALL_PAIR.target, SMALL_PAIR.draft or "")
     assert same.returncode == 0, same.stderr
     assert "vocabulary: the same" in same.stdout
     assert "template: " in same.stdout
     assert "speedup" in same.stdout
     other = tmp_path / "other.gguf"
     assert run(env, "convert", checkpoints.llama(tmp_path / "source"), "--out", other).returncode == 0
-    differs = run(env, "models", "pair", DEMO.target, other).stdout
+    differs = run(env, "models", "pair", SMALL_PAIR.target, other).stdout
     assert "vocabulary: target and draft have different vocabularies: token" in differs
     assert "speedup" not in differs
-    assert "no model at" in run(env, "models", "pair", tmp_path / "none.gguf", DEMO.target).stderr
+    assert "no model at" in run(env, "models", "pair", tmp_path / "none.gguf", SMALL_PAIR.target).stderr
     alone = run({**env, "HF_HUB_OFFLINE": "1"}, "models", "pair", other)
     assert "no draft model for" in alone.stderr
     assert len(alone.stderr.splitlines()) == 1

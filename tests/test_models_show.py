@@ -137,12 +137,14 @@ def test_a_listed_head_that_the_file_lacks_is_said(monkeypatch: pytest.MonkeyPat
 # --- pictures
 
 
-def test_pictures_are_said_not_to_be_read(machine: Callable[..., None], demo: dict[str, Path], tmp_path: Path) -> None:
+def test_pictures_are_said_not_to_be_read(
+    machine: Callable[..., None], small_pair: dict[str, Path], tmp_path: Path
+) -> None:
     machine(30)
     assert shown()["pictures"].startswith("pictures: not read; the model chats in text")
     assert "pictures" not in shown("qwen3-8b")
     target = tmp_path / "model.gguf"
-    target.write_bytes(demo["target"].read_bytes())
+    target.write_bytes(small_pair["target"].read_bytes())
     job = Job()
     assert resolve(target, "none", job).target == target
     assert not job.notices

@@ -93,8 +93,8 @@ def test_a_whole_model_opens_by_folder_and_by_file(onnx_folders: Folders) -> Non
     assert described.data_bytes == (folder / "model.onnx.data").stat().st_size
 
 
-def test_folders_with_models_of_both_engines(copied: Path, demo: dict[str, Path]) -> None:
-    shutil.copy(demo["draft"], copied / "draft.gguf")
+def test_folders_with_models_of_both_engines(copied: Path, small_pair: dict[str, Path]) -> None:
+    shutil.copy(small_pair["draft"], copied / "draft.gguf")
     refused(copied, "several models", "draft.gguf", "model.onnx", "--backend")
     for backend, name in (("llama", "llama"), ("onnx", "int4")):
         with load(copied, device=Device(threads=1, context=64, backend=backend)) as runtime:
@@ -102,8 +102,8 @@ def test_folders_with_models_of_both_engines(copied: Path, demo: dict[str, Path]
             assert ("int4" in runtime.description) == (backend == "onnx")
 
 
-def test_a_backend_that_cannot_have_the_file(onnx_folders: Folders, demo: dict[str, Path]) -> None:
-    for path, backend in ((onnx_folders("int4"), "llama"), (demo["draft"], "onnx")):
+def test_a_backend_that_cannot_have_the_file(onnx_folders: Folders, small_pair: dict[str, Path]) -> None:
+    for path, backend in ((onnx_folders("int4"), "llama"), (small_pair["draft"], "onnx")):
         with pytest.raises(ModelFileError, match=f"not for {backend}"):
             load(path, device=Device(backend=backend))
     with pytest.raises(OptionError, match="no backend 'onix'; there are auto, llama, onnx"):

@@ -21,7 +21,7 @@ from edgespec.errors import ModelFileError, TemplateError
 from edgespec.text.template import ChatTemplate
 
 from . import checkpoints
-from .demo_checkpoints import checkpoint_of
+from .pair_checkpoints import checkpoint_of
 
 NASTY = (
     *TEXTS,
@@ -43,7 +43,7 @@ def converted(source: Path, output: Path) -> Path:
 
 @pytest.fixture(scope="module", params=[*KINDS, "target", "draft"])
 def both(
-    request: pytest.FixtureRequest, demo: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, small_pair: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Any, Any]]:
     """The vocabulary of one checkpoint by llama.cpp and by us."""
     folder = tmp_path_factory.mktemp("vocabulary")
@@ -51,7 +51,7 @@ def both(
         generation = {"eos_token_id": [2, 1], "temperature": 0.6, "top_k": 20}
         source = checkpoints.llama(folder / "source", tokenizer=request.param, padding=7, generation=generation)
     else:
-        source = checkpoint_of(demo[request.param], folder / "source")
+        source = checkpoint_of(small_pair[request.param], folder / "source")
     model = open_model(converted(source, folder / "model.gguf"), Device(threads=1), Interrupt())
     files = TokenizerFiles(source)
     assert files.sampling == pytest.approx(model.sampling)

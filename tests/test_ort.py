@@ -42,11 +42,11 @@ def test_an_onnxruntime_that_is_too_old(onnx_folders: Folders, monkeypatch: pyte
     ort_package.bindings()
 
 
-def test_llama_cpp_alone_loads_no_onnxruntime(demo: dict[str, Path]) -> None:
+def test_llama_cpp_alone_loads_no_onnxruntime(small_pair: dict[str, Path]) -> None:
     code = (
         "import sys; from pathlib import Path; from edgespec import Device, Interrupt\n"
         "from edgespec.backends import open_model\n"
-        f"open_model(Path({str(demo['draft'])!r}), Device(), Interrupt()); print('onnxruntime' in sys.modules)"
+        f"open_model(Path({str(small_pair['draft'])!r}), Device(), Interrupt()); print('onnxruntime' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -17,9 +17,10 @@ from edgespec.runtime.loading import Files
 from edgespec.storage import pair_file as pairfile
 
 from . import checkpoints
-from .commandline import DEMO, last_error, run
+from .commandline import last_error, run
+from .small_pair import SMALL_PAIR
 
-BOTH = {"target": str(DEMO.target), "draft": str(DEMO.draft)}
+BOTH = {"target": str(SMALL_PAIR.target), "draft": str(SMALL_PAIR.draft)}
 PROMPTS = '{"prompt": "I need a table"}\n{"prompt": "for two"}\n'
 
 
@@ -46,8 +47,8 @@ def test_paths_are_those_beside_the_file(tmp_path: Path) -> None:
         ("[" * 100_000, "is not JSON"),
         ("\udcff", "is not JSON"),
         ("[]", "it is not a table of target, draft"),
-        ({"draft": str(DEMO.draft)}, 'has no target; add "target": "target.gguf"'),
-        ({"target": str(DEMO.target)}, "has no draft"),
+        ({"draft": str(SMALL_PAIR.draft)}, 'has no target; add "target": "target.gguf"'),
+        ({"target": str(SMALL_PAIR.target)}, "has no draft"),
         ({**BOTH, "drafts": 3}, "'drafts' is not a known key; it has target, draft"),
         ({**BOTH, "measured": {"speed": 3}}, "'speed' is not a known key; measured has acceptance"),
         (
@@ -116,12 +117,12 @@ def test_the_library_opens_a_pair(tmp_path: Path, name: str) -> None:
     written(tmp_path / "pair", BOTH)
     with edgespec.load(tmp_path / name, device=Device(threads=1)) as runtime:
         assert runtime.drafters == ("lookup", "model")
-    with edgespec.load(str(tmp_path / name), DEMO.target, device=Device(threads=1)) as runtime:
+    with edgespec.load(str(tmp_path / name), SMALL_PAIR.target, device=Device(threads=1)) as runtime:
         assert runtime.description == " with draft ".join([runtime.description.split(" with ")[0]] * 2)
 
 
 def test_the_library_finds_the_draft_that_the_command_finds(tmp_path: Path) -> None:
-    (tmp_path / "m.gguf").symlink_to(DEMO.target)
+    (tmp_path / "m.gguf").symlink_to(SMALL_PAIR.target)
 
     def drafters(*draft: Any) -> tuple[str, ...]:
         with edgespec.load(tmp_path / "m.gguf", *draft, device=Device(256, 1)) as runtime:
@@ -129,7 +130,7 @@ def test_the_library_finds_the_draft_that_the_command_finds(tmp_path: Path) -> N
             return runtime.drafters
 
     assert drafters() == ("lookup", "recycling"), "none is there"
-    (tmp_path / "m.draft.gguf").symlink_to(DEMO.draft or "")
+    (tmp_path / "m.draft.gguf").symlink_to(SMALL_PAIR.draft or "")
     assert drafters() == drafters(None) == drafters("auto") == ("lookup", "model")
     assert drafters("none") == ("lookup", "recycling")
     folder = written(tmp_path / "pair", BOTH).parent
@@ -139,7 +140,7 @@ def test_the_library_finds_the_draft_that_the_command_finds(tmp_path: Path) -> N
 
 def test_a_draft_that_happens_to_lie_beside_the_model_is_left_out_with_a_notice(tmp_path: Path) -> None:
     list(convert(checkpoints.llama(tmp_path / "source"), tmp_path / "draft.gguf", fmt="gguf", quantization="q8_0"))
-    (tmp_path / "m.gguf").symlink_to(DEMO.target)
+    (tmp_path / "m.gguf").symlink_to(SMALL_PAIR.target)
     with edgespec.load(tmp_path / "m.gguf", device=Device(256, 1)) as runtime:
         assert runtime.drafters == ("lookup", "recycling")
         (notice,) = runtime.notices
@@ -157,12 +158,12 @@ def test_commands_open_a_pair(tmp_path: Path) -> None:
     (tmp_path / "prompts.jsonl").write_text(PROMPTS)
     done = run("check", folder, "--prompts", tmp_path / "prompts.jsonl", "--k", "3", "--max-tokens", "8")
     assert "2 of 2 prompts" in done.stdout, done.stderr
-    assert resolve(folder, "auto", Job()) == Files(DEMO.target, DEMO.drafts)
-    assert resolve(str(folder), "none", Job()) == Files(DEMO.target)
-    assert resolve(folder, "other.gguf", Job()) == Files(DEMO.target, (Path("other.gguf"),))
+    assert resolve(folder, "auto", Job()) == Files(SMALL_PAIR.target, SMALL_PAIR.drafts)
+    assert resolve(str(folder), "none", Job()) == Files(SMALL_PAIR.target)
+    assert resolve(folder, "other.gguf", Job()) == Files(SMALL_PAIR.target, (Path("other.gguf"),))
     done = run("models", "pair", folder)
-    assert str(DEMO.draft) in done.stdout, done.stderr
-    assert str(DEMO.draft) in run("models", "show", folder).stdout
+    assert str(SMALL_PAIR.draft) in done.stdout, done.stderr
+    assert str(SMALL_PAIR.draft) in run("models", "show", folder).stdout
     written(folder, {**BOTH, "measured": {"acceptance": [0.61, 0.9]}, "date": "2026-01-01"})
     assert "acceptance by depth: 61% 90% (measured 2026-01-01)\n" in run("models", "show", folder).stdout
     written(folder, {**BOTH, "draft": "gone"})

@@ -240,13 +240,13 @@ def test_there_is_no_pard_drafter_without_its_header(models: dict[str, Path]) ->
         opened(plain, ("llama", "llama"), drafters=("pard",))
 
 
-def test_the_demo_draft_as_a_pard_draft(demo: dict[str, Path], tmp_path: Path) -> None:
+def test_the_demo_draft_as_a_pard_draft(small_pair: dict[str, Path], tmp_path: Path) -> None:
     """Its first guesses know the target; it was never trained on masks."""
-    file = Gguf.read(demo["draft"]).put("tokenizer.ggml.mask_token_id", 4, 190).put("edgespec.parallel", 4, 4)
+    file = Gguf.read(small_pair["draft"]).put("tokenizer.ggml.mask_token_id", 4, 190).put("edgespec.parallel", 4, 4)
     (tmp_path / "draft.gguf").write_bytes(file.written())
     device, speculation = Device(threads=1, context=512), Speculation(drafters=("pard",), k=3)
     with edgespec.load(
-        demo["target"], draft=tmp_path / "draft.gguf", device=device, speculation=speculation
+        small_pair["target"], draft=tmp_path / "draft.gguf", device=device, speculation=speculation
     ) as runtime:
         for sampling in SAMPLINGS.values():
             prompt = "I need a train to San Diego on the 7th of this month. "

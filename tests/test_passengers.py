@@ -76,7 +76,7 @@ def test_their_rows_are_those_of_their_tokens_alone(drafted: int, sampling: Samp
 
 @pytest.fixture(params=["llama", "onnx", "openvino"])
 def model(request: pytest.FixtureRequest) -> Model:
-    fixtures = {"llama": "demo_target", "onnx": "onnx_target", "openvino": "openvino_target"}
+    fixtures = {"llama": "small_target", "onnx": "onnx_target", "openvino": "openvino_target"}
     found: Model = request.getfixturevalue(fixtures[request.param])
     return found
 
@@ -180,10 +180,10 @@ def test_no_verifier_sees_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(rows == 1 + drafted for drafted, rows in seen)
 
 
-def test_they_stay_behind_where_passes_are_exact(demo: dict[str, Path]) -> None:
+def test_they_stay_behind_where_passes_are_exact(small_pair: dict[str, Path]) -> None:
     speculation = Speculation(("lookahead",), 2)
     for exact in (0, 8):
-        with load(demo["target"], "none", device=Device(256, 1, 0, exact), speculation=speculation) as runtime:
+        with load(small_pair["target"], "none", device=Device(256, 1, 0, exact), speculation=speculation) as runtime:
             *_, finished = runtime.complete("Repeat one two three.", max_tokens=12)
             assert isinstance(finished, Finished)
             assert (finished.stats.passengers > 0) == (exact == 0)
@@ -354,11 +354,11 @@ def test_drafters_without_passengers_have_none() -> None:
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.8, top_k=40, seed=3)], ids=["greedy", "sampled"])
-def test_the_runtime_has_it_only_by_name(demo: dict[str, Path], sampling: Sampling) -> None:
-    with load(demo["target"], demo["draft"], device=Device(512, threads=1)) as runtime:
+def test_the_runtime_has_it_only_by_name(small_pair: dict[str, Path], sampling: Sampling) -> None:
+    with load(small_pair["target"], small_pair["draft"], device=Device(512, threads=1)) as runtime:
         assert "lookahead" not in runtime.drafters
     speculation = Speculation(("lookahead",), 3)
-    with load(demo["target"], "none", device=Device(512, threads=1), speculation=speculation) as runtime:
+    with load(small_pair["target"], "none", device=Device(512, threads=1), speculation=speculation) as runtime:
         assert "lookahead" in runtime.drafters
         prompts = [runtime.prompt([{"role": "user", "content": "one two three one two three one two"}])]
         (verdict,) = check(runtime, prompts, sampling, 48)

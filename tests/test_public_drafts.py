@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from edgespec import models
 from edgespec.backends.gguf_header import header
 from edgespec.backends.onnx_head import read_head
 from edgespec.cli import app
@@ -24,8 +23,9 @@ from edgespec.terminal import public_drafts as lines
 
 from . import checkpoints, eagle3_heads, torch_files
 from .hubserver import StandIn, serving
+from .small_pair import SMALL_PAIR
 
-DEMO = models.demo().target
+DEMO = SMALL_PAIR.target
 KINDS = {"eagle", "eagle3", "medusa", "pard"}
 
 

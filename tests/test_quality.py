@@ -1,4 +1,4 @@
-"""What quantization costs: divergence, perplexity and agreement, by hand and on the demo pair."""
+"""What quantization costs: divergence, perplexity and agreement, by hand and on a trained pair."""
 
 from __future__ import annotations
 
@@ -105,10 +105,12 @@ def run(*arguments: Path | str) -> Result:
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
-def test_the_command_on_the_demo_pair(demo: dict[str, Path], tmp_path: Path) -> None:
+def test_the_command_on_the_demo_pair(small_pair: dict[str, Path], tmp_path: Path) -> None:
     file = tmp_path / "dialogues.jsonl"
     file.write_text(f"{json.dumps({'messages': DIALOGUE})}\n" * 3)
-    done = run(file, demo["target"], demo["target"], demo["draft"], "--dialogues", "2", "--threads", "1")
+    done = run(
+        file, small_pair["target"], small_pair["target"], small_pair["draft"], "--dialogues", "2", "--threads", "1"
+    )
     assert done.exit_code == 0, done.output
     size, _, *rows = done.output.splitlines()
     assert size.startswith("2 dialogues, ")
@@ -120,10 +122,10 @@ def test_the_command_on_the_demo_pair(demo: dict[str, Path], tmp_path: Path) -> 
     assert 40 < float(draft[3].rstrip("%")) < 100
 
 
-def test_another_vocabulary_is_refused(demo: dict[str, Path], tmp_path: Path) -> None:
+def test_another_vocabulary_is_refused(small_pair: dict[str, Path], tmp_path: Path) -> None:
     file, other = tmp_path / "dialogues.jsonl", tmp_path / "other.gguf"
     file.write_text(json.dumps({"messages": DIALOGUE}))
     list(converters.convert(checkpoints.llama(tmp_path / "source"), other, quantization="f32"))
-    done = run(file, demo["target"], other)
+    done = run(file, small_pair["target"], other)
     assert done.exit_code == 1
     assert done.output.strip() == f"Error: {other} has not the reference's vocabulary; compare forms of one model"

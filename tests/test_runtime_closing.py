@@ -13,9 +13,10 @@ from collections.abc import Callable
 import pytest
 
 import edgespec
-from edgespec import Interrupt, Runtime, assemble, models
+from edgespec import Interrupt, Runtime, assemble
 from edgespec.errors import BusyError, ClosedError
 
+from .small_pair import SMALL_PAIR
 from .toy_runtime import Recorded, opened, read
 
 # --- answers asked for while others are cancelled, and while all is closed
@@ -174,7 +175,7 @@ assert sum(1 for _ in stream), "the answer goes on where it was loaded"
 def test_a_forked_process_is_told_that_it_cannot_use_what_was_loaded_before(engine: str) -> None:
     """It once waited for ever for threads that did not come along."""
     more = """
-target = models.demo().target
+target = SMALL_PAIR.target
 loaded = load(target, "none", device=Device(64, 1), speculation=Speculation((), 0))
 uses += [lambda: load(target, "none"), lambda: list(loaded.complete("a", max_tokens=2))]
 """
@@ -184,7 +185,7 @@ uses += [lambda: load(target, "none"), lambda: list(loaded.complete("a", max_tok
 
 def test_use_after_close_of_whatever_was_kept() -> None:
     """A freed model's vocabulary once crashed the process."""
-    pair = models.demo()
+    pair = SMALL_PAIR
     runtime = edgespec.load(pair.target, "none")
     vocabulary = runtime.vocabulary
     session = runtime.session

@@ -17,9 +17,9 @@ from .requantize import requantize
 
 
 @pytest.fixture(scope="module")
-def sharp(demo: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
-    """The demo's draft with 32-bit weights, which do not enlarge the rounding of attention."""
-    path = requantize(demo["draft"], tmp_path_factory.mktemp("sharp") / "draft.gguf", "ALL_F32")
+def sharp(small_pair: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    """The small pair's draft with 32-bit weights, which do not enlarge the rounding of attention."""
+    path = requantize(small_pair["draft"], tmp_path_factory.mktemp("sharp") / "draft.gguf", "ALL_F32")
     model = open_model(path, Device(threads=1), Interrupt())
     yield model
     model.close()

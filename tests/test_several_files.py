@@ -23,7 +23,8 @@ from edgespec.models.sizes import sizes
 from edgespec.runtime.loading import Files
 
 from . import checkpoints
-from .commandline import DEMO, PROMPT, last_error, refused, run
+from .commandline import PROMPT, last_error, refused, run
+from .small_pair import SMALL_PAIR
 
 Folders = Callable[[str], Path]
 BOTH = ("model", "model2")
@@ -96,38 +97,40 @@ def test_two_drafts_that_are_drawn(speaker: Runtime, rule: str) -> None:
 
 
 def test_drafts_are_resolved_one_by_one(tmp_path: Path) -> None:
-    (tmp_path / "link.gguf").symlink_to(DEMO.drafts[0])
+    (tmp_path / "link.gguf").symlink_to(SMALL_PAIR.drafts[0])
     other = tmp_path / "other.gguf"
-    other.write_bytes(DEMO.drafts[0].read_bytes())
-    assert resolve(DEMO.target, [str(DEMO.drafts[0]), other], Job()) == Files(DEMO.target, (DEMO.drafts[0], other))
-    assert resolve(DEMO.target, ["auto"], Job()) == resolve(DEMO.target, None, Job())
-    assert resolve(DEMO.target, ["none"], Job()).drafts == resolve(DEMO.target, [], Job()).drafts == ()
+    other.write_bytes(SMALL_PAIR.drafts[0].read_bytes())
+    assert resolve(SMALL_PAIR.target, [str(SMALL_PAIR.drafts[0]), other], Job()) == Files(
+        SMALL_PAIR.target, (SMALL_PAIR.drafts[0], other)
+    )
+    assert resolve(SMALL_PAIR.target, ["auto"], Job()) == resolve(SMALL_PAIR.target, None, Job())
+    assert resolve(SMALL_PAIR.target, ["none"], Job()).drafts == resolve(SMALL_PAIR.target, [], Job()).drafts == ()
     given: list[Sequence[str | Path]] = [
         ["a.gguf", "a.gguf"],
-        [DEMO.drafts[0], tmp_path / "link.gguf"],
+        [SMALL_PAIR.drafts[0], tmp_path / "link.gguf"],
         [str(other), other],
     ]
     for twice in given:
         with pytest.raises(OptionError, match="is given twice; give each draft once"):
-            resolve(DEMO.target, twice, Job())
+            resolve(SMALL_PAIR.target, twice, Job())
     for alone in ("auto", "none"):
         with pytest.raises(OptionError, match=f"draft is {alone} and 1 more; {alone} stands alone"):
-            resolve(DEMO.target, [other, alone], Job())
+            resolve(SMALL_PAIR.target, [other, alone], Job())
 
 
 def test_the_memory_of_all_drafts_is_counted() -> None:
-    target, draft = sizes(DEMO.target), sizes(DEMO.drafts[0])
+    target, draft = sizes(SMALL_PAIR.target), sizes(SMALL_PAIR.drafts[0])
     free = MachineMemory(16 * GB)
     none, one, two = (fit.choose(target, drafts, free, fit.Requested()) for drafts in ([], draft, [draft, draft]))
     assert two.needed - one.needed == one.needed - none.needed > 0
-    assert fit.plan(DEMO.target, [DEMO.drafts[0]] * 2).needed == two.needed
+    assert fit.plan(SMALL_PAIR.target, [SMALL_PAIR.drafts[0]] * 2).needed == two.needed
     lacking = MachineMemory(one.needed + (200 << 20) + 1000)
     assert fit.choose(target, draft, lacking, fit.Requested()).fits
     assert not fit.choose(target, [draft, draft], lacking, fit.Requested(one.context)).fits
 
 
 def test_all_drafts_are_wholly_on_the_gpu_or_none() -> None:
-    target, draft = sizes(DEMO.target), sizes(DEMO.drafts[0])
+    target, draft = sizes(SMALL_PAIR.target), sizes(SMALL_PAIR.drafts[0])
 
     def placed(room: int, drafts: int, asked: int | None = None) -> fit.Plan:
         free = MachineMemory(16 * GB, (Gpu((400 << 20) + room),))
@@ -142,12 +145,12 @@ def test_all_drafts_are_wholly_on_the_gpu_or_none() -> None:
 
 def test_a_pair_file_with_several_drafts(tmp_path: Path) -> None:
     other = tmp_path / "other.gguf"
-    other.write_bytes(DEMO.drafts[0].read_bytes())
-    content = {"target": str(DEMO.target), "draft": [str(DEMO.drafts[0]), "other.gguf"]}
+    other.write_bytes(SMALL_PAIR.drafts[0].read_bytes())
+    content = {"target": str(SMALL_PAIR.target), "draft": [str(SMALL_PAIR.drafts[0]), "other.gguf"]}
     (tmp_path / "pair.json").write_text(json.dumps(content))
-    assert resolve(tmp_path, None, Job()) == Files(DEMO.target, (DEMO.drafts[0], other))
+    assert resolve(tmp_path, None, Job()) == Files(SMALL_PAIR.target, (SMALL_PAIR.drafts[0], other))
     shown = run("models", "show", tmp_path).stdout
-    assert str(DEMO.drafts[0]) in shown
+    assert str(SMALL_PAIR.drafts[0]) in shown
     assert str(other) in shown
     (tmp_path / "pair.json").write_text(json.dumps({**content, "draft": ["other.gguf", 3]}))
     told = last_error(run("chat", tmp_path, "-p", "x"))
@@ -159,8 +162,8 @@ def test_a_pair_file_with_several_drafts(tmp_path: Path) -> None:
 
 def test_the_bench_has_a_contender_for_each_draft(tmp_path: Path) -> None:
     other = tmp_path / "other.gguf"
-    other.write_bytes(DEMO.drafts[0].read_bytes())
-    files, device = Files(DEMO.target, (DEMO.drafts[0], other)), Device(context=256, threads=1)
+    other.write_bytes(SMALL_PAIR.drafts[0].read_bytes())
+    files, device = Files(SMALL_PAIR.target, (SMALL_PAIR.drafts[0], other)), Device(context=256, threads=1)
     assert is_name("model2")
     assert not is_name("model1")
     with ExitStack() as stack:
@@ -176,8 +179,8 @@ def test_the_bench_has_a_contender_for_each_draft(tmp_path: Path) -> None:
 
 def test_chat_takes_several_drafts(tmp_path: Path) -> None:
     other = tmp_path / "other.gguf"
-    other.write_bytes(DEMO.drafts[0].read_bytes())
-    asked = ("--draft", DEMO.drafts[0], "--draft", other)
+    other.write_bytes(SMALL_PAIR.drafts[0].read_bytes())
+    asked = ("--draft", SMALL_PAIR.drafts[0], "--draft", other)
     named = ("--k", "3", "--drafter", "model,model2", "--temp", "0", "--max-tokens", "20", "--stats")
     done = run("chat", *asked, "-p", PROMPT, *named)
     assert done.returncode == 0, done.stderr
@@ -188,7 +191,7 @@ def test_chat_takes_several_drafts(tmp_path: Path) -> None:
 
 def test_tune_measures_all_drafts(tmp_path: Path) -> None:
     other = tmp_path / "other.gguf"
-    other.write_bytes(DEMO.drafts[0].read_bytes())
-    done = run("tune", "--draft", DEMO.drafts[0], "--draft", other, "--budget", "1", "--threads", "1", "--json")
+    other.write_bytes(SMALL_PAIR.drafts[0].read_bytes())
+    done = run("tune", "--draft", SMALL_PAIR.drafts[0], "--draft", other, "--budget", "1", "--threads", "1", "--json")
     assert done.returncode == 0, done.stderr
     assert all(len(each["steps"]) == 2 for each in json.loads(done.stdout)["measured"])

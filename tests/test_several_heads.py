@@ -56,11 +56,11 @@ def is_lossless(runtime: Runtime, prompt: Sequence[int]) -> bool:
     return all(verdict.divergence is None or verdict.divergence.near_tie for verdict in verdicts)
 
 
-def test_models_and_heads_at_once(demo: dict[str, Path], tmp_path: Path) -> None:
+def test_models_and_heads_at_once(small_pair: dict[str, Path], tmp_path: Path) -> None:
     """A model, a model with other tokens, an EAGLE-3 head and Medusa heads: all draft, and none changes the text."""
     list(convert(checkpoints.llama(tmp_path / "source"), tmp_path / "other.gguf", quantization="f16"))
-    target, two = demo["target"], medusa(tmp_path, demo["target"], 512, 4096)
-    drafts = [two, demo["draft"], eagle3(tmp_path, target, 512, 4096), tmp_path / "other.gguf"]
+    target, two = small_pair["target"], medusa(tmp_path, small_pair["target"], 512, 4096)
+    drafts = [two, small_pair["draft"], eagle3(tmp_path, target, 512, 4096), tmp_path / "other.gguf"]
     with edgespec.load(target, drafts, device=DEVICE) as runtime:
         names = ("model", "cross-vocabulary", "eagle3", "medusa")
         assert runtime.drafters == ("lookup", *names)

@@ -16,8 +16,8 @@ from edgespec.verify import Match
 
 
 @pytest.fixture(scope="module")
-def soak(demo: dict[str, Path]) -> Iterator[Soak]:
-    opened = Soak(demo["target"], demo["draft"])
+def soak(small_pair: dict[str, Path]) -> Iterator[Soak]:
+    opened = Soak(small_pair["target"], small_pair["draft"])
     yield opened
     opened.close()
 

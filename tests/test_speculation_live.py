@@ -54,9 +54,9 @@ def checked(runtime: Runtime, sampling: Sampling) -> int:
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.8, top_k=40, seed=3)], ids=["greedy", "sampled"])
 def test_trees_are_bought_where_they_pay_and_change_no_word(
-    demo: dict[str, Path], trees: list[int], sampling: Sampling
+    small_pair: dict[str, Path], trees: list[int], sampling: Sampling
 ) -> None:
-    with load(demo["target"], demo["draft"], device=Device(512, threads=1)) as runtime:
+    with load(small_pair["target"], small_pair["draft"], device=Device(512, threads=1)) as runtime:
 
         def answers(speculation: Speculation | None) -> list[str]:
             asked = [[{"role": "user", "content": text}] for text in TEXTS]
@@ -71,17 +71,19 @@ def test_trees_are_bought_where_they_pay_and_change_no_word(
 
 
 @pytest.mark.parametrize("verifier", ["rejection", "block"])
-def test_no_tree_is_bought_where_drafts_are_drawn(demo: dict[str, Path], trees: list[int], verifier: str) -> None:
+def test_no_tree_is_bought_where_drafts_are_drawn(small_pair: dict[str, Path], trees: list[int], verifier: str) -> None:
     """At temperature 0 the text can be compared all the same; that check forces trees, which any verifier takes."""
     speculation = Speculation(verifier=verifier)
-    with load(demo["target"], demo["draft"], device=Device(512, threads=1), speculation=speculation) as runtime:
+    with load(
+        small_pair["target"], small_pair["draft"], device=Device(512, threads=1), speculation=speculation
+    ) as runtime:
         for text in TEXTS:
             list(runtime.chat([{"role": "user", "content": text}], Sampling(0.8, seed=3), max_tokens=48))
         assert trees == []
         checked(runtime, Sampling())
 
 
-def test_where_passes_are_exact_there_are_no_trees_and_no_ties(demo: dict[str, Path], trees: list[int]) -> None:
-    with load(demo["target"], demo["draft"], device=Device(512, 1, 0, exact=4)) as runtime:
+def test_where_passes_are_exact_there_are_no_trees_and_no_ties(small_pair: dict[str, Path], trees: list[int]) -> None:
+    with load(small_pair["target"], small_pair["draft"], device=Device(512, 1, 0, exact=4)) as runtime:
         assert checked(runtime, Sampling()) == len(TEXTS)
     assert trees == []

@@ -76,9 +76,9 @@ SPELLED = [
 ]
 
 
-@pytest.fixture(params=["toy", "demo"])
-def vocabulary(request: pytest.FixtureRequest, demo_target: Model) -> Vocabulary:
-    return Bytes() if request.param == "toy" else demo_target.vocabulary
+@pytest.fixture(params=["toy", "trained"])
+def vocabulary(request: pytest.FixtureRequest, small_target: Model) -> Vocabulary:
+    return Bytes() if request.param == "toy" else small_target.vocabulary
 
 
 @pytest.mark.parametrize("content", SPELLED)

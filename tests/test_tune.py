@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgespec import models
 from edgespec.backends import Device, Interrupt
 from edgespec.backends.toy import ToyModel, ToySession, ngram_rule
 from edgespec.errors import Interrupted, ModelFileError, OptionError, VocabularyMismatch
@@ -35,6 +34,7 @@ from edgespec.types import Floats
 from . import checkpoints
 from .commandline import refused, run, unix
 from .helpers import Clock, Priced
+from .small_pair import SMALL_PAIR
 from .terminals import spawn
 
 pexpect = pytest.importorskip("pexpect", reason="pseudo-terminals need a Unix")
@@ -294,14 +294,14 @@ def test_a_budget_that_is_none_is_refused_before_anything_is_opened(budget: floa
     assert not shop.sessions
 
 
-def test_the_opener_opens_with_the_threads_asked_for(demo: dict[str, Path], tmp_path: Path) -> None:
-    opened = opener(demo["target"], {demo["draft"]: Device(context=128)}, Device(context=128), Interrupt())
+def test_the_opener_opens_with_the_threads_asked_for(small_pair: dict[str, Path], tmp_path: Path) -> None:
+    opened = opener(small_pair["target"], {small_pair["draft"]: Device(context=128)}, Device(context=128), Interrupt())
     with opened(1) as (session, (draft,), text):
         assert session.identity.endswith("threads=1")
         assert session.context == 128
         assert len(text) > 300
         assert draft.identity.endswith("threads=1")
-    with opener(demo["target"], {}, Device(context=128), Interrupt())(2) as (session, drafts, _):
+    with opener(small_pair["target"], {}, Device(context=128), Interrupt())(2) as (session, drafts, _):
         assert session.identity.endswith("threads=2")
         assert not drafts
     with pytest.raises(ModelFileError), opener(tmp_path / "none.gguf", {}, Device(), Interrupt())(1):
@@ -457,7 +457,7 @@ def test_wrong_options_are_one_line(arguments: list[str], says: str) -> None:
 def test_a_draft_that_does_not_fit_is_left_out_if_found_and_refused_if_named(tmp_path: Path) -> None:
     source = checkpoints.llama(tmp_path / "source")
     assert run("convert", source, "--out", tmp_path / "draft.gguf").returncode == 0
-    (tmp_path / "m.gguf").symlink_to(models.demo().target)
+    (tmp_path / "m.gguf").symlink_to(SMALL_PAIR.target)
     options = ("--budget", "1", "--ctx", "100", "--threads", "1", "--json")
     done = run("tune", tmp_path / "m.gguf", *options)
     assert done.returncode == 0

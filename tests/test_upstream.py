@@ -223,10 +223,10 @@ def test_passwords_and_odd_keys_are_refused() -> None:
     assert "hunter2" not in str(error.value)
 
 
-def test_our_own_server_behind_says_the_same(demo: dict[str, Path]) -> None:
+def test_our_own_server_behind_says_the_same(small_pair: dict[str, Path]) -> None:
     settings = Settings(port=0)
     body = json.dumps({"prompt": "I need a table", "max_tokens": 8, "temperature": 0, "prediction": None}).encode()
-    with load(demo["target"], "none", fetch=False) as runtime:
+    with load(small_pair["target"], "none", fetch=False) as runtime:
         service = Service(settings)
         service.open([runtime], settings)
         with serving(make_app(service), settings) as port, proxy(f"http://127.0.0.1:{port}/v1") as ours:

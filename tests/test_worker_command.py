@@ -21,7 +21,8 @@ from edgespec.runtime.loading import Files, with_head
 from edgespec.runtime.speculation import Speculation
 from edgespec.tools import build_rpc
 
-from .commandline import DEMO, refused, run, unix
+from .commandline import refused, run, unix
+from .small_pair import SMALL_PAIR
 from .workers import free_endpoint, require_rpc, worker
 
 
@@ -85,7 +86,7 @@ def test_a_busy_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         Endpoint.parse(endpoint).greet()
 
 
-def test_options_that_workers_exclude_are_refused(demo: dict[str, Path], tmp_path: Path) -> None:
+def test_options_that_workers_exclude_are_refused(small_pair: dict[str, Path], tmp_path: Path) -> None:
     here = ("127.0.0.1:50052",)
     for wrong, reason in (
         ({"exact": 4}, "exact is 4"),
@@ -97,14 +98,14 @@ def test_options_that_workers_exclude_are_refused(demo: dict[str, Path], tmp_pat
         with pytest.raises(OptionError, match=reason):
             Device(**{"rpc": here, **wrong})  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="the drafter eagle3 reads rows"):
-        with_head(Files(demo["target"]), Device(rpc=here), Speculation(("eagle3",)))
+        with_head(Files(small_pair["target"]), Device(rpc=here), Speculation(("eagle3",)))
     (tmp_path / "model.onnx").write_bytes(b"")
     with pytest.raises(OptionError, match="workers compute GGUF files"):
         open_model(tmp_path / "model.onnx", Device(rpc=here), Interrupt())
 
 
-def test_a_draft_model_stays_here(demo: dict[str, Path]) -> None:
-    assert Device(rpc=("127.0.0.1:50052",)).of_draft(demo["draft"]).rpc == ()
+def test_a_draft_model_stays_here(small_pair: dict[str, Path]) -> None:
+    assert Device(rpc=("127.0.0.1:50052",)).of_draft(small_pair["draft"]).rpc == ()
 
 
 def test_a_network_is_refused_without_its_flag() -> None:
@@ -196,11 +197,11 @@ def test_a_worker_ends_by_a_signal_and_frees_its_port() -> None:
 def test_chat_says_which_worker_cannot_be_reached() -> None:
     require_rpc()
     endpoint = free_endpoint()
-    line = refused(run("chat", DEMO.target, "-p", "Hi", "--rpc", endpoint))
+    line = refused(run("chat", SMALL_PAIR.target, "-p", "Hi", "--rpc", endpoint))
     assert f"no worker can be reached at {endpoint}" in line
 
 
-def test_a_missing_library_is_told_before_the_model_is_read(demo: dict[str, Path], own_cache: Path) -> None:
+def test_a_missing_library_is_told_before_the_model_is_read(small_pair: dict[str, Path], own_cache: Path) -> None:
     (own_cache / "x").mkdir(parents=True)
     with pytest.raises(MissingPackage, match="built without RPC"):
-        open_model(demo["target"], Device(rpc=("127.0.0.1:9",)), Interrupt())
+        open_model(small_pair["target"], Device(rpc=("127.0.0.1:9",)), Interrupt())

@@ -36,11 +36,11 @@ def ask(port: int, path: str, **fields: Any) -> tuple[int, bytes]:
         connection.close()
 
 
-def test_the_server_goes_on_after_a_worker_was_lost(demo: dict[str, Path]) -> None:
+def test_the_server_goes_on_after_a_worker_was_lost(small_pair: dict[str, Path]) -> None:
     require_rpc()
     endpoint, settings = free_endpoint(), Settings(port=0, slots=2)
     with worker(endpoint) as lost:
-        runtime = load(demo["target"], demo["draft"], device=Device(512, 1, rpc=(endpoint,)), fetch=False)
+        runtime = load(small_pair["target"], small_pair["draft"], device=Device(512, 1, rpc=(endpoint,)), fetch=False)
         others = [runtime, runtime.another()]
         service = Service(settings)
         service.open(others, settings)

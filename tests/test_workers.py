@@ -30,9 +30,9 @@ def rpc() -> None:
 
 
 @pytest.fixture(scope="module")
-def sharp(demo: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo's draft with 32-bit weights, which do not enlarge the rounding of attention."""
-    return requantize(demo["draft"], tmp_path_factory.mktemp("sharp") / "draft.gguf", "ALL_F32")
+def sharp(small_pair: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small pair's draft with 32-bit weights, which do not enlarge the rounding of attention."""
+    return requantize(small_pair["draft"], tmp_path_factory.mktemp("sharp") / "draft.gguf", "ALL_F32")
 
 
 @pytest.fixture(scope="module")
@@ -94,21 +94,21 @@ def opened(target: Path, draft: Path | str, rpc: tuple[str, ...], drafters: tupl
     return load(target, draft, device=Device(256, 1, rpc=rpc), speculation=Speculation(drafters, 3), fetch=False)
 
 
-def test_an_answer_is_that_of_this_machine_with_wrong_drafts(demo: dict[str, Path]) -> None:
+def test_an_answer_is_that_of_this_machine_with_wrong_drafts(small_pair: dict[str, Path]) -> None:
     """The draft stays here, and is often wrong for this temperature."""
     sampling, endpoint = Sampling(temperature=1.2, seed=3), free_endpoint()
-    with opened(demo["target"], "none", ()) as runtime:
+    with opened(small_pair["target"], "none", ()) as runtime:
         said, _ = read(runtime.complete(PROMPT, sampling, max_tokens=40))
-    with worker(endpoint), opened(demo["target"], demo["draft"], (endpoint,), ("model",)) as runtime:
+    with worker(endpoint), opened(small_pair["target"], small_pair["draft"], (endpoint,), ("model",)) as runtime:
         again, finished = read(runtime.complete(PROMPT, sampling, max_tokens=40))
     assert again == said
     assert 0 < finished.stats.accepted < finished.stats.drafted
 
 
-def test_a_lost_worker_is_one_line_and_the_next_answer_is_right(demo: dict[str, Path]) -> None:
+def test_a_lost_worker_is_one_line_and_the_next_answer_is_right(small_pair: dict[str, Path]) -> None:
     endpoint = free_endpoint()
     with worker(endpoint) as running:
-        runtime = opened(demo["target"], demo["draft"], (endpoint,))
+        runtime = opened(small_pair["target"], small_pair["draft"], (endpoint,))
         said, _ = read(runtime.complete(PROMPT, max_tokens=30))
         answer = runtime.complete(PROMPT, max_tokens=30)
         assert any(isinstance(event, Text) for event in (next(answer), next(answer)))
@@ -188,9 +188,9 @@ def test_a_silent_worker_does_not_keep_a_cancelled_call(sharp: Path, monkeypatch
         model.close()
 
 
-def test_a_stopped_answer_is_cancelled(demo: dict[str, Path]) -> None:
+def test_a_stopped_answer_is_cancelled(small_pair: dict[str, Path]) -> None:
     endpoint = free_endpoint()
-    with worker(endpoint), opened(demo["target"], "none", (endpoint,)) as runtime:
+    with worker(endpoint), opened(small_pair["target"], "none", (endpoint,)) as runtime:
         answer = runtime.complete(PROMPT)
         next(answer)
         runtime.cancel()

@@ -100,7 +100,7 @@ class Maker:
 
     def _noise(self) -> str:
         """Words without sense: only copying gets them right."""
-        drawn = [self._rng.choice(self._source.words) for _ in range(self._rng.randint(self.shortest, 20))]
+        drawn = [self._rng.choice(self._source.words) for _ in range(self._rng.randint(min(self.shortest, 20), 20))]
         return " ".join(drawn)
 
     def _rewrite(self) -> Case | None:

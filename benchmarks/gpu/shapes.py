@@ -58,8 +58,8 @@ SHAPES = {
     "1B": Shape(16, 2048, 8192, 32, 8, 128256),
     "8B": Shape(32, 4096, 14336, 64, 16, 128256),
     "draft": Shape(6, 512, 2048, 8, 4, 128256),
-    "tiny": Shape(6, 1024, 4096, 16, 4, 8192),
-    "tiny-draft": Shape(2, 256, 512, 4, 2, 8192),
+    "tiny": Shape(8, 1024, 4096, 16, 4, 8192),
+    "tiny-draft": Shape(2, 256, 768, 4, 2, 8192),
 }
 
 
@@ -76,6 +76,10 @@ class Small:
 
     def field(self, key: str) -> Any:
         return self.reader.fields[f"llama.{key}"].contents()
+
+    def head_matrix(self) -> Floats:
+        """The output matrix, which is that of the embeddings in models that have no other."""
+        return self.tensor("output.weight" if "output.weight" in self._tensors else "token_embd.weight")
 
     def tensor(self, name: str) -> Floats:
         found = self._tensors[name]
@@ -213,7 +217,7 @@ class Enlarged:
     def _output(self, kind: Kind) -> Bytes:
         """Rows of the small model's tokens; those of others have nothing but the mark in the columns that are read."""
         made = rows(kind, self._shape.vocabulary, self._shape.width, seed=2)
-        own = self._marked(self._small.tensor("token_embd.weight"), 0.0)
+        own = self._marked(self._small.head_matrix(), 0.0)
         _put(made, kind, own)
         banned = quantized(kind, self._marked(np.zeros((1, self._small.width), np.float32), _BANNED))
         made[len(own) :, : banned.shape[1]] = banned

@@ -1,4 +1,4 @@
-"""What token recycling is worth: traces replayed with the rows that the demo target computes for each pass.
+"""What token recycling is worth: traces replayed with the rows that their target computes for each pass.
 
     python -m benchmarks.simulator.recycled [--trace chat] [--curve openvino]
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import product
+from pathlib import Path
 
 import click
 import numpy as np
 
-from edgespec import models
 from edgespec.backends import Device, Interrupt, common_prefix, open_model
 from edgespec.controller.adaptive import Adaptive
 from edgespec.drafters import Drafter
@@ -29,6 +29,7 @@ from .measured import load
 from .trace import Item, Trace
 from .world import Curve, Outcome, World
 
+_TARGET = Path(__file__).parents[2] / "tests" / "pair" / "target.gguf"  # of the traces
 _CONTEXT = 2048
 _ROW = 0.0005  # plain steps that keeping a row takes: 16 us of 31 ms
 
@@ -39,7 +40,7 @@ class Rows:
     """The likeliest tokens after the tokens of passes, computed once for each place."""
 
     def __init__(self) -> None:
-        self._model = open_model(models.demo().target, Device(context=_CONTEXT, threads=1), Interrupt())
+        self._model = open_model(_TARGET, Device(context=_CONTEXT, threads=1), Interrupt())
         self._session = self._model.session(_CONTEXT)
         self._known: dict[Place, tuple[Ints, Doubles]] = {}
 

@@ -1,4 +1,4 @@
-"""The bundled demo pair as Hugging Face checkpoints, made from its GGUF files: trained weights for conversions."""
+"""The trained pair of the tests as Hugging Face checkpoints, made from its GGUF files, for conversions."""
 
 from __future__ import annotations
 
