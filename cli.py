@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 _DEMO = (
-    "This is the bundled demo pair: it was trained only on bookings of tables, trips and tickets. "
-    "For a real model: edgespec chat NAME, with a name from `edgespec models list`"
+    "This is the bundled demo pair: it repeats, rewrites and quotes short texts and talks about bookings; facts are "
+    "invented. For a real model: edgespec chat NAME, with a name from `edgespec models list`"
 )
 
 

@@ -28,6 +28,7 @@ from typing import NamedTuple
 from edgespec.storage import pair_file as pairfile
 
 _DEMO = Path(__file__).parent / "demo"
+DEMO_PROMPT = _DEMO / "rewrite.txt"  #: a file with a question that suits the bundled pair
 
 
 class Pair(NamedTuple):
@@ -43,7 +44,7 @@ class Pair(NamedTuple):
 
 
 def demo() -> Pair:
-    """The bundled pair: a narrow assistant for bookings and travel, 15 and 2 million parameters (demo/CARD.md)."""
+    """The bundled pair, 39 and 3 million parameters: it repeats, rewrites and quotes texts (demo/CARD.md)."""
     return Pair(_DEMO / "target.gguf", (_DEMO / "draft.gguf",))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from edgespec.backends import ort_package
 from edgespec.cli import app
 from edgespec.terminal import doctor, engine_probe
 
@@ -36,7 +37,7 @@ def test_all_is_well() -> None:
     assert not found.advice
     text = "\n".join(doctor.lines(found))
     assert "OpenVINO      1.0: a CPU" in text
-    assert "100.0 tokens/s plainly, 120.0 with drafts (40 tokens" in text
+    assert "100.0 tokens/s plainly, 120.0 with drafts, to rewrite a text of 40 tokens" in text
     assert text.endswith("all that is needed works")
 
 
@@ -112,6 +113,15 @@ def test_what_is_installed_here_is_described(name: str) -> None:
     assert "error" not in found
     assert found["version"]
     assert found["devices"]
+
+
+@pytest.mark.parametrize(("nvidia", "wanted"), [(False, ["cpu"]), (True, ["cpu", "cuda", "tensorrt"])])
+def test_providers_for_a_gpu_that_is_not_there_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, nvidia: bool, wanted: list[str]
+) -> None:
+    monkeypatch.setattr(ort_package, "has_nvidia", lambda: nvidia)
+    monkeypatch.setattr(ort_package, "providers", lambda: dict.fromkeys(("tensorrt", "cuda", "cpu"), ""))
+    assert engine_probe._onnx()["devices"] == wanted
 
 
 @pytest.mark.slow

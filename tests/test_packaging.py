@@ -40,7 +40,7 @@ def test_the_wheel_is_complete(wheel: zipfile.ZipFile) -> None:
     shipped = set(wheel.namelist())
     folders = {"edgespec": "edgespec", "converters": "edgespec/converters", "models": "edgespec/models"}
     expected = {"edgespec/cli.py", "edgespec/py.typed", "edgespec/check_prompts.jsonl"}
-    expected |= {f"edgespec/models/demo/{name}" for name in ("target.gguf", "draft.gguf", "CARD.md")}
+    expected |= {f"edgespec/models/demo/{name}" for name in ("target.gguf", "draft.gguf", "CARD.md", "rewrite.txt")}
     expected |= {
         "edgespec/models/registry.toml",
         *(f"edgespec/bench/report/page.{kind}" for kind in ("css", "html.j2")),

@@ -180,5 +180,5 @@ def _of_engine(engine: Mapping[str, Any]) -> str:
 
 def _of_speed(speed: Mapping[str, Any]) -> str:
     plain, ours = speed["plain_tokens_per_second"], speed["speculative_tokens_per_second"]
-    said = f"{plain} tokens/s plainly, {ours} with drafts ({speed['tokens']} tokens; too small a model to gain much)"
+    said = f"{plain} tokens/s plainly, {ours} with drafts, to rewrite a text of {speed['tokens']} tokens"
     return f"{said}; other programs were running, so it is no comparison" if speed.get("other_programs") else said

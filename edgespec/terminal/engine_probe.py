@@ -15,9 +15,9 @@ from ctypes import c_char_p, c_size_t, c_void_p
 from typing import Any
 
 _PATIENCE = 60.0  # seconds for an engine to load, and for the speed test
+_NVIDIA = ("cuda", "tensorrt")  # providers of ONNX Runtime that its package has, with a GPU or without
 _MODULE = "edgespec.terminal.engine_probe"
-_TOKENS = 40  # of each answer of the speed test
-_PROMPT = "Say the numbers from one to forty."
+_TOKENS = 128  # of each answer of the speed test, at most
 
 
 def probe(name: str) -> dict[str, Any]:
@@ -81,7 +81,8 @@ def _ggml_devices(library: Any) -> Iterator[str]:
 def _onnx() -> dict[str, Any]:
     from ..backends.ort_package import has_nvidia, providers  # noqa: PLC0415
 
-    return {"devices": sorted(providers()), "nvidia": has_nvidia()}
+    usable = [name for name in sorted(providers()) if name not in _NVIDIA or has_nvidia()]
+    return {"devices": usable, "nvidia": has_nvidia()}
 
 
 def _openvino() -> dict[str, Any]:
@@ -92,7 +93,7 @@ def _openvino() -> dict[str, Any]:
 
 
 def _speed() -> dict[str, Any]:
-    """Tokens per second of the demo pair: plainly, and as edgespec decides; the same question, greedily."""
+    """Tokens per second of the demo pair that rewrites a text: plainly, and as edgespec decides; greedily."""
     from edgespec import models  # noqa: PLC0415
 
     from .. import Sampling, Speculation, load  # noqa: PLC0415
@@ -100,10 +101,11 @@ def _speed() -> dict[str, Any]:
     from ..engine import Finished  # noqa: PLC0415
 
     found: dict[str, Any] = {}
+    asked = [{"role": "user", "content": models.DEMO_PROMPT.read_text("utf-8").strip()}]
     with OtherPrograms() as others:
         for name, how in (("plain", Speculation(k=0)), ("speculative", Speculation())):
-            with load(models.demo().target, speculation=how) as runtime:
-                for event in runtime.complete(_PROMPT, Sampling(temperature=0, seed=0), max_tokens=_TOKENS):
+            with load("demo", speculation=how) as runtime:
+                for event in runtime.chat(asked, Sampling(temperature=0, seed=0), max_tokens=_TOKENS):
                     if isinstance(event, Finished):
                         found["tokens"] = event.stats.tokens
                         found[f"{name}_tokens_per_second"] = round(event.stats.tokens_per_second, 1)

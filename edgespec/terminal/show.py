@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import click
 
@@ -10,6 +10,7 @@ from ..engine import Text
 from ..runtime.runtime import Runtime
 from ..stats import Stats
 from ..text.stream import Span
+from ..types import Draft
 
 ROUGH = 0.1  #: relative standard error of a speedup from which on it is shown with one digit, as rough
 _PLAIN_ROUNDS = 8  # plain rounds of an answer from which on the speed of plain decoding counts as measured
@@ -69,9 +70,8 @@ class MarkedText:
         return click.style(text, dim=True) if span.reasoning and self._colour else text
 
     def _rejected(self, event: Text) -> str:
-        round_ = event.round
-        lost = [token for node, token in enumerate(round_.draft.tokens) if node not in round_.path]
-        text = printable(self._runtime.text(lost)).replace("\n", "⏎")
+        lost = rejected_branches(event.round.draft, event.round.path)
+        text = "|".join(printable(self._runtime.text(branch)).replace("\n", "⏎") for branch in lost)
         return self._reject(text, dim=self._thinks) if text else ""
 
     def _accept(self, text: str, *, dim: bool = False) -> str:
@@ -79,6 +79,18 @@ class MarkedText:
 
     def _reject(self, text: str, *, dim: bool = False) -> str:
         return click.style(text, fg="red", strikethrough=True, dim=dim or None) if self._colour else f"{{-{text}-}}"
+
+
+def rejected_branches(draft: Draft, path: Sequence[int]) -> list[list[int]]:
+    """The tokens of `draft` that are not on the accepted `path`, by branch of the tree.
+
+    A node continues the branch that ends with its parent. Further children of that parent begin branches of their own.
+    """
+    branches: dict[int, list[int]] = {}  # by their last node
+    for node, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
+        if node not in path:
+            branches[node] = [*branches.pop(parent, ()), token]
+    return list(branches.values())
 
 
 def _joined(spans: tuple[Span, ...]) -> Iterator[Span]:
