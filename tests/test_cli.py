@@ -62,7 +62,7 @@ def test_standard_input_and_files_come_before_the_prompt(tmp_path: Path) -> None
     assert prompt_of("-f", one, "-f", two, "-p", "How many rooms?", stdin="The cook is Ann.\n") == whole
     assert whole > prompt_of("-p", "How many rooms?") + 12
     assert prompt_of("-p", "How many rooms?", stdin="\n") == prompt_of("-p", "How many rooms?")
-    assert prompt_of("-f", one) == prompt_of("-p", "The inn has ten rooms.\n")
+    assert prompt_of("-f", one) == prompt_of("-p", "The inn has ten rooms.")
 
 
 @unix

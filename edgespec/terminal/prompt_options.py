@@ -46,7 +46,8 @@ class PromptOptions:
         return chosen_grammar(self.json_schema, self.grammar_file, json_object=self.json_object)
 
     def question(self) -> str | None:
-        """The files, then standard input, then the prompt; None for a conversation.
+        """The files, then standard input, then the prompt, without the line breaks that a text file ends with; None for
+        a conversation.
 
         Raises:
             OptionError: a file cannot be read or is not text.
@@ -61,7 +62,7 @@ class PromptOptions:
         parts = [part for part in (*before, _utf8("-p", self.prompt or "")) if part.strip()]
         if not parts:
             raise click.UsageError("the prompt is empty: give a question with -p, in a file with -f, or through a pipe")
-        return parts[0] if len(parts) == 1 else "\n\n".join(part.strip("\n") for part in parts)
+        return "\n\n".join(part.strip("\n") for part in parts)
 
     def preamble(self) -> str:
         """The system message. Raises as `question`."""
