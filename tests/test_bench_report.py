@@ -417,8 +417,18 @@ def test_where_nothing_was_drafted_in_a_category_that_is_what_is_said_of_it() ->
     losing = [answer(str(i), PLAIN, 100, 10.0, category="dull") for i in range(9)]
     rounds = (Pass(0, 0, 1, 0.1),) * 100
     losing += [answer(str(i), OURS, 100, 11.0 + i / 9, category="dull", passes=rounds) for i in range(9)]
-    said = [*remarks(run([*paces(*[1.5] * 9).answers, *losing]))]
-    assert said == ["edgespec drafted nothing, and so decoded plainly, in dull."]
+    made = run([*paces(*[1.5] * 9).answers, *losing])
+    assert [*remarks(made)] == ["edgespec drafted nothing, and so decoded plainly, in dull."]
+    (table,) = (each for each in tables(made) if each.title == "Speedup over plain decoding")
+    ours = next(row for row in table.rows if row[0] == OURS)
+    marked = {name for name, cell in zip(table.head, ours, strict=True) if cell.endswith(", no drafts")}
+    assert marked == {"dull"}
+
+
+def test_turns_are_told_from_questions() -> None:
+    answers = [answer("a", name, 50, 5.0, turn=turn) for name in (PLAIN, OURS) for turn in (0, 1)]
+    (table,) = (each for each in tables(run(answers)) if each.title == "Contenders")
+    assert [row[-1] for row in table.rows] == ["2 answers in the turns of 1 question"] * 2
 
 
 def test_a_speedup_beyond_what_its_passes_bring_is_called_a_disturbance() -> None:

@@ -9,7 +9,7 @@ from ..figures import Figures, figures
 from ..records import OURS, PLAIN, ContenderEntry, Depth, Run
 from ..scopes import Scope, categories, covers, totals
 from ..speedups import FEWEST_QUESTIONS, FEWEST_TOKENS, speedup
-from .wording import NONE, counted, milliseconds, sameness, three, with_bounds
+from .wording import NONE, counted, drafted_nothing, milliseconds, sameness, three, with_bounds
 
 #: Titles that charts share.
 SPEEDUP, ACCEPTANCE, LENGTHS = "Speedup over plain decoding", "Acceptance by drafter and depth", "Draft length K"
@@ -55,7 +55,8 @@ def _speedups(run: Run) -> ReportTable:
         "The ratio of the times per token, without the prompt, over the questions that both answered; in brackets the "
         f"95% interval (bootstrap-t over questions), which takes at least {FEWEST_QUESTIONS} questions. "
         '"Of" gives the number of questions where it is not all. There is no figure for fewer than '
-        f"{FEWEST_TOKENS} tokens. Replayed: the output is a given text, and the passes are computed in full.",
+        f'{FEWEST_TOKENS} tokens. "No drafts": edgespec decoded plainly there. Replayed: the output is a given text, '
+        "and the passes are computed in full.",
         ["contender", *(scope.label for scope in scopes)],
         rows,
     )
@@ -68,7 +69,8 @@ def _speedup(run: Run, contender: str, scope: Scope, asked: int) -> str:
         return "1" if asked else NONE
     found = speedup(run, contender, scope)
     few = f", of {found.questions}" if 0 < found.questions < asked else ""
-    return with_bounds(found.decoding) + few
+    plainly = ", no drafts" if contender == OURS and drafted_nothing(figures(run, OURS, scope)) else ""
+    return with_bounds(found.decoding) + few + plainly
 
 
 def _others(run: Run) -> ReportTable:
@@ -163,4 +165,7 @@ def _contenders(run: Run) -> ReportTable:
 def _part(run: Run, taking: ContenderEntry) -> str:
     if taking.skipped:
         return f"left out: {taking.skipped}"
-    return counted(len(run.by(taking.name)), "answer")
+    answers = run.by(taking.name)
+    questions = len({(answer.category, answer.question) for answer in answers})
+    turns = f" in the turns of {counted(questions, 'question')}" if questions < len(answers) else ""
+    return counted(len(answers), "answer") + turns
