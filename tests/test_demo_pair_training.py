@@ -199,32 +199,30 @@ def test_a_gguf_file_is_read_as_the_checkpoint_that_it_was_made_from(tmp_path: P
         assert torch.allclose(tensor.float(), found[name], atol=1e-2), name
 
 
-def test_a_pair_is_refined_from_its_files(tmp_path: Path) -> None:
+def test_a_target_is_refined_from_its_file(tmp_path: Path) -> None:
     """It says what it said, its circuit stays, and the curriculum is at its end from the first batch on."""
     import torch  # noqa: PLC0415
 
     from benchmarks.demo_pair import kit, vocabulary  # noqa: PLC0415
-    from benchmarks.demo_pair.models import new_draft, read_pair  # noqa: PLC0415
     from benchmarks.demo_pair.saving import save_checkpoint  # noqa: PLC0415
     from benchmarks.demo_pair.start import Wanted, opened  # noqa: PLC0415
     from edgespec.converters import convert  # noqa: PLC0415
 
     kit.write_kit(checkouts(tmp_path / "checkouts"), tmp_path / "kit")
     vocabulary.write(vocabulary.train(["to be or not to be " * 3], VOCABULARY), tmp_path / "kit")
-    models = {"target": grown(1.7), "draft": new_draft(VOCABULARY)}
-    (tmp_path / "pair").mkdir()
-    for name, model in models.items():
-        save_checkpoint(model, tmp_path / "kit", tmp_path / name)
-        list(convert(tmp_path / name, tmp_path / "pair" / f"{name}.gguf", quantization="f16"))
+    model, file = grown(1.7), tmp_path / "target.gguf"
+    save_checkpoint(model, tmp_path / "kit", tmp_path / "checkpoint")
+    list(convert(tmp_path / "checkpoint", file, quantization="f16"))
+    run = opened(Wanted(tmp_path / "kit", tmp_path / "run", "cpu", 0.001, refine=file))
+    assert [*run.models] == ["target"]
+    refined = run.models["target"]
     tokens = torch.randint(10, 260, (1, 20), generator=torch.Generator().manual_seed(5))
-    for model, read in zip(models.values(), read_pair(tmp_path / "pair"), strict=True):
-        with torch.no_grad():
-            before, after = model.eval()(tokens).logits, read.eval()(tokens).logits
-        assert torch.allclose(before, after, atol=0.05 * float(before.abs().max()))
-    run = opened(Wanted(tmp_path / "kit", tmp_path / "run", "cpu", 0.001, refine=tmp_path / "pair"))
-    circuit = run.models["target"].model.layers[0].self_attn.q_proj.weight.clone()
+    with torch.no_grad():
+        before, after = model(tokens).logits, refined(tokens).logits
+    assert torch.allclose(before, after, atol=0.05 * float(before.abs().max())), "weights are rounded to bfloat16"
+    circuit = refined.model.layers[0].self_attn.q_proj.weight.clone()
     assert list(run.run())
-    assert run.models["target"].model.layers[0].self_attn.q_proj.weight.equal(circuit)
+    assert refined.model.layers[0].self_attn.q_proj.weight.equal(circuit)
     assert float(run._shown[0]) == 1.0
 
 

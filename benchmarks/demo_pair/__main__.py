@@ -64,7 +64,7 @@ def kit(checkouts: Path, folder: Path, vocabulary: int, tokenizer: Path | None) 
 @click.option("--device", default="cpu", show_default=True, help="Of torch: cpu, cuda")
 @click.option("--minutes", default=25.0, show_default=True, help="Of training, over all runs of this command")
 @click.option("--grow", type=FILE, help="A Llama with the kit's tokenizer to begin with: a checkpoint, or a GGUF file")
-@click.option("--refine", type=FOLDER, help="A folder with target.gguf and draft.gguf, whose training goes on")
+@click.option("--refine", type=FILE, help="A target that this command trained, as --grow: it is trained further, alone")
 @click.option("--threads", default=0, help="Of torch on a CPU; 0: as torch chooses")
 def train(
     kit_folder: Path,
@@ -75,7 +75,7 @@ def train(
     refine: Path | None,
     threads: int,
 ) -> None:
-    """Train on KIT and write OUT/target and OUT/draft. An unfinished training in OUT goes on."""
+    """Train on KIT and write OUT/target and, unless it is refined, OUT/draft. An unfinished training in OUT goes on."""
     from . import start  # noqa: PLC0415 - imports torch
 
     run = start.opened(start.Wanted(kit_folder, output, device, minutes, grow, threads, refine))

@@ -1,6 +1,6 @@
 """What is trained when: copying of short texts first, then all tasks, then longer texts and dialogues.
 
-The last stage is for a pair whose training ended, and which is refined in what it does worst.
+The last stage is for a target whose training ended, and which is refined in what it does worst.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STAGES = (
     ),
     Stage(
         1.0,
-        {"repeat": 3, "rewrite": 12, "quote": 4, "summarise": 1, "list": 3, "json": 3, "talk": 3, DIALOGUE: 2},
+        {"repeat": 3, "rewrite": 18, "quote": 4, "summarise": 1, "list": 3, "json": 2, "talk": 2, DIALOGUE: 1},
         70,
     ),
 )

@@ -80,12 +80,8 @@ def read(folder: Path) -> tuple[dict[str, Any], Weights]:
     return json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")
 
 
-def read_pair(folder: Path) -> tuple[Any, Any]:
-    """The target, which has the circuit, and the draft in the folder of a pair, as transformers modules."""
-    return _module(*read_gguf(folder / "target.gguf")), _module(*read_gguf(folder / "draft.gguf"))
-
-
-def _module(config: dict[str, Any], weights: Weights) -> Any:
+def whole(config: dict[str, Any], weights: Weights) -> Any:
+    """The model that `read` read, as a transformers module."""
     from transformers import LlamaConfig, LlamaForCausalLM  # noqa: PLC0415
 
     model = LlamaForCausalLM(LlamaConfig(**config))

@@ -14,7 +14,7 @@ from .circuit import Alias
 from .copying import exactness
 from .kit import kit_texts
 from .layout import Layout
-from .models import NEW_GAIN, Shape, config_of, new_draft, new_weights, read, read_pair, with_circuit
+from .models import NEW_GAIN, Shape, config_of, new_draft, new_weights, read, whole, with_circuit
 from .protection import protect
 from .saving import save_checkpoint
 from .training import Settings, Training
@@ -40,17 +40,17 @@ def opened(wanted: Wanted) -> Training:
     if wanted.threads:
         torch.set_num_threads(wanted.threads)
     if wanted.refine is not None:
-        target, draft = read_pair(wanted.refine)
+        target = whole(*read(wanted.refine))
         protect(target, Layout.of(target.config.hidden_size))
-    else:
-        target, draft = _model(wanted), new_draft(_tokenizer(wanted.kit).get_vocab_size())
-    return Training(target, wanted.kit, wanted.output, _settings(wanted), draft)
+        return Training(target, wanted.kit, wanted.output, _settings(wanted))
+    draft = new_draft(_tokenizer(wanted.kit).get_vocab_size())
+    return Training(_model(wanted), wanted.kit, wanted.output, _settings(wanted), draft)
 
 
 def _settings(wanted: Wanted) -> Settings:
     """A GPU takes large batches and learns from the prompts, too; a CPU spends all it has on the answers."""
     if wanted.refine is not None:
-        return Settings(wanted.minutes, 8, 512, rate=3e-4, draft_rate=1e-3, device=wanted.device, begun=1.0)
+        return Settings(wanted.minutes, 8, 512, rate=6e-5, device=wanted.device, begun=1.0)
     if wanted.device.startswith("cuda"):
         workers = max(1, (os.cpu_count() or 1) // 2)
         return Settings(
