@@ -22,9 +22,8 @@ from edgespec.terminal.show import MarkedText
 OUT = Path(__file__).parent / "chat.svg"
 COLUMNS = 88
 QUESTIONS = (
+    models.DEMO_PROMPT.read_text("utf-8").strip(),
     "I need a table for two in Oakland tonight.",
-    "At seven please, Italian food.",
-    "Find me another one.",
 )
 #: The colours of GitHub's dark pages, on which green and red are told apart from the text.
 DARK = TerminalTheme(

@@ -45,15 +45,25 @@ def test_a_missing_engine_is_named_with_the_line_that_installs_it(monkeypatch: p
     monkeypatch.setattr(doctor, "_is_installed", lambda package: package not in ("llama_cpp", "openvino", "starlette"))
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     found = doctor.examine(app)
-    assert found.problems == [
-        "llama.cpp is not installed: pip install --force-reinstall --no-deps llama-cpp-python",
-    ]
+    assert not found.problems, "models in ONNX format run without llama.cpp"
+    assert (
+        "llama.cpp is not installed: pip install --force-reinstall --no-deps llama-cpp-python "
+        "(it opens GGUF files, such as the demo pair's)"
+    ) in found.advice
     assert not found.speed, "nothing could compute it"
     assert any("OpenVINO is not installed: pip install 'edgespec[onnx,openvino]'" in each for each in found.advice)
     assert "the extra serve is not installed: pip install 'edgespec[serve]'" in found.advice
-    assert [*doctor.lines(found)][-1] == "there are problems"
+    assert [*doctor.lines(found)][-1] == "all that is needed works"
     monkeypatch.setattr(platform, "machine", lambda: "arm64")
     assert not any("OpenVINO" in each for each in doctor.examine(app).advice)
+
+
+def test_without_any_engine_nothing_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    engines = ("llama_cpp", "onnxruntime", "openvino")
+    monkeypatch.setattr(doctor, "_is_installed", lambda package: package not in engines)
+    found = doctor.examine(app)
+    assert found.problems == ["no engine is installed: pip install --force-reinstall --no-deps llama-cpp-python"]
+    assert [*doctor.lines(found)][-1] == "there are problems"
 
 
 def test_a_broken_engine_and_pair(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,11 @@ from pathlib import Path
 
 import pytest
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 from edgespec.backends.llama_remote_process import RemoteProcess
 from edgespec.errors import EngineError
 
@@ -126,6 +131,18 @@ def test_readme_and_ci_run_the_same_test_command() -> None:
         line for line in (ROOT / ".ci" / "run").read_text().splitlines() if line.endswith(".venv/bin/pytest")
     )
     assert command in (ROOT / "README.md").read_text()
+
+
+def test_the_requirements_without_a_compiler_are_those_of_the_package() -> None:
+    """But for llama.cpp, with the extras of OpenVINO's engine, and without the GPU code of ONNX Runtime."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    wanted = {*project["dependencies"], *extras["onnx"], *extras["openvino"]}
+    lines = (ROOT / "docs" / "no-compiler.txt").read_text("utf-8").splitlines()
+    listed = {line for line in lines if not line.startswith("#")}
+    (left_out,) = (each for each in wanted - listed if not each.startswith("onnxruntime"))
+    assert left_out.startswith("llama-cpp-python")
+    assert [*listed - wanted] == ["onnxruntime>=1.23,<2"]
 
 
 def run(code: str) -> str:

@@ -32,6 +32,11 @@ _INSTALL = {  # of an engine that is missing or broken
     "onnx": "pip install --force-reinstall --no-deps onnxruntime",
     "openvino": "pip install 'edgespec[onnx,openvino]'",
 }
+_USE = {  # of an engine
+    "llama": "it opens GGUF files, such as the demo pair's",
+    "onnx": "it opens models that `edgespec convert --to onnx` makes",
+    "openvino": "the engine with the cheapest wide passes on x86",
+}
 _CUDA = 'CMAKE_ARGS="-DGGML_CUDA=on" pip install --force-reinstall --no-deps --no-cache-dir llama-cpp-python'
 
 
@@ -68,6 +73,8 @@ def examine(app: click.Group) -> Examination:
     _machine(found)
     for name in TITLES:
         _engine(found, name)
+    if not any(engine["version"] for engine in found.engines.values()):
+        found.problems.append(f"no engine is installed: {_INSTALL['llama']}")
     for name, path in (("cache", cache_folder()), ("models", Hub().cache)):
         _folder(found, name, path)
     _config(found, app)
@@ -100,12 +107,8 @@ def _engine(found: Examination, name: str) -> None:
     package = {"llama": "llama_cpp", "onnx": "onnxruntime", "openvino": "openvino"}[name]
     if not _is_installed(package):
         found.engines[name] = {"version": "", "error": "not installed"}
-        text = f"{TITLES[name]} is not installed: {_INSTALL[name]}"
-        if name == "openvino":
-            if platform.machine().lower() in ("x86_64", "amd64"):
-                found.advice.append(f"{text} (the engine with the cheapest wide passes on x86)")
-        else:
-            found.problems.append(text)
+        if name != "openvino" or platform.machine().lower() in ("x86_64", "amd64"):
+            found.advice.append(f"{TITLES[name]} is not installed: {_INSTALL[name]} ({_USE[name]})")
         return
     found.engines[name] = seen = probe(name)
     if "error" in seen:
