@@ -215,6 +215,7 @@ def test_a_target_is_refined_from_its_file(tmp_path: Path) -> None:
     list(convert(tmp_path / "checkpoint", file, quantization="f16"))
     run = opened(Wanted(tmp_path / "kit", tmp_path / "run", "cpu", 0.001, refine=file))
     assert [*run.models] == ["target"]
+    assert "license: cc-by-sa-4.0" in (tmp_path / "checkpoint" / "README.md").read_text()
     refined = run.models["target"]
     tokens = torch.randint(10, 260, (1, 20), generator=torch.Generator().manual_seed(5))
     with torch.no_grad():

@@ -73,7 +73,7 @@ def run(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @needs_examples
 def test_an_installed_package_drafts_in_a_chat(site: Path) -> None:
-    chat = ("-m", "edgespec", "chat", "--temp", "0", "-p", "I need a table for two in Oakland tonight.", "--json")
+    chat = ("-m", "edgespec", "chat", "--temp", "0", "-p", "Repeat:\nWhat time do you want to eat?", "--json")
     done = run(site, *chat, "--k", "3", "--drafter", "phrases")
     assert done.returncode == 0, done.stderr
     events = [json.loads(line) for line in done.stdout.splitlines()]
