@@ -30,7 +30,7 @@ def listed() -> Iterator[str]:
     known, free = registry.entries(), machine_memory()
     width = max(map(len, known))
     licences = max(len(entry.licence) for entry in known.values())
-    yield f"{'name':{width}}  {'size':>8}  here     {'fits here':9}  new  {'licence':{licences}}  needs"
+    yield f"{'name':{width}}  {'size':>8}  here     {'fits now':9}  new  {'licence':{licences}}  needs"
     for name, entry in sorted(known.items(), key=lambda each: each[1].size):
         sources = [model_source.Source.of(file) for file in (entry.target, entry.drafting) if file is not None]
         here = [source.here() is not None for source in sources]
@@ -40,6 +40,7 @@ def listed() -> Iterator[str]:
             f"{name:{width}}  {amount(entry.size):>8}  {state:7}  {instead.fit_of(entry, free):9}  {newest:3}  "
             f"{entry.licence:{licences}}  {entry.needs}"
         )
+    yield "fits now: into the memory that is free now, which other programs can leave; needs: a machine or a GPU of that size"
     yield "* no later generation of its family is known at its size"
     if not all(map(instead.runs, known.values())):
         yield "not run: a hybrid, whose recurrent state this version cannot roll back"
