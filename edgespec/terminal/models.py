@@ -40,7 +40,7 @@ def listed() -> Iterator[str]:
             f"{name:{width}}  {amount(entry.size):>8}  {state:7}  {instead.fit_of(entry, free):9}  {newest:3}  "
             f"{entry.licence:{licences}}  {entry.needs}"
         )
-    yield "fits now: into the memory that is free now, which other programs can leave; needs: a machine or a GPU of that size"
+    yield "fits now: into the memory that is free, which other programs can leave; needs: a machine or GPU of that size"
     yield "* no later generation of its family is known at its size"
     if not all(map(instead.runs, known.values())):
         yield "not run: a hybrid, whose recurrent state this version cannot roll back"
