@@ -7,6 +7,7 @@ import pytest
 
 from edgespec.controller.adaptive import Adaptive
 from edgespec.controller.budget import Budget
+from edgespec.controller.calibration import Calibration
 from edgespec.prices import Prices
 from edgespec.types import Draft
 
@@ -53,6 +54,24 @@ def test_gains_that_vary_are_not_stopped_by_bad_luck() -> None:
         stopped += not budget.is_left
         budget.observe(int(random.choice([1, 4])), 2.0)
     assert stopped < 50
+
+
+@pytest.mark.parametrize(("gained", "left"), [(-3.0, 4.0), (2.0, 4.0), (9.0, 9.0), (48.0, 16.0)])
+def test_gains_of_an_earlier_run_pay_for_some_losses_of_this_one(gained: float, left: float) -> None:
+    assert Budget(gained=gained).left == left
+    speculated, lost = run(Budget(gained=gained), 5000, 1, 3.0)
+    assert lost <= 0.01 * (5000 + lost) + left + 3.0
+    assert speculated >= left / 2
+
+
+def test_what_is_left_is_known_to_the_next_run() -> None:
+    first = Adaptive([book((7, 0.9))], Prices([1.0, 1.1, 1.2, 1.3]))
+    for _ in range(20):
+        first.observe(bought(Draft.chain((7, 7), "book"), (0, 1), 7, 7, 5))
+    assert first.calibration.gained == pytest.approx(first._budget.left)
+    again = Adaptive([book((7, 0.9))], Prices([1.0, 1.1, 1.2, 1.3]), Calibration.of(first.calibration.kept()))
+    assert again._budget.left == 16.0
+    assert again._priced_budget.left == 12.0
 
 
 @pytest.mark.parametrize(("drafters", "goes_on"), [(1, False), (2, True), (3, True)])

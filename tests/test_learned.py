@@ -141,6 +141,10 @@ def test_more_hits_than_tries_are_ignored() -> None:
         {"ahead": {"model": [[1, 1]]}},
         {"ahead": {"model": None}},
         {"ahead": 5},
+        {"gained": "much"},
+        {"gained": None},
+        {"gained": float("nan")},
+        {"gained": float("inf")},
     ],
 )
 def test_what_is_broken_is_ignored(change: dict[str, Any]) -> None:

@@ -82,7 +82,9 @@ class Adaptive:
         self._priced = [PricedDrafter(d, self.calibration.ahead(d.name), clock, len(asked) - 1) for d in asked]
         self._passengers = [PassengerValue(drafter) for drafter in self._free if trees and most_passengers_of(drafter)]
         self._time_value = TimeValue()
-        self._budget, self._priced_budget = Budget(len(self._priced)), Budget.of_priced(len(self._priced))
+        gained = self.calibration.gained
+        self._budget = Budget(len(self._priced), gained=gained)
+        self._priced_budget = Budget.of_priced(len(self._priced), gained)
         self._instalments = Instalments()
         self._explorer = Explorer()
         self._exploring = False
@@ -121,6 +123,7 @@ class Adaptive:
             pace = round.verify_seconds / self._believed[len(round.draft)] if round.draft else None
             self._explorer.explored(pace)
         self._budget.observe(len(round.tokens), steps)
+        self.calibration.gained = self._budget.left
         if any(priced.guesses for priced in self._priced):
             self._priced_budget.observe(len(round.tokens), steps)
         else:

@@ -11,6 +11,7 @@ from __future__ import annotations
 _SHARE = 0.01  # of the time, that may be lost
 _CREDIT = 48.0  # plain steps that may be lost at once, after gains
 _BEGINNING = 4.0  # and before any, for each drafter with a price: an answer may be short
+_CARRIED = 16.0  # and of what earlier runs gained, before any gains of this one
 # Of both, what rounds in which a drafter with a price is asked may lose. With 1, three of them paused look-ups that had
 # 1.14 times the speed of plain decoding on a mix of texts (1.07B, llama.cpp's q8_0). Other parts were not measured.
 _PRICED = 0.75
@@ -41,16 +42,22 @@ class Budget:
         drafters: with a price. Each reads the prompt before its first guess, which is a loss like any other; with the
             credit for one, several would end all speculation in the first rounds.
         part: of all that may be lost.
+        gained: what an earlier run had left.
     """
 
-    def __init__(self, drafters: int = 1, part: float = 1.0) -> None:
-        self._credit = part * _BEGINNING * max(1, drafters)
+    def __init__(self, drafters: int = 1, part: float = 1.0, gained: float = 0.0) -> None:
+        self._credit = part * max(_BEGINNING * max(1, drafters), min(_CARRIED, gained))
         self._share = part * _SHARE
 
     @classmethod
-    def of_priced(cls, drafters: int) -> Budget:
+    def of_priced(cls, drafters: int, gained: float) -> Budget:
         """What the rounds in which drafters with a price are asked may lose."""
-        return cls(drafters, _PRICED)
+        return cls(drafters, _PRICED, gained)
+
+    @property
+    def left(self) -> float:
+        """Plain steps that may still be lost; below 0 after a loss that exceeded them."""
+        return self._credit
 
     @property
     def is_left(self) -> bool:

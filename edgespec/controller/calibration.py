@@ -170,6 +170,8 @@ class Calibration:
     def __init__(self) -> None:
         self._guesses: dict[tuple[str, int], Guesses] = {}
         self._ahead: dict[str, Ahead] = {}
+        #: What speculation may lose, in plain steps, after its gains so far (`controller.budget`).
+        self.gained = 0.0
 
     def cell(self, drafter: str, rank: int, confidence: float) -> Cell:
         """The cell of a guess; `rank` 0 is the drafter's likeliest."""
@@ -201,6 +203,7 @@ class Calibration:
         return {
             "guesses": [[*key, guesses.kept()] for key, guesses in self._guesses.items()],
             "ahead": {drafter: ahead.kept() for drafter, ahead in self._ahead.items()},
+            "gained": round(self.gained, 1),
         }
 
     @classmethod
@@ -212,6 +215,9 @@ class Calibration:
                 calibration._guesses[str(drafter), int(rank)] = Guesses.of(counts)
             for drafter, counts in kept.get("ahead", {}).items():
                 calibration._ahead[str(drafter)] = Ahead.of(counts)
+            calibration.gained = float(kept.get("gained", 0.0))
+            if not math.isfinite(calibration.gained):
+                return cls()
         except (TypeError, ValueError, AttributeError, IndexError, OverflowError):
             return cls()
         return calibration
