@@ -84,6 +84,20 @@ def test_prompts_read_by_several_drafters_do_not_end_speculation(drafters: int, 
     assert controller._budget.is_left == goes_on
 
 
+@pytest.mark.parametrize("overhead", [0.0, 0.02, 0.1])
+def test_a_pause_ends_whatever_rounds_take_beside_their_passes(overhead: float) -> None:
+    """Bookkeeping takes 2% of a plain step of 2 ms, more than the share that refills the budget. Pauses never ended."""
+    controller = Adaptive([book((7, 0.9))], Prices([1.0, 1.1, 1.2, 1.3]))
+    while not controller.is_paused:
+        controller.observe(bought(Draft.chain((7, 7, 7), "book"), (), 5, drafting=2.0))
+    debt, rounds = -controller._budget.left, 0
+    while controller.is_paused:
+        controller.observe(bought(Draft(), (), 5, drafting=overhead))
+        rounds += 1
+        assert rounds < 1000, "it never ends"
+    assert rounds == pytest.approx(debt / 0.01, abs=2), "a loss is paid back at 1% of the time"
+
+
 def test_free_drafters_go_on_where_those_with_a_price_have_lost_their_part() -> None:
     """Three are asked in vain, and no look-up knows anything; then one does."""
     lookup = book()

@@ -117,7 +117,9 @@ class Adaptive:
     def observe(self, round: Round) -> None:  # noqa: A002
         reading = sum(priced.reading_seconds for priced in self._priced)
         paid = self._instalments.pay(reading / self.prices.plain(round.held))
-        steps = self._steps_of(round, reading) + paid
+        # What a paused round takes beside its pass is no loss that a longer pause would avoid. If it counted, no pause
+        # would end where it is more than the share of the time that refills the budget, as with plain steps of 2 ms.
+        steps = paid + (1.0 if self.is_paused else self._steps_of(round, reading))
         self._time_value.observe(len(round.tokens), steps)
         if self._exploring:
             pace = round.verify_seconds / self._believed[len(round.draft)] if round.draft else None
