@@ -43,7 +43,7 @@ def test_the_demo_pair_on_both_suites(tmp_path: Path) -> None:
     assert [each.name for each in run.contenders if not each.skipped] == ["plain", "edgespec", "lookup", "k=2"]
     assert [each.name for each in run.contenders if each.skipped] == ["llama-server"]
     plain = {(each.question, each.turn): each.digest for each in run.by("plain")}
-    assert len(plain) == 7
+    assert len(plain) == 11
     for name in ("edgespec", "lookup", "k=2"):
         assert {(each.question, each.turn): each.digest for each in run.by(name)} == plain
     assert any(each.passes and each.depths for each in run.by("k=2"))
@@ -144,7 +144,7 @@ def test_a_run_on_a_full_disk_stops_with_a_line_and_resume_goes_on(tmp_path: Pat
     assert done.returncode == 0, done.stderr
     assert (out / "answers.jsonl").read_bytes().startswith(whole)
     asked = [(each.question, each.turn, each.contender) for each in run_of(out).answers]
-    assert len(asked) == len(set(asked)) == 14
+    assert len(asked) == len(set(asked)) == 22
 
 
 def test_a_run_is_begun_anew_only_where_that_is_said(tmp_path: Path) -> None:

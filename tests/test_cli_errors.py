@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from edgespec import models
 from edgespec.backends.llama_library import bindings
 
 from . import checkpoints
@@ -125,8 +126,8 @@ def test_what_cannot_be_forgotten_is_one_line(own_cache: Path) -> None:
         (["--gpu-layers", "5"], "gpu_layers is 5") if not GPU else (["--gpu-layers", "-7"], "gpu_layers is -7"),
         (["--threads", "x"], "threads"),
         (
-            ["--draft", str(SMALL_PAIR.target)],
-            f"--draft names the target itself, {SMALL_PAIR.target}; name a smaller model",
+            ["--draft", str(models.demo().target)],
+            f"--draft names the target itself, {models.demo().target}; name a smaller model",
         ),
         (["--provider", "cuda"], "--provider cuda is for ONNX and OpenVINO models, and llama.cpp runs"),
         (["--exact", "3"], "exact is 3; it must be one of 0, 2, 4, 8"),

@@ -175,7 +175,7 @@ assert sum(1 for _ in stream), "the answer goes on where it was loaded"
 def test_a_forked_process_is_told_that_it_cannot_use_what_was_loaded_before(engine: str) -> None:
     """It once waited for ever for threads that did not come along."""
     more = """
-target = SMALL_PAIR.target
+target = models.demo().target
 loaded = load(target, "none", device=Device(64, 1), speculation=Speculation((), 0))
 uses += [lambda: load(target, "none"), lambda: list(loaded.complete("a", max_tokens=2))]
 """
