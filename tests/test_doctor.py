@@ -66,6 +66,15 @@ def test_without_any_engine_nothing_works(monkeypatch: pytest.MonkeyPatch) -> No
     assert [*doctor.lines(found)][-1] == "there are problems"
 
 
+def test_an_engine_that_ended_its_process_counts_as_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else is known of it then."""
+    crash = {"error": "it ended the process with status -11"}
+    answers(monkeypatch, llama=crash, onnx=crash, openvino=crash)
+    found = doctor.examine(app)
+    assert len(found.problems) == 3
+    assert not any("no engine is installed" in each for each in found.problems)
+
+
 def test_a_broken_engine_and_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, onnx={"version": "1.0", "error": "it died"}, speed={"error": "no file"})
     problems = doctor.examine(app).problems

@@ -32,6 +32,7 @@ _INSTALL = {  # of an engine that is missing or broken
     "onnx": "pip install --force-reinstall --no-deps onnxruntime",
     "openvino": "pip install 'edgespec[onnx,openvino]'",
 }
+_MISSING = "not installed"
 _USE = {  # of an engine
     "llama": "it opens GGUF files, such as the demo pair's",
     "onnx": "it opens models that `edgespec convert --to onnx` makes",
@@ -73,7 +74,7 @@ def examine(app: click.Group) -> Examination:
     _machine(found)
     for name in TITLES:
         _engine(found, name)
-    if not any(engine["version"] for engine in found.engines.values()):
+    if all(engine.get("error") == _MISSING for engine in found.engines.values()):
         found.problems.append(f"no engine is installed: {_INSTALL['llama']}")
     for name, path in (("cache", cache_folder()), ("models", Hub().cache)):
         _folder(found, name, path)
@@ -106,7 +107,7 @@ def _machine(found: Examination) -> None:
 def _engine(found: Examination, name: str) -> None:
     package = {"llama": "llama_cpp", "onnx": "onnxruntime", "openvino": "openvino"}[name]
     if not _is_installed(package):
-        found.engines[name] = {"version": "", "error": "not installed"}
+        found.engines[name] = {"version": "", "error": _MISSING}
         if name != "openvino" or platform.machine().lower() in ("x86_64", "amd64"):
             found.advice.append(f"{TITLES[name]} is not installed: {_INSTALL[name]} ({_USE[name]})")
         return
