@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -96,6 +98,16 @@ def test_a_pause_ends_whatever_rounds_take_beside_their_passes(overhead: float) 
         rounds += 1
         assert rounds < 1000, "it never ends"
     assert rounds == pytest.approx(debt / 0.01, abs=2), "a loss is paid back at 1% of the time"
+
+
+def test_a_plain_step_that_a_draft_made_dear_is_charged_in_a_pause_too() -> None:
+    """Just after a wider pass a GPU records its graph again: the draft before the pause has cost that."""
+    controller = Adaptive([book((7, 0.9))], Prices([1.0, 1.1, 1.2, 1.3]))
+    while not controller.is_paused:
+        controller.observe(bought(Draft.chain((7, 7, 7), "book"), (), 5, drafting=2.0))
+    before = controller._budget.left
+    controller.observe(replace(bought(Draft(), (), 5, seconds=2.0), settled=False))
+    assert controller._budget.left == pytest.approx(before - 1.0 + 0.02)
 
 
 def test_free_drafters_go_on_where_those_with_a_price_have_lost_their_part() -> None:

@@ -80,7 +80,7 @@ def read(folder: Path) -> tuple[dict[str, Any], Weights]:
     return json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")
 
 
-def whole(config: dict[str, Any], weights: Weights) -> Any:
+def model_of(config: dict[str, Any], weights: Weights) -> Any:
     """The model that `read` read, as a transformers module."""
     from transformers import LlamaConfig, LlamaForCausalLM  # noqa: PLC0415
 

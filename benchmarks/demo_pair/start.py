@@ -14,7 +14,7 @@ from .circuit import Alias
 from .copying import exactness
 from .kit import kit_texts
 from .layout import Layout
-from .models import NEW_GAIN, Shape, config_of, new_draft, new_weights, read, whole, with_circuit
+from .models import NEW_GAIN, Shape, config_of, model_of, new_draft, new_weights, read, with_circuit
 from .protection import protect
 from .saving import save_checkpoint
 from .training import Settings, Training
@@ -40,7 +40,7 @@ def opened(wanted: Wanted) -> Training:
     if wanted.threads:
         torch.set_num_threads(wanted.threads)
     if wanted.refine is not None:
-        target = whole(*read(wanted.refine))
+        target = model_of(*read(wanted.refine))
         protect(target, Layout.of(target.config.hidden_size))
         return Training(target, wanted.kit, wanted.output, _settings(wanted))
     draft = new_draft(_tokenizer(wanted.kit).get_vocab_size())

@@ -121,7 +121,7 @@ def _fill(folder: Path, wanted: Wanted) -> None:
         for path in wheels.glob(f"{name.replace('-', '_')}-*.whl"):
             path.unlink()
     for name in _SOURCE:
-        ignored = shutil.ignore_patterns("__pycache__", "traces", "fuzz", "*.jsonl")
+        ignored = shutil.ignore_patterns("__pycache__", "traces", "fuzz", "pair", "*.jsonl")
         shutil.copytree(ROOT / name, folder / "source" / name, ignore=ignored)
     for archive in wanted.built:
         shutil.copy(archive, folder)

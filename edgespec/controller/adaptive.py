@@ -117,9 +117,7 @@ class Adaptive:
     def observe(self, round: Round) -> None:  # noqa: A002
         reading = sum(priced.reading_seconds for priced in self._priced)
         paid = self._instalments.pay(reading / self.prices.plain(round.held))
-        # What a paused round takes beside its pass is no loss that a longer pause would avoid. If it counted, no pause
-        # would end where it is more than the share of the time that refills the budget, as with plain steps of 2 ms.
-        steps = paid + (1.0 if self.is_paused else self._steps_of(round, reading))
+        steps = self._steps_of(round, reading) + paid
         self._time_value.observe(len(round.tokens), steps)
         if self._exploring:
             pace = round.verify_seconds / self._believed[len(round.draft)] if round.draft else None
@@ -149,8 +147,11 @@ class Adaptive:
         price, plain = self.prices.price(round.width, round.held), self.prices.plain(round.held)
         # Whatever a plain step took, plain decoding would have spent the same, but for those just after a wider pass.
         verifying = round.verify_seconds if round.width > 1 + round.owed or not round.settled else plain
+        # What a paused round takes beside its pass is no loss that a longer pause would avoid. If it counted, no pause
+        # would end where it is more than the share of the time that refills the budget, as with plain steps of 2 ms.
+        beside = 0.0 if self.is_paused else max(0.0, round.draft_seconds - reading)
         # One hiccup of the machine can take as long as a hundred rounds, and says nothing of drafts.
-        spent = min(verifying + max(0.0, round.draft_seconds - reading), _HICCUP * price)
+        spent = min(verifying + beside, _HICCUP * price)
         return spent / plain
 
     def _begin_expansion(self, round_context: RoundContext, limit: int) -> Expansion:

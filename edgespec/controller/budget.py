@@ -11,7 +11,9 @@ from __future__ import annotations
 _SHARE = 0.01  # of the time, that may be lost
 _CREDIT = 48.0  # plain steps that may be lost at once, after gains
 _BEGINNING = 4.0  # and before any, for each drafter with a price: an answer may be short
-_CARRIED = 16.0  # and of what earlier runs gained, before any gains of this one
+# And of what the last run had left, before any gains of this one: of 60 chats of one answer in runs of their own 9 lost
+# with 0, and none with 16 (docs/controller.md).
+_CARRIED = 16.0
 # Of both, what rounds in which a drafter with a price is asked may lose. With 1, three of them paused look-ups that had
 # 1.14 times the speed of plain decoding on a mix of texts (1.07B, llama.cpp's q8_0). Other parts were not measured.
 _PRICED = 0.75
@@ -42,7 +44,7 @@ class Budget:
         drafters: with a price. Each reads the prompt before its first guess, which is a loss like any other; with the
             credit for one, several would end all speculation in the first rounds.
         part: of all that may be lost.
-        gained: what an earlier run had left.
+        gained: plain steps that the last controller with this calibration had left.
     """
 
     def __init__(self, drafters: int = 1, part: float = 1.0, gained: float = 0.0) -> None:

@@ -162,7 +162,7 @@ class Share(NamedTuple):
 
 
 class Calibration:
-    """Conditional acceptance by drafter and feature.
+    """Conditional acceptance by drafter and feature, and what is left of the gains.
 
     The features of a guess: its rank among the drafter's guesses and its confidence.
     """

@@ -81,8 +81,9 @@ def _ggml_devices(library: Any) -> Iterator[str]:
 def _onnx() -> dict[str, Any]:
     from ..backends.ort_package import has_nvidia, providers  # noqa: PLC0415
 
-    usable = [name for name in sorted(providers()) if name not in _NVIDIA or has_nvidia()]
-    return {"devices": usable, "nvidia": has_nvidia()}
+    nvidia = has_nvidia()
+    usable = [name for name in sorted(providers()) if nvidia or name not in _NVIDIA]
+    return {"devices": usable, "nvidia": nvidia}
 
 
 def _openvino() -> dict[str, Any]:

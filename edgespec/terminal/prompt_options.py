@@ -46,8 +46,7 @@ class PromptOptions:
         return chosen_grammar(self.json_schema, self.grammar_file, json_object=self.json_object)
 
     def question(self) -> str | None:
-        """The files, then standard input, then the prompt, without the line breaks that a text file ends with; None for
-        a conversation.
+        """The files, then standard input, then the prompt, each without line breaks at its ends; None for a chat.
 
         Raises:
             OptionError: a file cannot be read or is not text.

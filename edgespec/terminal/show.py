@@ -70,8 +70,8 @@ class MarkedText:
         return click.style(text, dim=True) if span.reasoning and self._colour else text
 
     def _rejected(self, event: Text) -> str:
-        lost = rejected_branches(event.round.draft, event.round.path)
-        text = "|".join(printable(self._runtime.text(branch)).replace("\n", "⏎") for branch in lost)
+        branches = map(self._runtime.text, rejected_branches(event.round.draft, event.round.path))
+        text = "|".join(printable(branch).replace("\n", "⏎") for branch in branches if branch)
         return self._reject(text, dim=self._thinks) if text else ""
 
     def _accept(self, text: str, *, dim: bool = False) -> str:
