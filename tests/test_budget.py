@@ -10,6 +10,7 @@ import pytest
 from edgespec.controller.adaptive import Adaptive
 from edgespec.controller.budget import Budget
 from edgespec.controller.calibration import Calibration
+from edgespec.controller.charges import Charges
 from edgespec.prices import Prices
 from edgespec.types import Draft
 
@@ -125,3 +126,39 @@ def test_free_drafters_go_on_where_those_with_a_price_have_lost_their_part() -> 
     assert not controller.is_paused
     lookup.guess = book((7, 0.9)).guess  # type: ignore[method-assign]
     assert controller.choose(round_context(), 3).tokens == (7,)
+
+
+def test_rounds_before_a_change_of_pace_was_known_are_charged_anew() -> None:
+    """All passes take 1.6 times as long as when they were measured. A draft of 3 whose first token alone is right would
+    lose nothing there, and is charged 0.9 plain steps of the old price."""
+    prices = Prices([1.0, 1.1, 1.2, 1.3])
+    controller = Adaptive([book((7, 0.9))], prices)
+    for _ in range(4):
+        controller.observe(bought(Draft.chain((7, 7, 7), "book"), (0,), 7, 5, seconds=3.2))
+        prices.observe(4, 70, 3.2)
+    assert controller._budget.left == pytest.approx(4.0 - 4 * 1.2 + 4 * 0.01 * 3.2)
+    assert controller.is_paused
+    for _ in range(3):
+        controller.observe(bought(Draft(), (), 5, seconds=1.6))
+        prices.observe(1, 70, 1.6)
+    controller.observe(bought(Draft(), (), 5, seconds=1.6))
+    assert controller._budget.left == pytest.approx(4.0, abs=0.2)
+    assert not controller.is_paused
+
+
+def test_what_was_charged_too_little_stays() -> None:
+    charges = Charges()
+    charges.add(1, 2.0, 2.0, priced=False)
+    charges.add(2, 3.0, 1.0, priced=True)
+    assert charges.restated(0, 1.5) == (0.0, 0.0), "the pace never changed"
+    assert charges.restated(1, 1.5) == pytest.approx((1.0, 1.0))
+    assert charges.restated(1, 3.0) == (0.0, 0.0), "it was restated"
+
+
+@pytest.mark.parametrize(("left", "longest"), [(0.1, 2), (1.0, 2), (2.0, 4), (3.4, 6), (7.6, 15), (48.0, 15)])
+def test_no_draft_may_lose_more_than_is_left(left: float, longest: int) -> None:
+    """Each drafted token makes a pass half a plain step longer, and the look-up seems to be right always."""
+    lookup = book(*[(7, 0.999)] * 15)
+    controller = Adaptive([lookup], Prices([1.0 + 0.5 * n for n in range(16)]), trusting("lookup"))
+    controller._budget._credit = left
+    assert len(controller.choose(round_context(), 15)) == longest

@@ -12,6 +12,7 @@ never planned.
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from ..types import Draft, Round
 from ..verify import RoundContext
 from .budget import Budget, Instalments
 from .calibration import Calibration
+from .charges import Charges
 from .draft_tree import DraftTree
 from .expansion import Expansion, Passes
 from .exploration import Explorer
@@ -33,6 +35,7 @@ _SURCHARGE = 0.01  # of a tree, in plain steps, until one was timed
 # Trees bring 1% to 4% where 8 tokens cost what one does, and nothing where they cost half as much again (simulated); to
 # grow them takes 3% to 5% of a round on a processor (measured, passes of 7 to 17 ms).
 _BUSHY, _FLAT = 8, 1.25
+_RISK = 1.0  # plain steps that a draft may always lose while there is credit
 _HICCUP = 3.0  # times the price of a pass, for which what it took counts at most
 
 
@@ -86,6 +89,7 @@ class Adaptive:
         self._budget = Budget(len(self._priced), gained=gained)
         self._priced_budget = Budget.of_priced(len(self._priced), gained)
         self._instalments = Instalments()
+        self._charges = Charges()
         self._explorer = Explorer()
         self._exploring = False
         self._believed: Sequence[float] = ()  # prices of the round that explores
@@ -105,6 +109,7 @@ class Adaptive:
         limit = min(limit, self.prices.widest - 1 - round_context.owed)
         if limit < 1 or self.is_paused or self.prices.unsure(1) or self.prices.unseen(1) >= _PLAIN_EVERY:
             return Draft()
+        limit = min(limit, self._affordable(round_context))
         self._expansion = expansion = self._begin_expansion(round_context, limit)
         self._trims = round_context.verifier.trims
         self._ask_free(expansion, round_context)
@@ -115,16 +120,21 @@ class Adaptive:
         return self._with_passengers(expansion.tree.draft(self._nodes), expansion)
 
     def observe(self, round: Round) -> None:  # noqa: A002
+        self._restate(round.held)
+        plain = self.prices.plain(round.held)
         reading = sum(priced.reading_seconds for priced in self._priced)
-        paid = self._instalments.pay(reading / self.prices.plain(round.held))
-        steps = self._steps_of(round, reading) + paid
+        paid = self._instalments.pay(reading / plain)
+        compared, same = self._compared(round, reading)
+        steps = same + compared / plain + paid
         self._time_value.observe(len(round.tokens), steps)
         if self._exploring:
             pace = round.verify_seconds / self._believed[len(round.draft)] if round.draft else None
             self._explorer.explored(pace)
         self._budget.observe(len(round.tokens), steps)
         self.calibration.gained = self._budget.left
-        if any(priced.guesses for priced in self._priced):
+        asked = any(priced.guesses for priced in self._priced)
+        self._charges.add(self.prices.passes + 1, compared, plain, priced=asked)
+        if asked:
             self._priced_budget.observe(len(round.tokens), steps)
         else:
             self._priced_budget.observe(1, 1.0 + paid)
@@ -142,17 +152,33 @@ class Adaptive:
             for value in self._passengers:
                 value.observe(round, self._expansion.cost)
 
-    def _steps_of(self, round: Round, reading: float) -> float:  # noqa: A002
-        """What a round took, in plain steps of that time, without the seconds in which drafters read."""
-        price, plain = self.prices.price(round.width, round.held), self.prices.plain(round.held)
+    def _restate(self, held: int) -> None:
+        """Compare the latest rounds with what a plain step took at their time, once that is known."""
+        if not self.prices.unsure(1):
+            total, priced = self._charges.restated(self.prices.plain_since, self.prices.plain(held))
+            self._budget.restate(total)
+            self._priced_budget.restate(priced)
+
+    def _compared(self, round: Round, reading: float) -> tuple[float, float]:  # noqa: A002
+        """What a round took without the seconds in which drafters read: the seconds to compare with plain decoding, and
+        the plain steps that plain decoding would have made, too."""
         # Whatever a plain step took, plain decoding would have spent the same, but for those just after a wider pass.
-        verifying = round.verify_seconds if round.width > 1 + round.owed or not round.settled else plain
+        is_plain = round.width <= 1 + round.owed and round.settled
         # What a paused round takes beside its pass is no loss that a longer pause would avoid. If it counted, no pause
         # would end where it is more than the share of the time that refills the budget, as with plain steps of 2 ms.
         beside = 0.0 if self.is_paused else max(0.0, round.draft_seconds - reading)
         # One hiccup of the machine can take as long as a hundred rounds, and says nothing of drafts.
-        spent = min(verifying + beside, _HICCUP * price)
-        return spent / plain
+        most = _HICCUP * self.prices.price(round.width, round.held)
+        if is_plain:
+            return min(beside, most - self.prices.plain(round.held)), 1.0
+        return min(round.verify_seconds + beside, most), 0.0
+
+    def _affordable(self, round_context: RoundContext) -> int:
+        """Tokens of the longest draft of which the budget can pay the pass, were all of them wrong; 1 at least."""
+        owed = round_context.owed
+        curve = self.prices.curve(len(round_context.tokens) - 1)
+        most = curve[owed] + curve[0] * max(_RISK, self._budget.left)
+        return max(1, bisect_right(curve, most, owed + 1) - 1 - owed)
 
     def _begin_expansion(self, round_context: RoundContext, limit: int) -> Expansion:
         """An empty tree, and what it may cost to grow."""

@@ -69,3 +69,7 @@ class Budget:
     def observe(self, tokens: int, steps: float) -> None:
         """A round brought `tokens` and took as long as so many plain steps."""
         self._credit = min(_CREDIT, self._credit + tokens - steps + self._share * steps)
+
+    def restate(self, steps: float) -> None:
+        """Rounds were charged so many plain steps too much, see `Charges`; fewer than 0 if too little."""
+        self._credit = min(_CREDIT, self._credit + steps)
