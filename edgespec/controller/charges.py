@@ -36,7 +36,7 @@ class Charges:
         """Plain steps charged too much, of all rounds and of those in which drafters with a price were asked.
 
         What was charged too little stays as it is: beside other programs that come and go, more was lost by pauses than
-        by drafts (simulated: 2.286 times the speed of plain decoding, and 2.321 without).
+        by drafts (simulated: 2.286 times the speed of plain decoding, and 2.322 as it is).
 
         Args:
             since: the pass from which on a plain step has taken `plain` seconds.
