@@ -4,6 +4,9 @@
 
 CHECKPOINT is that of the demo pair's target. Models and answers stay in DIR: what was made or answered there is not
 made or answered again.
+
+--peers PYTHON names a Python with transformers, onnxruntime-genai, openvino-genai and optimum-intel, to compare with
+them, too; --draft-checkpoint is that of the demo pair's draft, for those that read checkpoints.
 """
 
 from __future__ import annotations
@@ -42,9 +45,21 @@ layers and neurons that cost what real ones cost and change nothing of what it s
 model is the demo pair's. Its first guesses are right more often than those of a real pair, so expect less of yours.
 `edgespec bench` asks all contenders the same questions in turn; edgespec begins each run knowing nothing of its
 drafters. Speed is what a token takes without the prompt; in brackets the 95% interval over questions, where there are
-8 or more of them; a category has {limit}. All is on the CPU, 2 threads.
+8 or more of them; a category has {limit}. All is on the CPU, 2 threads. Speedups are over edgespec's plain decoding in the
+engine that the title names. Of others, OpenVINO GenAI has the weights in 8 bits, ONNX Runtime GenAI in 4, and transformers
+as they are, in bfloat16; "f32" computes in float32.
 """
 
+_LLAMA_CPP_PYTHON = ("llama-cpp-python", "llama-cpp-python:lookup-10", "llama-cpp-python:lookup-2")
+_PEERS = (
+    *(f"openvino-genai{kind}{kept}" for kind in ("", ":draft-5", ":lookup") for kept in ("", "-f32")),
+    "genai",
+    "genai:draft",
+    "genai:ngram",
+    "transformers",
+    "transformers:assisted",
+    "transformers:lookup",
+)
 _ENLARGED = {"395M": 10, "1B": 26}  # layers, of 16,384 neurons
 
 
@@ -56,6 +71,7 @@ class Job(NamedTuple):
     suite: str
     temperature: float
     compare: Sequence[str]
+    options: Sequence[object] = ()  # further ones of `edgespec bench`
 
     @property
     def title(self) -> str:
@@ -66,19 +82,39 @@ class Job(NamedTuple):
         return "".join(letter if letter.isalnum() else "-" for letter in self.title)
 
 
+class Peers(NamedTuple):
+    """Other engines than llama.cpp: a Python that has them, and the draft's checkpoint, for those that read it."""
+
+    python: Path
+    draft: Path | None
+
+
 @click.command()
 @click.argument("checkpoint", type=click.Path(path_type=Path, exists=True))
 @click.option("--llama-server", type=FILE, help="To compare with")
+@click.option("--peers", type=FILE, help="A Python with the engines of others")
+@click.option("--draft-checkpoint", type=click.Path(path_type=Path, exists=True), help="For them")
 @click.option("--work", type=click.Path(path_type=Path), required=True)
 @click.option("--limit", default=6, show_default=True, help="Questions of each category")
 @click.option("--size", "sizes", multiple=True, type=click.Choice([*_ENLARGED]), default=[*_ENLARGED])
 @click.option("--out", type=click.Path(path_type=Path))
-def main(
-    checkpoint: Path, llama_server: Path | None, work: Path, limit: int, sizes: Sequence[str], out: Path | None
+def main(  # noqa: PLR0913, PLR0917 - click passes every option
+    checkpoint: Path,
+    llama_server: Path | None,
+    peers: Path | None,
+    draft_checkpoint: Path | None,
+    work: Path,
+    limit: int,
+    sizes: Sequence[str],
+    out: Path | None,
 ) -> None:
     """Print the page, or write it."""
     runs = []
-    for job in _jobs(checkpoint, work, sizes, _SERVER if llama_server else ()):
+    work.mkdir(parents=True, exist_ok=True)
+    jobs = [*_jobs(checkpoint, work, sizes, _SERVER if llama_server else ())]
+    if peers is not None:
+        jobs.append(_peers_job(checkpoint, work, sizes[0], Peers(peers, draft_checkpoint)))
+    for job in jobs:
         print(job.title, file=sys.stderr, flush=True)
         runs.append((job, _run(job, work, limit, llama_server)))
     text = "\n".join([_HEAD.format(limit=limit), *_page(runs)]) + "\n"
@@ -94,17 +130,58 @@ def _jobs(checkpoint: Path, work: Path, sizes: Sequence[str], servers: Sequence[
         for quantization in ("q8_0", "q4_0"):
             model = _model(checkpoint, work, _ENLARGED[label], quantization)
             for temperature in (0.0, 0.8):
-                yield Job(f"{label} {quantization}", model, "demo", temperature, servers)
+                others = _LLAMA_CPP_PYTHON if not temperature and quantization == "q8_0" else ()
+                yield Job(f"{label} {quantization}", model, "demo", temperature, (*servers, *others))
             if label == "395M":
                 yield Job(f"{label} {quantization}", model, "replay", 0.0, ("lookup", "k=3", "k=7"))
 
 
+def _peers_job(checkpoint: Path, work: Path, label: str, peers: Peers) -> Job:
+    """The engine with the cheapest wide passes on x86, beside other engines on the same weights in 8 bits (ONNX Runtime
+    GenAI: in 4; transformers: as they are)."""
+    large, model = _enlarged(checkpoint, work, _ENLARGED[label]), work / f"target-{_ENLARGED[label]}.int8"
+    if not model.exists():
+        _call(*_EDGESPEC, "convert", large, "--to", "onnx", "--quant", "int8", "--out", model)
+    named: list[object] = ["--backend", "openvino", "--python", peers.python, "--source", large]
+    named += ["--openvino-genai", _openvino_ir(large, work / f"{model.stem}.openvino", peers.python)]
+    named += ["--genai", _genai(large, work / f"{model.stem}.genai", peers.python)]
+    if peers.draft is not None:
+        named += ["--draft-source", peers.draft]
+        named += ["--openvino-genai-draft", _openvino_ir(peers.draft, work / "draft.openvino", peers.python)]
+        named += ["--genai-draft", _genai(peers.draft, work / "draft.genai", peers.python)]
+    return Job(f"{label} int8 in OpenVINO", model, "demo", 0.0, _PEERS, named)
+
+
+def _openvino_ir(checkpoint: Path, output: Path, python: Path) -> Path:
+    """The folder of OpenVINO GenAI, made where it is not there."""
+    if not (output / "openvino_detokenizer.xml").exists():
+        task = ("--task", "text-generation-with-past", "--weight-format", "int8")
+        command = "from optimum.commands.optimum_cli import main; main()"
+        _call(python, "-c", command, "export", "openvino", "--model", checkpoint, *task, output)
+    return output
+
+
+def _genai(checkpoint: Path, output: Path, python: Path) -> Path:
+    """The folder of ONNX Runtime GenAI, made where it is not there."""
+    if not (output / "genai_config.json").exists():
+        given = ("-i", checkpoint, "-o", output, "-p", "int4", "-e", "cpu", "-c", output.parent / "genai-cache")
+        _call(python, "-m", "onnxruntime_genai.models.builder", *given)
+    return output
+
+
+def _enlarged(checkpoint: Path, work: Path, layers: int) -> Path:
+    """The enlarged checkpoint, made where it is not there."""
+    large = work / f"checkpoint-{layers}"
+    if not (large / "model.safetensors").exists():
+        _call(sys.executable, "-m", "benchmarks.enlarge", checkpoint, large, "--layers", layers)
+    return large
+
+
 def _model(checkpoint: Path, work: Path, layers: int, quantization: str) -> Path:
     """The enlarged target, made where it is not there."""
-    large, output = work / f"checkpoint-{layers}", work / f"target-{layers}.{quantization}.gguf"
+    output = work / f"target-{layers}.{quantization}.gguf"
     if not output.exists():
-        if not (large / "model.safetensors").exists():
-            _call(sys.executable, "-m", "benchmarks.enlarge", checkpoint, large, "--layers", layers)
+        large = _enlarged(checkpoint, work, layers)
         _call(*_EDGESPEC, "convert", large, "--quant", quantization, "--out", output)
     return output
 
@@ -115,7 +192,7 @@ def _run(job: Job, work: Path, limit: int, server: Path | None) -> Run:
     options = ["--draft", models.demo().draft, "--suite", job.suite, "--temp", job.temperature, "--threads", 2]
     compared = ["--compare", ",".join(job.compare), "--limit", limit, "--out", folder, "--resume"]
     named = ["--llama-server", server] if server is not None else []
-    _call(*_EDGESPEC, "bench", job.model, *options, *compared, *named)
+    _call(*_EDGESPEC, "bench", job.model, *options, *compared, *named, *job.options)
     kept = json.loads((folder / "bench.json").read_text("utf-8"))
     del kept["version"]
     return Run.of(kept)
@@ -128,12 +205,12 @@ def _call(*words: object) -> None:
 def _page(runs: Sequence[tuple[Job, Run]]) -> Iterator[str]:
     about = runs[0][1].about
     yield f"{about['machine']}; {about['versions']}; {about['date'][:10]}.\n"
-    yield "## edgespec against plain decoding, and against the best of llama.cpp's server\n"
+    yield "## edgespec against plain decoding, and against the best configuration of each other engine\n"
     yield "| | x plain | best of its configurations, in hindsight | its x plain | edgespec over that |"
     yield "|---|---|---|---|---|"
     for job, run in runs:
         for best in best_configurations(run):
-            if best.family == "llama-server":
+            if best.family != "fixed K":
                 ours = with_bounds(speedup(run, OURS).decoding)
                 its, over = with_bounds(best.speedup), with_bounds(best.ours.decoding)
                 yield f"| {job.title} | {ours} | {best.configuration} | {its} | **{over}** |"
