@@ -38,16 +38,17 @@ _HEAD = """# Benchmarks
 
 Made by one command, on the machine named below:
 
-    python -m benchmarks.proof CHECKPOINT --llama-server PATH --work DIR --out docs/benchmarks.md
+    python -m benchmarks.proof CHECKPOINT --llama-server PATH --peers PYTHON --draft-checkpoint DRAFT --limit {limit} \\
+        --size 395M --work DIR --out docs/benchmarks.md
 
 The target is that of the demo pair, as it is (39 million parameters) and enlarged to 395 million and 1 billion by
 layers and neurons that cost what real ones cost and change nothing of what it says (`benchmarks/enlarge.py`); the draft
 model is the demo pair's. Its first guesses are right more often than those of a real pair, so expect less of yours.
 `edgespec bench` asks all contenders the same questions in turn; edgespec begins each run knowing nothing of its
 drafters. Speed is what a token takes without the prompt; in brackets the 95% interval over questions, where there are
-8 or more of them; a category has {limit}. All is on the CPU, 2 threads. Speedups are over edgespec's plain decoding in the
-engine that the title names. Of others, OpenVINO GenAI has the weights in 8 bits, ONNX Runtime GenAI in 4, and transformers
-as they are, in bfloat16; "f32" computes in float32.
+8 or more of them; a category has {limit}. All is on the CPU, 2 threads. Speedups are over edgespec's plain decoding in
+the engine that the title names. Of others, OpenVINO GenAI has the weights in 8 bits, ONNX Runtime GenAI in 4, and
+transformers in float32; "in float32" is the type of computation.
 """
 
 _LLAMA_CPP_PYTHON = ("llama-cpp-python", "llama-cpp-python:lookup-10", "llama-cpp-python:lookup-2")
@@ -142,7 +143,8 @@ def _peers_job(checkpoint: Path, work: Path, label: str, peers: Peers) -> Job:
     large, model = _enlarged(checkpoint, work, _ENLARGED[label]), work / f"target-{_ENLARGED[label]}.int8"
     if not model.exists():
         _call(*_EDGESPEC, "convert", large, "--to", "onnx", "--quant", "int8", "--out", model)
-    named: list[object] = ["--backend", "openvino", "--python", peers.python, "--source", large]
+    # Greedy decoding takes no min_p, which ONNX Runtime GenAI lacks.
+    named: list[object] = ["--backend", "openvino", "--min-p", 0, "--python", peers.python, "--source", large]
     named += ["--openvino-genai", _openvino_ir(large, work / f"{model.stem}.openvino", peers.python)]
     named += ["--genai", _genai(large, work / f"{model.stem}.genai", peers.python)]
     if peers.draft is not None:
