@@ -1,6 +1,6 @@
 """A drafter of your own: what mostly followed the last two tokens, or the last one, in all that it has read."""
 
-# Run it on the demo pair: python examples/own_drafter.py "The lazy dog, the lazy dog, the lazy"
+# Run it on the demo pair, or on the model that you name: python examples/own_drafter.py [MODEL]
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence

@@ -47,7 +47,7 @@ def test_a_missing_engine_is_named_with_the_line_that_installs_it(monkeypatch: p
     found = doctor.examine(app)
     assert not found.problems, "models in ONNX format run without llama.cpp"
     assert (
-        "llama.cpp is not installed: pip install --force-reinstall --no-deps llama-cpp-python "
+        'llama.cpp is not installed: pip install --force-reinstall --no-deps "llama-cpp-python<0.4" '
         "(it opens GGUF files, such as the demo pair's)"
     ) in found.advice
     assert not found.speed, "nothing could compute it"
@@ -62,7 +62,7 @@ def test_without_any_engine_nothing_works(monkeypatch: pytest.MonkeyPatch) -> No
     engines = ("llama_cpp", "onnxruntime", "openvino")
     monkeypatch.setattr(doctor, "_is_installed", lambda package: package not in engines)
     found = doctor.examine(app)
-    assert found.problems == ["no engine is installed: pip install --force-reinstall --no-deps llama-cpp-python"]
+    assert found.problems == ['no engine is installed: pip install --force-reinstall --no-deps "llama-cpp-python<0.4"']
     assert [*doctor.lines(found)][-1] == "there are problems"
 
 

@@ -28,7 +28,7 @@ from .engine_probe import probe
 
 _LEAST_FREE = 2e9  # bytes of memory below which hardly any model fits
 _INSTALL = {  # of an engine that is missing or broken
-    "llama": "pip install --force-reinstall --no-deps llama-cpp-python",
+    "llama": 'pip install --force-reinstall --no-deps "llama-cpp-python<0.4"',
     "onnx": "pip install --force-reinstall --no-deps onnxruntime",
     "openvino": "pip install 'edgespec[onnx,openvino]'",
 }
@@ -38,7 +38,7 @@ _USE = {  # of an engine
     "onnx": "it opens models that `edgespec convert --to onnx` makes",
     "openvino": "the engine with the cheapest wide passes on x86",
 }
-_CUDA = 'CMAKE_ARGS="-DGGML_CUDA=on" pip install --force-reinstall --no-deps --no-cache-dir llama-cpp-python'
+_CUDA = 'CMAKE_ARGS="-DGGML_CUDA=on" pip install --force-reinstall --no-deps --no-cache-dir "llama-cpp-python<0.4"'
 
 
 @dataclass
