@@ -42,7 +42,8 @@ Made by one command, on the machine named below:
         {named} --work DIR --out docs/benchmarks.md
 
 The target is that of the demo pair, as it is (39 million parameters) and enlarged ({sizes}) by layers and neurons that
-cost what real ones cost and change nothing of what it says (`benchmarks/enlarge.py`); the draft model is the demo pair's. Its first guesses are right more often than those of a real pair, so expect less of yours.
+cost what real ones cost and change nothing of what it says (`benchmarks/enlarge.py`); the draft model is the demo pair's.
+Its first guesses are right more often than those of a real pair, so expect less of yours.
 `edgespec bench` asks all contenders the same questions in turn; edgespec begins each run knowing nothing of its
 drafters. Speed is what a token takes without the prompt; in brackets the 95% interval over questions, where there are
 8 or more of them; a category has {limit}. All is on the CPU, 2 threads. Speedups are over edgespec's plain decoding in
@@ -117,15 +118,9 @@ def main(  # noqa: PLR0913, PLR0917 - click passes every option
     for job in jobs:
         print(job.title, file=sys.stderr, flush=True)
         runs.append((job, _run(job, work, limit, llama_server)))
-    text = (
-        "\n".join(
-            [
-                _HEAD.format(limit=limit, sizes=", ".join(sizes), named=" ".join(f"--size {each}" for each in sizes)),
-                *_page(runs),
-            ]
-        )
-        + "\n"
-    )
+    named = " ".join(f"--size {each}" for each in sizes)
+    head = _HEAD.format(limit=limit, sizes=", ".join(sizes), named=named)
+    text = "\n".join([head, *_page(runs)]) + "\n"
     if out is None:
         print(text)
     else:
