@@ -42,8 +42,8 @@ Made by one command, on the machine named below:
         {named} --work DIR --out docs/benchmarks.md
 
 The target is that of the demo pair, as it is (39 million parameters) and enlarged ({sizes}) by layers and neurons that
-cost what real ones cost and change nothing of what it says (`benchmarks/enlarge.py`); the draft model is the demo pair's.
-Its first guesses are right more often than those of a real pair, so expect less of yours.
+cost what real ones cost and change nothing of what it says (`benchmarks/enlarge.py`); the draft model is the demo
+pair's. Its first guesses are right more often than those of a real pair, so expect less of yours.
 `edgespec bench` asks all contenders the same questions in turn; edgespec begins each run knowing nothing of its
 drafters. Speed is what a token takes without the prompt; in brackets the 95% interval over questions, where there are
 8 or more of them; a category has {limit}. All is on the CPU, 2 threads. Speedups are over edgespec's plain decoding in
