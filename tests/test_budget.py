@@ -162,3 +162,11 @@ def test_no_draft_may_lose_more_than_is_left(left: float, longest: int) -> None:
     controller = Adaptive([lookup], Prices([1.0 + 0.5 * n for n in range(16)]), trusting("lookup"))
     controller._budget._credit = left
     assert len(controller.choose(round_context(), 15)) == longest
+
+
+def test_a_price_that_falls_with_the_width_hides_no_affordable_draft() -> None:
+    """Kernels take tokens by fours: a pass over 5 tokens may take longer than one over 8."""
+    prices = Prices([1.0, 1.1, 1.1, 1.1, 6.0, 6.0, 6.0, 2.0])
+    controller = Adaptive([book(*[(7, 0.999)] * 7)], prices, trusting("lookup"))
+    controller._budget._credit = 2.0
+    assert len(controller.choose(round_context(), 7)) == 7

@@ -12,7 +12,6 @@ never planned.
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -178,7 +177,7 @@ class Adaptive:
         owed = round_context.owed
         curve = self.prices.curve(len(round_context.tokens) - 1)
         most = curve[owed] + curve[0] * max(_RISK, self._budget.left)
-        return max(1, bisect_right(curve, most, owed + 1) - 1 - owed)
+        return max((n for n in range(1, len(curve) - owed) if curve[owed + n] <= most), default=1)
 
     def _begin_expansion(self, round_context: RoundContext, limit: int) -> Expansion:
         """An empty tree, and what it may cost to grow."""

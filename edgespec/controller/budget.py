@@ -71,5 +71,5 @@ class Budget:
         self._credit = min(_CREDIT, self._credit + tokens - steps + self._share * steps)
 
     def restate(self, steps: float) -> None:
-        """Rounds were charged so many plain steps too much, see `Charges`; fewer than 0 if too little."""
+        """Rounds were charged so many plain steps too much, see `Charges`."""
         self._credit = min(_CREDIT, self._credit + steps)
