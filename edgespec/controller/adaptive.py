@@ -34,7 +34,8 @@ _SURCHARGE = 0.01  # of a tree, in plain steps, until one was timed
 # Trees bring 1% to 4% where 8 tokens cost what one does, and nothing where they cost half as much again (simulated); to
 # grow them takes 3% to 5% of a round on a processor (measured, passes of 7 to 17 ms).
 _BUSHY, _FLAT = 8, 1.25
-_RISK = 1.0  # plain steps that a draft may always lose while there is credit
+# Plain steps that a draft may always lose while there is credit (measured against no bound alone, docs/controller.md).
+_RISK = 1.0
 _HICCUP = 3.0  # times the price of a pass, for which what it took counts at most
 
 
