@@ -90,8 +90,8 @@ def test_a_chat_that_does_not_fit_comes_in_the_next_window() -> None:
     assert [first.tokens[0, 0], second.tokens[0, 0]] == [1, 2]
 
 
-def training(folder: Path, minutes: float, monkeypatch: pytest.MonkeyPatch, **draft: Any) -> Any:
-    """A training on random windows, whose clock ticks a second a step; with a draft the target stays as it is."""
+def training(folder: Path, minutes: float, monkeypatch: pytest.MonkeyPatch, **drafts: Any) -> Any:
+    """A training on random windows, whose clock ticks a second a step; with drafts the target stays as it is."""
     import torch  # noqa: PLC0415
 
     from benchmarks.demo_pair import training as module  # noqa: PLC0415
@@ -108,8 +108,8 @@ def training(folder: Path, minutes: float, monkeypatch: pytest.MonkeyPatch, **dr
     monkeypatch.setattr(module.Training, "_batches", batches)
     torch.manual_seed(0)
     settings = module.Settings(minutes=minutes, save_minutes=0.05)
-    settings = replace(settings, rate=0.0) if draft else settings
-    return module.Training(grown(1.7), folder, folder, settings, **draft)
+    settings = replace(settings, rate=0.0) if drafts else settings
+    return module.Training(grown(1.7), folder, folder, settings, drafts)
 
 
 def test_an_interrupted_training_ends_as_one_that_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,15 +173,19 @@ def test_training_leaves_the_circuit_as_it_was_set() -> None:
             assert by[..., : layout.base].any(), name
 
 
-def test_the_draft_learns_what_the_target_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from benchmarks.demo_pair.models import new_draft  # noqa: PLC0415
+def test_drafts_learn_what_the_target_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.demo_pair.models import Shape, new_draft  # noqa: PLC0415
 
-    run = training(tmp_path, 0.2, monkeypatch, draft=new_draft(VOCABULARY))
-    losses = [figures["draft"] for figures in run.run()]
-    assert losses[-1] < 0.8 * losses[0]
-    again = training(tmp_path, 0.2, monkeypatch, draft=new_draft(VOCABULARY))
-    for one, other in zip(run.models["draft"].parameters(), again.models["draft"].parameters(), strict=True):
-        assert one.equal(other), "its weights are kept with the target's"
+    def drafts() -> dict[str, Any]:
+        return {"draft": new_draft(VOCABULARY), "wide": new_draft(VOCABULARY, Shape(320, 1, 64, 4, 2))}
+
+    run = training(tmp_path, 0.2, monkeypatch, **drafts())
+    losses = [*run.run()]
+    again = training(tmp_path, 0.2, monkeypatch, **drafts())
+    for name in drafts():
+        assert losses[-1][name] < 0.8 * losses[0][name], name
+        for one, other in zip(run.models[name].parameters(), again.models[name].parameters(), strict=True):
+            assert one.equal(other), "its weights are kept with the target's"
 
 
 def test_a_gguf_file_is_read_as_the_checkpoint_that_it_was_made_from(tmp_path: Path) -> None:
@@ -225,6 +229,24 @@ def test_a_target_is_refined_from_its_file(tmp_path: Path) -> None:
     assert list(run.run())
     assert refined.model.layers[0].self_attn.q_proj.weight.equal(circuit)
     assert float(run._shown[0]) == 1.0
+
+
+def test_drafts_that_are_trained_beside_a_refined_target(tmp_path: Path) -> None:
+    from benchmarks.demo_pair import kit, vocabulary  # noqa: PLC0415
+    from benchmarks.demo_pair.saving import save_checkpoint  # noqa: PLC0415
+    from benchmarks.demo_pair.start import Wanted, opened  # noqa: PLC0415
+    from edgespec.converters import convert  # noqa: PLC0415
+
+    kit.write_kit(checkouts(tmp_path / "checkouts"), tmp_path / "kit")
+    vocabulary.write(vocabulary.train(["to be or not to be " * 3], VOCABULARY), tmp_path / "kit")
+    target, small = tmp_path / "target", tmp_path / "small.gguf"
+    save_checkpoint(grown(1.7), tmp_path / "kit", target)
+    list(convert(checkpoints.llama(tmp_path / "small"), small, quantization="f16"))
+    wanted = Wanted(tmp_path / "kit", tmp_path / "run", "cpu", 0.001, refine=target, drafts=(str(small), "draft"))
+    run = opened(wanted)
+    assert [*run.models] == ["target", "small", "draft"]
+    assert run.models["small"].config.num_hidden_layers == 2
+    assert run.models["draft"].config.hidden_size == 256
 
 
 @pytest.mark.parametrize("workers", [0, 2])

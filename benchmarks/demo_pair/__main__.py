@@ -28,7 +28,7 @@ from .tasks import TASKS, Maker
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 FILE = click.Path(path_type=Path, exists=True)
-_REPORT = 60.0  # seconds between two lines
+_REPORT = 20.0  # seconds between two lines
 _MEASURE = 10.0  # minutes between two measurements of copying
 
 
@@ -65,6 +65,9 @@ def kit(checkouts: Path, folder: Path, vocabulary: int, tokenizer: Path | None) 
 @click.option("--minutes", default=25.0, show_default=True, help="Of training, over all runs of this command")
 @click.option("--grow", type=FILE, help="A Llama with the kit's tokenizer to begin with: a checkpoint, or a GGUF file")
 @click.option("--refine", type=FILE, help="A target that this command trained, as --grow: it is trained further, alone")
+@click.option(
+    "--draft", "drafts", multiple=True, help="With --refine: trained beside it; a file, or draft-large, a new one"
+)
 @click.option("--threads", default=0, help="Of torch on a CPU; 0: as torch chooses")
 def train(
     kit_folder: Path,
@@ -73,12 +76,13 @@ def train(
     minutes: float,
     grow: Path | None,
     refine: Path | None,
+    drafts: tuple[str, ...],
     threads: int,
 ) -> None:
     """Train on KIT and write OUT/target and, unless it is refined, OUT/draft. An unfinished training in OUT goes on."""
     from . import start  # noqa: PLC0415 - imports torch
 
-    run = start.opened(start.Wanted(kit_folder, output, device, minutes, grow, threads, refine))
+    run = start.opened(start.Wanted(kit_folder, output, device, minutes, grow, threads, refine, drafts))
     reported, measured_at = 0.0, run.seconds
     for figures in run.run():
         if time.monotonic() - reported > _REPORT:

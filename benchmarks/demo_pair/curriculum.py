@@ -39,7 +39,7 @@ STAGES = (
     ),
     Stage(
         1.0,
-        {"repeat": 3, "rewrite": 18, "quote": 4, "summarise": 1, "list": 3, "json": 2, "talk": 2, DIALOGUE: 1},
+        {"repeat": 3, "rewrite": 18, "quote": 4, "summarise": 1, "list": 3, "json": 2, "talk": 2, DIALOGUE: 4},
         70,
     ),
 )

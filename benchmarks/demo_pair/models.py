@@ -31,8 +31,12 @@ class Shape:
     kv_heads: int = 4
 
 
-#: The draft model: a tenth of the grown target.
-DRAFT = Shape(width=256, layers=2, ffn=768, heads=4, kv_heads=2)
+#: Draft models: `draft`, a tenth of the grown target; `draft-large`, 20 million parameters, for devices on which a guess
+#: of theirs takes as long as one of `draft`.
+DRAFTS = {
+    "draft": Shape(width=256, layers=2, ffn=768, heads=4, kv_heads=2),
+    "draft-large": Shape(width=448, layers=6, ffn=2048, heads=8, kv_heads=4),
+}
 
 
 def config_of(shape: Shape, vocabulary: int) -> dict[str, Any]:
@@ -105,11 +109,11 @@ def with_circuit(config: dict[str, Any], weights: Weights, alias: Alias, above: 
     return model
 
 
-def new_draft(vocabulary: int) -> Any:
+def new_draft(vocabulary: int, shape: Shape = DRAFTS["draft"]) -> Any:
     """A draft model with random weights, as a transformers module."""
     from transformers import LlamaConfig, LlamaForCausalLM  # noqa: PLC0415
 
-    config = config_of(DRAFT, vocabulary)
+    config = config_of(shape, vocabulary)
     model = LlamaForCausalLM(LlamaConfig(**config))
     weights = new_weights(config, torch.Generator().manual_seed(_DRAFT_SEED))
     model.load_state_dict(weights, strict=False)  # the output matrix is the embedding

@@ -14,7 +14,7 @@ from .circuit import Alias
 from .copying import exactness
 from .kit import kit_texts
 from .layout import Layout
-from .models import NEW_GAIN, Shape, config_of, model_of, new_draft, new_weights, read, with_circuit
+from .models import DRAFTS, NEW_GAIN, Shape, config_of, model_of, new_draft, new_weights, read, with_circuit
 from .protection import protect
 from .saving import save_checkpoint
 from .training import Settings, Training
@@ -33,6 +33,7 @@ class Wanted:
     grow: Path | None = None
     threads: int = 0
     refine: Path | None = None
+    drafts: tuple[str, ...] = ()
 
 
 def opened(wanted: Wanted) -> Training:
@@ -42,21 +43,30 @@ def opened(wanted: Wanted) -> Training:
     if wanted.refine is not None:
         target = model_of(*read(wanted.refine))
         protect(target, Layout.of(target.config.hidden_size))
-        return Training(target, wanted.kit, wanted.output, _settings(wanted))
+        drafts = dict(_refined_draft(each, wanted.kit) for each in wanted.drafts)
+        return Training(target, wanted.kit, wanted.output, _settings(wanted), drafts)
     draft = new_draft(_tokenizer(wanted.kit).get_vocab_size())
-    return Training(_model(wanted), wanted.kit, wanted.output, _settings(wanted), draft)
+    return Training(_model(wanted), wanted.kit, wanted.output, _settings(wanted), {"draft": draft})
+
+
+def _refined_draft(given: str, kit: Path) -> tuple[str, Any]:
+    """Its name, and a new draft model of the shape of that name or the one in that file."""
+    if given in DRAFTS:
+        return given, new_draft(_tokenizer(kit).get_vocab_size(), DRAFTS[given])
+    return Path(given).stem, model_of(*read(Path(given)))
 
 
 def _settings(wanted: Wanted) -> Settings:
-    """A GPU takes large batches and learns from the prompts, too; a CPU spends all it has on the answers."""
+    """A GPU takes large batches and learns from the prompts, too; a CPU spends all it has on the answers, and so does
+    a refinement, whose rate is lower, the lower the smaller its batches are."""
+    gpu = wanted.device.startswith("cuda")
+    common: dict[str, Any] = {"minutes": wanted.minutes, "device": wanted.device}
+    if gpu:
+        common |= {"rows": 32, "window": 1024, "save_minutes": 5.0, "workers": max(1, (os.cpu_count() or 1) // 2)}
     if wanted.refine is not None:
-        return Settings(wanted.minutes, 8, 512, rate=6e-5, device=wanted.device, begun=1.0)
-    if wanted.device.startswith("cuda"):
-        workers = max(1, (os.cpu_count() or 1) // 2)
-        return Settings(
-            wanted.minutes, 32, 1024, prompt_weight=0.3, device=wanted.device, save_minutes=5.0, workers=workers
-        )
-    return Settings(wanted.minutes, device=wanted.device)
+        own = {"rate": 3e-4} if gpu else {"rate": 6e-5, "rows": 8, "window": 512}
+        return Settings(**common, **own, begun=1.0)
+    return Settings(**common, prompt_weight=0.3 if gpu else 0.0)
 
 
 def _model(wanted: Wanted) -> Any:
@@ -85,6 +95,6 @@ def copying(run: Training, kit: Path, tasks: tuple[str, ...], cases: int) -> dic
 
 
 def finish(run: Training, kit: Path, output: Path) -> None:
-    """Write the checkpoints of the target and of the draft model into folders of these names."""
+    """Write the checkpoints of the target and of the draft models into folders of these names."""
     for name, model in run.models.items():
         save_checkpoint(model, kit, output / name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -48,14 +48,14 @@ def _has_fast_bfloat16() -> bool:
 
 
 class Training:
-    """A model in training, and its draft model, if one is given, with the minutes used and the tokens seen;
+    """A model in training, and its draft models, if there are any, with the minutes used and the tokens seen;
     `state.pt` in its folder holds all of it."""
 
-    def __init__(self, model: Any, kit: Path, folder: Path, settings: Settings, draft: Any = None) -> None:
-        self.models = {"target": model.to(settings.device)}
-        self._rates = {"target": settings.rate, "draft": settings.draft_rate}
-        if draft is not None:
-            self.models["draft"] = draft.to(settings.device)
+    def __init__(
+        self, model: Any, kit: Path, folder: Path, settings: Settings, drafts: Mapping[str, Any] | None = None
+    ) -> None:
+        self.models = {name: each.to(settings.device) for name, each in {"target": model, **(drafts or {})}.items()}
+        self._rates = {name: settings.draft_rate for name in self.models} | {"target": settings.rate}
         self.settings, self.folder = settings, folder
         self.seconds, self.tokens, self.step = 0.0, 0, 0
         self._kit = kit
@@ -115,18 +115,18 @@ class Training:
         return {name: float(loss.detach()) for name, loss in losses.items()}
 
     def _losses(self, batch: Windows) -> dict[str, torch.Tensor]:
-        """The target's cross entropy, and the KL divergence of the draft from the target."""
+        """The target's cross entropy, and the KL divergence of each draft from the target."""
         counted = batch.weights[:, 1:] > 0
         weights = batch.weights[:, 1:][counted]
         weights = weights / weights.sum()
         target = self._logits("target", batch, counted)
         wanted = batch.tokens[:, 1:][counted]
         losses = {"target": (torch.nn.functional.cross_entropy(target, wanted, reduction="none") * weights).sum()}
-        if "draft" in self.models:
-            p, q = (each.log_softmax(-1) for each in (target.detach(), self._logits("draft", batch, counted)))
-            losses["draft"] = (
-                torch.nn.functional.kl_div(q, p, reduction="none", log_target=True).sum(-1) * weights
-            ).sum()
+        p = target.detach().log_softmax(-1)
+        for name in self.models.keys() - {"target"}:
+            q = self._logits(name, batch, counted).log_softmax(-1)
+            apart = torch.nn.functional.kl_div(q, p, reduction="none", log_target=True).sum(-1)
+            losses[name] = (apart * weights).sum()
         return losses
 
     def _logits(self, name: str, batch: Windows, counted: torch.Tensor) -> torch.Tensor:
