@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu import build as building
-from benchmarks.gpu import machine, packing, page, run
+from benchmarks.gpu import machine, packing, page, run, step
 from benchmarks.gpu.budget import Budget
 from benchmarks.gpu.build import Build, BuildFailed
 from benchmarks.gpu.curves import measured
@@ -28,7 +28,6 @@ from benchmarks.gpu.results import Item, LeftOut, Results
 from benchmarks.gpu.setting import Setting
 from benchmarks.gpu.shapes import WEIGHTS, Shape, kind_of, write
 from benchmarks.gpu.sources import is_kept, trim
-from benchmarks.gpu.step import wanted
 from benchmarks.simulator import cards
 from edgespec import Device, Interrupt, models
 from edgespec.backends import open_model
@@ -248,9 +247,9 @@ def test_a_build_alone_needs_no_card(called: Any, monkeypatch: pytest.MonkeyPatc
 
 
 def test_items_are_chosen_by_parts_of_their_names() -> None:
-    assert wanted("8B Q4_0, demo", [])
-    assert wanted("8B Q4_0, demo", ["1B", "Q4_0"])
-    assert not wanted("8B Q4_0, demo", ["1B", "Q8_0"])
+    assert step.wanted("8B Q4_0, demo", [])
+    assert step.wanted("8B Q4_0, demo", ["1B", "Q4_0"])
+    assert not step.wanted("8B Q4_0, demo", ["1B", "Q8_0"])
 
 
 def test_a_step_goes_on_after_an_item_ended_it(called: Any) -> None:
@@ -400,6 +399,22 @@ def test_models_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for thread in threads:
         thread.join()
     assert len(made) == 1
+
+
+def test_another_pair_is_enlarged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Path] = []
+
+    def written(small: Path, output: Path, _shape: Shape, _weights: str) -> None:
+        taken.append(small)
+        output.write_text("a model")
+
+    monkeypatch.setattr("benchmarks.gpu.setting.write", written)
+    chosen = run.options(["--work", str(tmp_path), "--pair", "target.gguf", "draft.gguf"])
+    command = run._command("speeds", Build(tmp_path, tmp_path, "cpu"), chosen)
+    setting = step.setting_of(step.options(command[command.index("speeds") :]))
+    setting.target("tiny", "Q4_0")
+    setting.draft()
+    assert taken == [Path("target.gguf").resolve(), Path("draft.gguf").resolve()]
 
 
 # The page

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edgespec import Sampling, Speculation, load, models
+from edgespec import Sampling, Speculation, load
 from edgespec.backends.gguf_header import header
 from edgespec.converters import convert, convert_head
 from edgespec.terminal.check_report import CheckReport, read_prompts
@@ -86,9 +86,8 @@ def _pard(folder: Path) -> tuple[Path, Path]:
 
 
 def _trained(setting: Setting, path: Path) -> Found:
-    demo = models.demo()
     found: Found = {"passed": True}
-    with load(demo.target, path, device=replace(setting.place(), backend="llama")) as runtime:
+    with load(setting.pair.target, path, device=replace(setting.place(), backend="llama")) as runtime:
         prompts = read_prompts(None, runtime)[: 2 if setting.small else None]
         found["drafters"] = list(runtime.drafters)
         for temperature in (0.0, 0.8):

@@ -48,7 +48,10 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--questions", type=int, default=4, help="of each category of a suite (default: 4)")
     parser.add_argument("--only", action="append", default=[], help="items whose names have this; repeatable")
     parser.add_argument("--steps", default=",".join(STEPS), help="what to do after the build (default: all)")
-    parser.add_argument("--head", type=Path, action="append", default=[], help="a head of the demo target; repeatable")
+    parser.add_argument("--head", type=Path, action="append", default=[], help="a head of the target; repeatable")
+    parser.add_argument(
+        "--pair", type=Path, nargs=2, metavar=("TARGET", "DRAFT"), help="small models in place of the demo pair"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="of the build (default: all cores)")
     found = parser.parse_args(arguments)
     if strange := set(found.steps.split(",")) - {*STEPS, BUILD}:
@@ -146,6 +149,8 @@ def _step(name: str, build: Build, chosen: argparse.Namespace, budget: Budget) -
 def _command(name: str, build: Build, chosen: argparse.Namespace) -> list[str]:
     command = [sys.executable, "-m", "benchmarks.gpu.step", name, "--work", str(build.work), "--device", build.device]
     command += ["--server", str(build.server), "--questions", str(1 if chosen.small else chosen.questions)]
+    if chosen.pair:
+        command += ["--pair", *(str(each.resolve()) for each in chosen.pair)]
     return [*command, *(["--small"] if chosen.small else [])]
 
 

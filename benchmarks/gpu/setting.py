@@ -6,7 +6,7 @@ import fcntl
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgespec import Device, models
@@ -31,6 +31,7 @@ class Setting:
         server: llama-server.
         heads: trained heads of the demo target.
         questions: of each category of a suite.
+        pair: the small models that are enlarged.
     """
 
     work: Path
@@ -39,6 +40,7 @@ class Setting:
     server: Path
     heads: Sequence[Path] = ()
     questions: int = 4
+    pair: models.Pair = field(default_factory=models.demo)
 
     @property
     def gpu(self) -> bool:
@@ -60,17 +62,16 @@ class Setting:
         return Device(context, threads, gpu_layers=layers if self.gpu else 0, exact=exact)
 
     def target(self, size: str, weights: str) -> Path:
-        """The demo's target in a larger shape, made where it is not there.
+        """The pair's target in a larger shape, made where it is not there.
 
         Raises:
             LeftOut: there is no room for it, on the disk or on the card.
         """
-        return self._made(models.demo().target, size, weights)
+        return self._made(self.pair.target, size, weights)
 
     def draft(self) -> Path:
-        """The demo's draft with the vocabulary of the targets."""
-        pair = models.demo()
-        return self._made(pair.draft or pair.target, "tiny-draft" if self.small else "draft", "Q8_0")
+        """The pair's draft with the vocabulary of the targets."""
+        return self._made(self.pair.draft or self.pair.target, "tiny-draft" if self.small else "draft", "Q8_0")
 
     def _made(self, small: Path, size: str, weights: str) -> Path:
         path = self.work / "models" / f"{size}-{weights}.gguf"

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
+from edgespec import models
+
 from .results import Item, Results
 from .run import MODELS
 from .setting import Setting
@@ -15,8 +17,8 @@ from .setting import Setting
 _MODULES = {"check": "checks", "prices": "prices", "speeds": "speeds", "peers": "peers"}
 
 
-def main() -> None:
-    """Do what is left of a step, and keep the result of every item."""
+def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The options of the command."""
     parser = argparse.ArgumentParser()
     parser.add_argument("name", choices=(MODELS, *_MODULES))
     parser.add_argument("--work", type=Path, required=True)
@@ -24,10 +26,22 @@ def main() -> None:
     parser.add_argument("--server", type=Path, required=True)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--head", type=Path, action="append", default=[])
+    parser.add_argument("--pair", type=Path, nargs=2)
     parser.add_argument("--questions", type=int, required=True)
     parser.add_argument("--only", action="append", default=[])
-    chosen = parser.parse_args()
-    setting = Setting(chosen.work, chosen.device, chosen.small, chosen.server, tuple(chosen.head), chosen.questions)
+    return parser.parse_args(arguments)
+
+
+def setting_of(chosen: argparse.Namespace) -> Setting:
+    """The setting that the options describe."""
+    pair = models.Pair(chosen.pair[0], (chosen.pair[1],)) if chosen.pair else models.demo()
+    return Setting(chosen.work, chosen.device, chosen.small, chosen.server, tuple(chosen.head), chosen.questions, pair)
+
+
+def main() -> None:
+    """Do what is left of a step, and keep the result of every item."""
+    chosen = options()
+    setting = setting_of(chosen)
     if chosen.name == MODELS:
         import_module("benchmarks.gpu.made").make_all(setting)
         return
