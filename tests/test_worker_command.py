@@ -166,7 +166,12 @@ def test_a_compiler_that_fails_leaves_nothing(tmp_path: Path, own_cache: Path, m
     assert [path for path in own_cache.rglob("*") if path.is_file()] == []
 
 
-def test_an_archive_is_read_and_may_not_leave_its_folder(tmp_path: Path, own_cache: Path) -> None:
+@pytest.mark.parametrize("filtered", [True, False], ids=["with tarfile's filter", "as Python 3.11.3"])
+def test_an_archive_is_read_and_may_not_leave_its_folder(
+    tmp_path: Path, own_cache: Path, filtered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not filtered:
+        monkeypatch.setattr(build_rpc, "_FILTER", {})
     path = tmp_path / "evil.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         about = tarfile.TarInfo("x/../../ggml/outside")

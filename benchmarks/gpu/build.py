@@ -14,6 +14,7 @@ import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .machine import NoCard, architecture, card, compiler
 
@@ -30,6 +31,8 @@ _OPTIONS = {
     "LLAMA_OPENSSL": "OFF",
 }
 _PACKAGE = "llama_cpp"
+#: Python before 3.10.12 and 3.11.4 has no filters. What is unpacked was packed by this kit.
+FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 
 
 class BuildFailed(Exception):
@@ -87,7 +90,7 @@ class Build:
     def restore(self, stored: Path) -> None:
         """Take what was built before."""
         with tarfile.open(stored) as archive:
-            archive.extractall(self.site / _PACKAGE, filter="data")
+            archive.extractall(self.site / _PACKAGE, **FILTER)  # noqa: S202 - see FILTER
         (self.work / "built").touch()
 
     def compile(self, jobs: int) -> None:
@@ -99,7 +102,7 @@ class Build:
         source, folder = self.work / "llama.cpp", self.work / "build"
         if not source.exists():
             with tarfile.open(self.kit / "llama.cpp.tar.gz") as archive:
-                archive.extractall(self.work / "unpacking", filter="data")
+                archive.extractall(self.work / "unpacking", **FILTER)  # noqa: S202 - see FILTER
             (self.work / "unpacking" / "llama.cpp").rename(source)
         log = self.work / "build.log"
         call(["cmake", "-S", str(source), "-B", str(folder), *self.options()], log)

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from ..backends.llama_rpc import built_path, ggml_version, installed_version, library_folder
 from ..errors import EngineError, OptionError
@@ -22,6 +23,8 @@ _PATIENCE = 600.0  # seconds
 _SOURCES = ("ggml-rpc.cpp", "transport.cpp")
 _DEFINED = ("GGML_BACKEND_DL", "GGML_BACKEND_SHARED", "GGML_BACKEND_BUILD", "GGML_SHARED")
 _PART = re.compile(r"^set\(GGML_VERSION_(MAJOR|MINOR|PATCH) (\d+)\)", re.MULTILINE)
+#: Python before 3.10.12 and 3.11.4 has no filters; `_wanted` names files within the folder only.
+_FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 _RELEASE = re.compile(r"^Version: (\S+)", re.MULTILINE)
 
 
@@ -49,7 +52,7 @@ def _unpacked(source: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="edgespec-rpc-") as name:
         try:
             with tarfile.open(source) as archive:
-                archive.extractall(name, members=_wanted(archive), filter="data")
+                archive.extractall(name, members=_wanted(archive), **_FILTER)  # noqa: S202 - see _FILTER
         except (OSError, tarfile.TarError, EOFError) as error:
             raise OptionError(
                 f"{source} is neither a folder nor a .tar.gz that can be read ({error}); give the source distribution "
@@ -63,6 +66,10 @@ def _wanted(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     """The files of ggml, and the one that names the version: the archive has thousands of others."""
     for member in archive:
         parts = Path(member.name).parts
+        if ".." in parts or Path(member.name).is_absolute():
+            raise tarfile.ReadError(f"it has {member.name}, outside of its folder")
+        if not (member.isfile() or member.isdir()):
+            continue
         if "ggml" in parts or parts[1:] == ("PKG-INFO",):
             yield member
 
