@@ -401,7 +401,7 @@ def test_models_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert len(made) == 1
 
 
-def test_another_pair_is_enlarged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_pair_is_enlarged_and_contenders_are_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[Path] = []
 
     def written(small: Path, output: Path, _shape: Shape, _weights: str) -> None:
@@ -409,12 +409,14 @@ def test_another_pair_is_enlarged(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         output.write_text("a model")
 
     monkeypatch.setattr("benchmarks.gpu.setting.write", written)
-    chosen = run.options(["--work", str(tmp_path), "--pair", "target.gguf", "draft.gguf"])
+    pair = ["--pair", "target.gguf", "draft.gguf", "--contender", "k=3", "--contender", "k=5"]
+    chosen = run.options(["--work", str(tmp_path), *pair])
     command = run._command("speeds", Build(tmp_path, tmp_path, "cpu"), chosen)
     setting = step.setting_of(step.options(command[command.index("speeds") :]))
     setting.target("tiny", "Q4_0")
     setting.draft()
     assert taken == [Path("target.gguf").resolve(), Path("draft.gguf").resolve()]
+    assert setting.contenders == ("k=3", "k=5")
 
 
 # The page

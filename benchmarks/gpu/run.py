@@ -52,6 +52,7 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--pair", type=Path, nargs=2, metavar=("TARGET", "DRAFT"), help="small models in place of the demo pair"
     )
+    parser.add_argument("--contender", action="append", default=[], help="of the step speeds, as k=3; repeatable")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="of the build (default: all cores)")
     found = parser.parse_args(arguments)
     if strange := set(found.steps.split(",")) - {*STEPS, BUILD}:
@@ -149,6 +150,7 @@ def _step(name: str, build: Build, chosen: argparse.Namespace, budget: Budget) -
 def _command(name: str, build: Build, chosen: argparse.Namespace) -> list[str]:
     command = [sys.executable, "-m", "benchmarks.gpu.step", name, "--work", str(build.work), "--device", build.device]
     command += ["--server", str(build.server), "--questions", str(1 if chosen.small else chosen.questions)]
+    command += [word for each in chosen.contender for word in ("--contender", each)]
     if chosen.pair:
         command += ["--pair", *(str(each.resolve()) for each in chosen.pair)]
     return [*command, *(["--small"] if chosen.small else [])]

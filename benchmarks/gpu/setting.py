@@ -32,6 +32,7 @@ class Setting:
         heads: trained heads of the demo target.
         questions: of each category of a suite.
         pair: the small models that are enlarged.
+        contenders: of the step "speeds", beside plain decoding and adaptive speculation; all if there are none.
     """
 
     work: Path
@@ -41,6 +42,7 @@ class Setting:
     heads: Sequence[Path] = ()
     questions: int = 4
     pair: models.Pair = field(default_factory=models.demo)
+    contenders: Sequence[str] = ()
 
     @property
     def gpu(self) -> bool:

@@ -28,7 +28,7 @@ def items(setting: Setting) -> Iterator[Item]:
 
 def _race(setting: Setting, size: str, weights: str, suite: str, temperature: float) -> Callable[[], dict[str, Any]]:
     def work() -> dict[str, Any]:
-        names = (CHAINS, WRONG, *(("k=3",) if setting.small else ("lookup", "model", *_FIXED)))
+        names = setting.contenders or (CHAINS, WRONG, *(("k=3",) if setting.small else ("lookup", "model", *_FIXED)))
         target, draft = setting.target(size, weights), setting.draft()
         with contenders(target, draft, setting.place(context=_CONTEXT), names, setting) as (found, left_out):
             before = prices_of(found)

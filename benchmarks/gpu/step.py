@@ -27,6 +27,7 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--head", type=Path, action="append", default=[])
     parser.add_argument("--pair", type=Path, nargs=2)
+    parser.add_argument("--contender", action="append", default=[])
     parser.add_argument("--questions", type=int, required=True)
     parser.add_argument("--only", action="append", default=[])
     return parser.parse_args(arguments)
@@ -35,7 +36,16 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def setting_of(chosen: argparse.Namespace) -> Setting:
     """The setting that the options describe."""
     pair = models.Pair(chosen.pair[0], (chosen.pair[1],)) if chosen.pair else models.demo()
-    return Setting(chosen.work, chosen.device, chosen.small, chosen.server, tuple(chosen.head), chosen.questions, pair)
+    return Setting(
+        chosen.work,
+        chosen.device,
+        chosen.small,
+        chosen.server,
+        tuple(chosen.head),
+        chosen.questions,
+        pair,
+        tuple(chosen.contender),
+    )
 
 
 def main() -> None:
