@@ -15,6 +15,7 @@ import json
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -69,20 +70,11 @@ def kit(checkouts: Path, folder: Path, vocabulary: int, tokenizer: Path | None) 
     "--draft", "drafts", multiple=True, help="With --refine: trained beside it; a file, or draft-large, a new one"
 )
 @click.option("--threads", default=0, help="Of torch on a CPU; 0: as torch chooses")
-def train(
-    kit_folder: Path,
-    output: Path,
-    device: str,
-    minutes: float,
-    grow: Path | None,
-    refine: Path | None,
-    drafts: tuple[str, ...],
-    threads: int,
-) -> None:
+def train(kit_folder: Path, output: Path, **options: Any) -> None:
     """Train on KIT and write OUT/target and, unless it is refined, OUT/draft. An unfinished training in OUT goes on."""
     from . import start  # noqa: PLC0415 - imports torch
 
-    run = start.opened(start.Wanted(kit_folder, output, device, minutes, grow, threads, refine, drafts))
+    run = start.opened(start.Wanted(kit_folder, output, **options))
     reported, measured_at = 0.0, run.seconds
     for figures in run.run():
         if time.monotonic() - reported > _REPORT:

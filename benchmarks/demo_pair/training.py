@@ -55,7 +55,7 @@ class Training:
         self, model: Any, kit: Path, folder: Path, settings: Settings, drafts: Mapping[str, Any] | None = None
     ) -> None:
         self.models = {name: each.to(settings.device) for name, each in {"target": model, **(drafts or {})}.items()}
-        self._rates = {name: settings.draft_rate for name in self.models} | {"target": settings.rate}
+        self._rates = dict.fromkeys(self.models, settings.draft_rate) | {"target": settings.rate}
         self.settings, self.folder = settings, folder
         self.seconds, self.tokens, self.step = 0.0, 0, 0
         self._kit = kit
