@@ -65,7 +65,7 @@ def kit(checkouts: Path, folder: Path, vocabulary: int, tokenizer: Path | None) 
 @click.option("--device", default="cpu", show_default=True, help="Of torch: cpu, cuda")
 @click.option("--minutes", default=25.0, show_default=True, help="Of training, over all runs of this command")
 @click.option("--grow", type=FILE, help="A Llama with the kit's tokenizer to begin with: a checkpoint, or a GGUF file")
-@click.option("--refine", type=FILE, help="A target that this command trained, as --grow: it is trained further, alone")
+@click.option("--refine", type=FILE, help="A target that this command trained, as --grow: it is trained further")
 @click.option(
     "--draft", "drafts", multiple=True, help="With --refine: trained beside it; a file, or draft-large, a new one"
 )

@@ -64,7 +64,7 @@ def _settings(wanted: Wanted) -> Settings:
     if gpu:
         common |= {"rows": 32, "window": 1024, "save_minutes": 5.0, "workers": max(1, (os.cpu_count() or 1) // 2)}
     if wanted.refine is not None:
-        own = {"rate": 3e-4, "draft_rate": 2e-3} if gpu else {"rate": 6e-5, "rows": 8, "window": 512}
+        own: dict[str, Any] = {"rate": 3e-4, "draft_rate": 2e-3} if gpu else {"rate": 6e-5, "rows": 8, "window": 512}
         return Settings(**common, **own, begun=1.0)
     return Settings(**common, prompt_weight=0.3 if gpu else 0.0)
 
