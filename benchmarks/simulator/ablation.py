@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from itertools import product
+from operator import truediv
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -26,7 +27,6 @@ from edgespec.controller.time_value import TimeValue
 from edgespec.drafters import Drafter
 from edgespec.prices import RunningPrice, pace, prices
 
-from ..report import table
 from .clairvoyant import clairvoyant
 from .measured import flat
 from .noise import SILENCE, Noise, Recorded
@@ -114,7 +114,8 @@ _HEAD = """# What each part of the controller is worth, simulated
 
 Made by `python -m benchmarks.simulator.ablation`, on the traces {traces} at seven price curves: the speedup over plain
 decoding on the same machine with each part off in turn, its mean (and the change by switching the part off), the worst
-of them, and the share of what a clairvoyant reaches. The same figures every time.
+of them, and the mean share of what a clairvoyant reaches. The same figures every time. What the settings are, and what
+follows: [controller.md](controller.md#ablation).
 
 """
 
@@ -157,25 +158,22 @@ def _replayed(job: tuple[str, str, str, int]) -> Run:
         return Run(heuristic, name, trace, curve.name, replay(_trace(trace), curve, setting))
 
 
-def rows(runs: Sequence[Run], heuristics: Sequence[str], settings: Sequence[str]) -> Iterator[list[str]]:
-    """For each heuristic and setting the mean and the worst speedup without it, over that with all."""
-    found: dict[tuple[str, ...], float] = {tuple(run[:4]): run.speedup for run in runs}
-    keys = {(run.trace, run.curve) for run in runs}
-
-    def column(heuristic: str, setting: str) -> dict[tuple[str, ...], float]:
-        return {key: found[heuristic, setting, key[0], key[1]] for key in keys}
-
-    limits = {key: clairvoyant(_trace(key[0]), next(c for c in ALL_CURVES if c.name == key[1])) for key in keys}
-    for heuristic in ("", *heuristics):
-        row = [heuristic or "**all on**"]
-        for setting in settings:
-            own, full = column(heuristic, setting), column("", setting)
-            mean = statistics.mean(own.values())
-            worst = min(own.values())
-            share = statistics.mean(own[key] / limits[key] for key in keys)
-            change = "" if not heuristic else f" ({100 * (mean / statistics.mean(full.values()) - 1):+.1f}%)"
-            row.append(f"{mean:.3f}{change} / {worst:.3f} / {share:.3f}")
-        yield row
+def section(runs: Sequence[Run], setting: str) -> str:
+    """A setting's table: for each heuristic the speedups without it."""
+    found = {(run.heuristic, run.trace, run.curve): run.speedup for run in runs if run.setting == setting}
+    keys = sorted({key[1:] for key in found})
+    curves = {curve.name: curve for curve in ALL_CURVES}
+    limits = [clairvoyant(_trace(trace), curves[curve]) for trace, curve in keys]
+    columns = {name: [found[(name, *key)] for key in keys] for name in dict.fromkeys(run.heuristic for run in runs)}
+    full = statistics.mean(columns[""])
+    rows = []
+    for name in sorted(columns, key=["", *HEURISTICS].index):
+        own = columns[name]
+        mean, share = statistics.mean(own), statistics.mean(map(truediv, own, limits))
+        change = f"{100 * (mean / full - 1):+.1f}%" if name else ""
+        rows.append(f"| {name or '**all on**'} | {mean:.3f} | {change} | {min(own):.3f} | {share:.3f} |")
+    head = "| without | mean | change | worst | share |\n|---|---|---|---|---|"
+    return "\n".join((f"## {setting}\n", head, *rows))
 
 
 @click.command()
@@ -197,13 +195,11 @@ def main(
         for run in pool.imap_unordered(_replayed, work, chunksize=4):
             runs.append(run)
             bar.update(1)
-    text = table(
-        ("without", *(f"{name}: mean / worst / share" for name in settings)), list(rows(runs, heuristics, settings))
-    )
+    text = "\n\n".join(section(runs, name) for name in settings) + "\n"
     if out is None:
         click.echo(text)
         return
-    out.write_text(_HEAD.format(traces=", ".join(traces)) + f"```\n{text}\n```\n")
+    out.write_text(_HEAD.format(traces=", ".join(traces)) + text, "utf-8")
 
 
 if __name__ == "__main__":
