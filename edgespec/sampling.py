@@ -39,6 +39,8 @@ _BLOCK = 64  # tokens of a large vocabulary of which only the maximum is compare
 _EXACT = 1 << 15  # the largest vocabulary whose probabilities are exact in `likeliest`
 _SAMPLED = 16  # in a larger one, one of so many probabilities is computed
 _MANY = 4  # blocks per requested token from which on that is faster
+_WIDER = 4  # times as many of the likeliest tokens are looked at where those before had too little probability
+_NEAR = 1 + 1e-9  # more than what float64 rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,22 +156,41 @@ def distribution(row: Floats, sampling: Sampling, recent: Sequence[int] = ()) ->
     if sampling.greedy:
         return Distribution(np.array([_likeliest(row)], dtype=np.int64), np.ones(1))
     tokens, logits = _top_k(row, sampling.top_k)
+    weights = _weights(logits, sampling.temperature)
     if sampling.top_p < 1:
-        order = logits.argsort()[::-1]
-        tokens, logits = tokens[order], logits[order]
+        kept = _top_p(logits, weights, sampling.top_p)
+        tokens, weights = tokens[kept], weights[kept]
+    keep = weights >= sampling.min_p if sampling.min_p > 0 else weights > 0
+    if not keep.all():
+        tokens, weights = tokens[keep], weights[keep]
+    return Distribution(tokens, weights / weights.sum())
+
+
+def _weights(logits: Floats, temperature: float) -> Doubles:
+    """Probabilities at `temperature` over that of the likeliest token, float64 [c]."""
     scaled = logits.astype(np.float64)
     highest = scaled.max()
     _require_choice(highest)
     scaled -= highest
-    scaled /= max(sampling.temperature, _COLDEST)
-    weights = np.exp(scaled)  # the weight of the likeliest token is 1
-    keep = weights >= sampling.min_p if sampling.min_p > 0 else weights > 0
-    if sampling.top_p < 1:
-        reached = weights.cumsum()
-        # The token at which the sum reaches top_p is kept: the mass kept is at least top_p.
-        keep[int(reached.searchsorted(sampling.top_p * reached[-1])) + 1 :] = False
-    weights = weights[keep]
-    return Distribution(tokens[keep], weights / weights.sum())
+    scaled /= max(temperature, _COLDEST)
+    weights: Doubles = np.exp(scaled, out=scaled)
+    return weights
+
+
+def _top_p(logits: Floats, weights: Doubles, share: float) -> Ints:
+    """The indices of the likeliest tokens that have `share` of all weight together, the likeliest first. The token at
+    which the sum reaches it is kept: the mass kept is at least `share`."""
+    wanted, near = share * weights.sum(), np.empty(0, np.int64)
+    count = _BLOCK
+    while len(near) < len(logits):
+        # To sort a whole vocabulary takes longer than all the rest.
+        near = _near_top(logits, count) if _MANY * count * _BLOCK <= len(logits) else np.arange(len(logits))
+        if weights[near].sum() >= wanted:
+            break
+        count *= _WIDER
+    near = near[logits[near].argsort()[::-1]]
+    reached = weights[near].cumsum()
+    return near[: int(reached.searchsorted(min(wanted, reached[-1]))) + 1]
 
 
 def pick(row: Floats, sampling: Sampling, position: int, recent: Sequence[int] = ()) -> int:
@@ -231,8 +252,13 @@ def draw(choices: Distribution, seed: int, position: int, purpose: int) -> int:
     """One token sampled exactly from `choices`."""
     if len(choices.tokens) == 1:
         return int(choices.tokens[0])
-    scores = np.log(choices.probs) + gumbel(seed, position, choices.tokens, purpose)
-    return int(choices.tokens[scores.argmax()])
+    noise = uniform(seed, position, choices.tokens, purpose)
+    # argmax(log p + gumbel) is argmin(-log u / p), and -log u >= 1 - u: few logarithms of a large vocabulary are needed.
+    least = (1.0 - noise) / choices.probs
+    first = int(least.argmin())
+    near = np.flatnonzero(least <= _NEAR * -np.log(noise[first]) / choices.probs[first])
+    scores = np.log(choices.probs[near]) - np.log(-np.log(noise[near]))
+    return int(choices.tokens[near[scores.argmax()]])
 
 
 def happens(chance: float, seed: int, position: int, node: int) -> bool:

@@ -110,6 +110,29 @@ def test_the_likeliest_of_a_large_vocabulary_are_those_of_a_full_sort(size: int,
     assert sorted(found.tokens.tolist()) == sorted(ranked.tolist())
 
 
+@pytest.mark.parametrize("share", [1e-6, 0.5, 0.95, 0.9999])
+@pytest.mark.parametrize("steepness", [0.3, 1.1, 3.0])
+def test_the_top_p_of_a_large_vocabulary_are_those_of_a_full_sort(share: float, steepness: float) -> None:
+    """Tokens whose probabilities fall as a power of their rank, so that few or nearly all are kept."""
+    ranks = np.random.default_rng(0).permutation(60_000)
+    row = (-steepness * np.log(ranks + 1)).astype(np.float32)
+    weights = np.exp(row[np.argsort(ranks)].astype(np.float64) / 0.8)
+    kept = int(np.searchsorted(weights.cumsum() / weights.sum(), share)) + 1
+    found = distribution(row, Sampling(temperature=0.8, top_p=share))
+    assert abs(len(found.tokens) - kept) <= 1, "the sums may be rounded otherwise"
+    assert sorted(ranks[found.tokens].tolist()) == list(range(len(found.tokens)))
+    assert found.probs.sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.5, 4.0])
+def test_a_draw_is_the_highest_sum_of_log_probability_and_noise(scale: float) -> None:
+    random = np.random.default_rng(3)
+    for position in range(40):
+        choices = distribution(random.normal(0, scale, 5000).astype(np.float32), Sampling(temperature=1.0))
+        scores = np.log(choices.probs) + gumbel(7, position, choices.tokens)
+        assert draw(choices, 7, position, SHARED) == choices.tokens[scores.argmax()]
+
+
 def test_filters_look_at_what_the_one_before_left() -> None:
     """top-p of all tokens would keep three here; of the two that top-k left, it keeps one."""
     row = logits(0.5, 0.25, 0.15, 0.1)
