@@ -339,9 +339,9 @@ class Engine:
         for drafter in self._controller.drafters:
             drafter.observe(round)
         speculating = self._speculating(started)
-        # Last: the controller weighs the round at the prices at which it was chosen. The price of a plain step is that
-        # of plain decoding, which a step just after a wider pass does not show.
-        if self._prices is not None and round.draft.is_chain and (round.settled or round.width > 1):
+        # Last: the controller weighs the round at the prices at which it was chosen. They are those of passes in a row
+        # of their width, which one just after another width does not show.
+        if self._prices is not None and round.draft.is_chain and round.settled:
             self._prices.observe(round.width, round.held, round.verify_seconds)
         return speculating
 

@@ -26,8 +26,8 @@ FIRST, SECOND, LATER, WIDE = 4.0, 6.0, 3.0, 5.0
 
 
 class Recording(Priced):
-    """Plain steps have three prices, by their place in a row; wider passes one. The first pass of a width, or of a
-    prefill, takes ten seconds more."""
+    """Passes have three prices, by their place in a row of their width; wider ones, and the first pass ever of a width or
+    of a prefill, take more."""
 
     settling = 2
 
@@ -44,11 +44,11 @@ class Recording(Priced):
         n = len(tokens)
         self.clock.now += 0 if n in self.passes else 10.0
         self._row = self._row + 1 if self.passes and self.passes[-1] == n else 1
-        self.clock.now += (FIRST, SECOND, LATER)[min(self._row, 3) - 1] if n == 1 else WIDE
+        self.clock.now += (FIRST, SECOND, LATER)[min(self._row, 3) - 1] + (WIDE - LATER if n > 1 else 0.0)
         return super().decode(tokens, tree)
 
 
-def test_a_plain_step_is_measured_as_one_in_a_row() -> None:
+def test_passes_are_measured_in_a_row_of_their_width() -> None:
     clock = Clock()
     curve = measure(Recording(clock), clock=clock.perf_counter)
     assert curve[0] == LATER
@@ -133,9 +133,7 @@ def test_rounds_say_whether_their_price_has_settled(monkeypatch: pytest.MonkeyPa
     said = [event for event in engine.generate(Request(PROMPT, max_tokens=8)) if isinstance(event, Text)]
     settled = [each.settled for each in controller.seen]
     assert settled[:6] == [True, True, False, False, False, True], "what follows a prompt is as for plain decoding"
-    assert [n for n, _ in observed] == [1, 1, 3, *([1] * (len(said) - 5))], (
-        "two plain steps after the draft are left out"
-    )
+    assert [n for n, _ in observed] == [1] * (len(said) - 3), "the draft and two plain steps after it are left out"
 
 
 @pytest.mark.parametrize(("settled", "credit"), [(True, 4.0), (False, 2.5)])

@@ -225,7 +225,7 @@ class World:
         self.clock = Clock()
         self.model = Recorded(self.clock, curve.step, reading)
         self.look_up = Timed(Lookup(), self.clock, deciding)
-        plain, wide = curve.seconds[0], curve.in_a_row[0][1:]  # as they are measured at load
+        plain, *wide = curve.seconds
         self.prices = Prices([plain, *(dear * seconds for seconds in wide)])
         self._noise = noise
         #: Called with the context before a round, its draft and the accepted path.
@@ -261,7 +261,7 @@ class World:
                 self.evaluated(context, draft, path)
                 context.extend(said)
                 controller.observe(round_)
-                if draft.is_chain and (is_settled or len(draft)):
+                if draft.is_chain and is_settled:
                     self.prices.observe(round_.width, round_.held, took)
                 outcome.tokens += len(said)
                 outcome.passes[round_.width, not draft.is_chain] += 1

@@ -68,7 +68,7 @@ def measure_here(
 ) -> Curve:
     """Measure passes of 1 to `widest` tokens of `text` after what the session holds: the median seconds by width.
 
-    Plain steps are timed after as many others as it takes for their price to settle (`Session.settling`).
+    Each is timed after as many others of its width as it takes for their price to settle (`Session.settling`).
     The widths where kernels have their steps are timed at least twice; a first pass, in which engines build graphs,
     is not counted. The others are, too, as far as `budget` seconds suffice; what is left out lies on a straight
     line between its neighbours. Sweeps go up and down by turns, and on while there is time. The session holds what it
@@ -154,7 +154,7 @@ class _Measurement:
         chosen = sorted([*vital, *others])
         self._sweeps(others, _LEAST, len(chosen))
         curve = self._curve()
-        sweep = sum(curve[n - 1] for n in chosen)
+        sweep = (1 + self._session.settling) * sum(curve[n - 1] for n in chosen)
         while self._clock() - started + sweep <= budget and len(self._times[1]) < _SWEEPS:
             self._sweeps(chosen, 1, len(chosen))
         self._tell(1.0)
@@ -165,16 +165,11 @@ class _Measurement:
         for _ in range(sweeps):
             self._up = not self._up
             for n in widths if self._up else reversed(widths):
-                if n == 1:
-                    self._settle()
+                for _ in range(self._session.settling):
+                    self._pass(n)
                 self._times[n].append(self._pass(n))
                 self._done += 1
                 self._tell(min(1.0, self._done / (_LEAST * of)))
-
-    def _settle(self) -> None:
-        """Plain steps are timed as plain decoding makes them, many in a row; wider passes between others."""
-        for _ in range(self._session.settling):
-            self._pass(1)
 
     def _pass(self, n: int) -> float:
         """The seconds of a pass, which is rolled back. Tokens that are owed are computed before it."""
@@ -193,7 +188,7 @@ class _Measurement:
         chosen = []
         left = [n for n, times in self._times.items() if not times]
         for n in sorted(left, key=lambda n: ((n - 1) % 4 > 0, n % 2, n)):
-            seconds -= _LEAST * curve[n - 1]
+            seconds -= _LEAST * (1 + self._session.settling) * curve[n - 1]
             if seconds > 0:
                 chosen.append(n)
         return sorted(chosen)
