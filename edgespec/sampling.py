@@ -253,7 +253,7 @@ def draw(choices: Distribution, seed: int, position: int, purpose: int) -> int:
     if len(choices.tokens) == 1:
         return int(choices.tokens[0])
     noise = uniform(seed, position, choices.tokens, purpose)
-    # argmax(log p + gumbel) is argmin(-log u / p), and -log u >= 1 - u: few logarithms of a large vocabulary are needed.
+    # argmax(log p + gumbel) is argmin(-log u / p), and -log u >= 1 - u: a large vocabulary needs few logarithms.
     least = (1.0 - noise) / choices.probs
     first = int(least.argmin())
     near = np.flatnonzero(least <= _NEAR * -np.log(noise[first]) / choices.probs[first])
