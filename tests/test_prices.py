@@ -199,10 +199,13 @@ def only_file(folder: Path) -> Path:
 
 def test_prices_are_kept_and_recalled(own_cache: Path) -> None:
     assert recall(session()) is None
-    keep(session(), Prices(STAIRS))
+    prices = Prices(STAIRS)
+    prices.switching = 0.25
+    keep(session(), prices)
     found = recall(session())
     assert found is not None
     assert found.rows() == {64: STAIRS}
+    assert found.switching == 0.25
     assert recall(session("another device")) is None
     assert own_cache == cache_folder()
 
@@ -263,6 +266,16 @@ def test_a_cache_file_that_is_not_ours_is_ignored(own_cache: Path, change: str |
     assert recall(session()) is None
     keep(session(), Prices(STAIRS))
     assert recall(session()) is not None
+
+
+@pytest.mark.parametrize("kept", [None, "soon", -1.0, True, [1.0], 1e300])
+def test_a_price_of_a_change_that_makes_no_sense_is_none(own_cache: Path, kept: object) -> None:
+    keep(session(), Prices(STAIRS))
+    file = only_file(own_cache)
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"switching": kept}))
+    found = recall(session())
+    assert found is not None
+    assert found.switching == 0.0
 
 
 def test_a_cache_that_cannot_be_written_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,9 @@ from edgespec.prices import Prices, measure, refresh
 from edgespec.types import Draft, Floats, Round
 from edgespec.verify import RoundContext, verifier
 
+from .control_runs import book, bought
 from .engine_runs import SPOKEN
-from .helpers import Clock, Priced
+from .helpers import Clock, Priced, round_context, trusting
 
 VOCAB, PROMPT = SPOKEN.size, [3, 4, 5]
 RULE = ngram_rule(VOCAB)
@@ -26,8 +27,8 @@ FIRST, SECOND, LATER, WIDE = 4.0, 6.0, 3.0, 5.0
 
 
 class Recording(Priced):
-    """Passes have three prices, by their place in a row of their width; wider ones, and the first pass ever of a width or
-    of a prefill, take more."""
+    """Passes have three prices, by their place in a row of their width; wider ones, and the first one ever of a width
+    or of a prefill, take more."""
 
     settling = 2
 
@@ -53,6 +54,7 @@ def test_passes_are_measured_in_a_row_of_their_width() -> None:
     curve = measure(Recording(clock), clock=clock.perf_counter)
     assert curve[0] == LATER
     assert set(curve[1:]) == {WIDE}
+    assert curve.switching == (FIRST - LATER) + (SECOND - LATER)
 
 
 def test_refreshing_warms_every_width_and_skips_what_has_not_settled() -> None:
@@ -144,3 +146,19 @@ def test_plain_steps_just_after_a_draft_are_paid_by_speculation(settled: bool, c
     share = 0.01 * (1.0 if settled else 2.5)
     assert before == 4.0
     assert controller._budget._credit == pytest.approx(credit + share)
+
+
+@pytest.mark.parametrize(("switching", "drafts"), [(0.0, True), (4.0, True), (16.0, False)])
+def test_a_change_of_the_width_is_paid_over_the_next_rounds(switching: float, drafts: bool) -> None:
+    """Two likely guesses for a pass that costs half a plain step more than one."""
+    prices = Prices([2.0, 2.5, 3.0])
+    prices.switching = switching
+    controller = Adaptive([book((7, 0.9), (8, 0.9))], prices, trusting("book"))
+    assert len(controller.choose(round_context(), 2)) == (2 if drafts else 0)
+    controller.observe(bought(Draft.chain((7, 8), "book"), (0, 1), 7, 8, 9, seconds=6.0))
+    assert len(controller.choose(round_context(), 2)) == 2, "the last pass had this width"
+
+
+def test_an_engine_without_recorded_passes_has_no_price_of_a_change() -> None:
+    clock = Clock()
+    assert measure(Priced(RULE, VOCAB, clock, [3.0, 5.0]), clock=clock.perf_counter).switching == 0.0

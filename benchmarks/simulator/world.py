@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -47,6 +48,14 @@ class Curve:
     def in_a_row(self) -> list[list[float]]:
         """The same for the first, the second ... pass in a row of its width; the last are those of all later ones."""
         return [*map(self._between, self.starts), self.seconds]
+
+    @property
+    def switching(self) -> float:
+        """As `Prices.switching`, in plain steps: the median of all widths."""
+        if not self.starts:
+            return 0.0
+        *starts, settled = self.in_a_row
+        return statistics.median(sum(row[n] - price for row in starts) for n, price in enumerate(settled))
 
     def _between(self, known: Sequence[float]) -> list[float]:
         slope = (known[-1] - known[0]) / (self.widths[-1] - self.widths[0])
@@ -227,6 +236,7 @@ class World:
         self.look_up = Timed(Lookup(), self.clock, deciding)
         plain, *wide = curve.seconds
         self.prices = Prices([plain, *(dear * seconds for seconds in wide)])
+        self.prices.switching = curve.switching
         self._noise = noise
         #: Called with the context before a round, its draft and the accepted path.
         self.evaluated: Callable[[Sequence[int], Draft, Sequence[int]], None] = _nothing

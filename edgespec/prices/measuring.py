@@ -22,11 +22,13 @@ Tell = Callable[[float], None]
 
 
 class Curve(list[float]):
-    """Seconds for 1, 2, ... tokens. `between` are the widths not timed, which lie between their neighbours."""
+    """Seconds for 1, 2, ... tokens. `between` are the widths not timed, which lie between their neighbours; `switching`
+    as in `Prices`."""
 
-    def __init__(self, seconds: Iterable[float], between: Iterable[int] = ()) -> None:
+    def __init__(self, seconds: Iterable[float], between: Iterable[int] = (), switching: float = 0.0) -> None:
         super().__init__(seconds)
         self.between = frozenset(between)
+        self.switching = switching
 
     @property
     def timed(self) -> Row:
@@ -143,6 +145,7 @@ class _Measurement:
         self._stretches = stretches
         self._widest = widest
         self._times: dict[int, list[float]] = {n: [] for n in range(1, widest + 1)}
+        self._switching: list[float] = []
         self._done = 0
         self._up = False
 
@@ -165,9 +168,11 @@ class _Measurement:
         for _ in range(sweeps):
             self._up = not self._up
             for n in widths if self._up else reversed(widths):
-                for _ in range(self._session.settling):
-                    self._pass(n)
-                self._times[n].append(self._pass(n))
+                before = [self._pass(n) for _ in range(self._session.settling)]
+                took = self._pass(n)
+                if self._times[n]:  # the first sweep warms up
+                    self._switching.append(sum(before) - len(before) * took)
+                self._times[n].append(took)
                 self._done += 1
                 self._tell(min(1.0, self._done / (_LEAST * of)))
 
@@ -197,7 +202,8 @@ class _Measurement:
         # Of two the lower: nothing makes a pass faster than it is.
         known = {n: statistics.median_low(times[1:]) for n, times in self._times.items() if len(times) > 1}
         timed = [known.get(n) for n in range(1, self._widest + 1)]
-        return Curve(bridged(timed), (n for n, seconds in enumerate(timed, 1) if seconds is None))
+        between = (n for n, seconds in enumerate(timed, 1) if seconds is None)
+        return Curve(bridged(timed), between, max(0.0, statistics.median_low(self._switching or [0.0])))
 
 
 def restless(curve: Row) -> bool:

@@ -30,6 +30,7 @@ def recall(session: Session) -> Prices | None:
         return None
     prices = Prices.of(rows)
     prices.trusted = _trusted(session)
+    prices.switching = _switching(session)
     return prices
 
 
@@ -51,7 +52,7 @@ def keep(session: Session, prices: Prices) -> None:
         known = (before[i] if s is None and i < len(before) else s for i, s in enumerate(row))
         rows[context] = (*known, *before[len(row) :])
     if rows:
-        _shelf(session).write({"rows": rows, "trusted": prices.trusted})
+        _shelf(session).write({"rows": rows, "trusted": prices.trusted, "switching": prices.switching})
 
 
 def measure_and_keep(
@@ -66,7 +67,7 @@ def measure_and_keep(
         curve = measure(session, on_share, text=text)
     trusted = not (others.busy or restless(curve))
     prices = Prices(curve.timed if trusted else calmed(curve))
-    prices.trusted = trusted
+    prices.trusted, prices.switching = trusted, curve.switching
     keep(session, prices)
     return prices
 
@@ -78,6 +79,13 @@ def _shelf(session: Session) -> Shelf:
 def _trusted(session: Session) -> bool:
     """Whether what is kept was measured on a quiet machine."""
     return bool(_shelf(session).read().get("trusted", True))
+
+
+def _switching(session: Session) -> float:
+    """What is kept of `Prices.switching`; 0 where it makes no sense."""
+    with contextlib.suppress(ValueError):
+        return _seconds(_shelf(session).read().get("switching")) or 0.0
+    return 0.0
 
 
 def _read(session: Session) -> Mapping[int, Row]:
