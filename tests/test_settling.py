@@ -148,7 +148,7 @@ def test_plain_steps_just_after_a_draft_are_paid_by_speculation(settled: bool, c
     assert controller._budget._credit == pytest.approx(credit + share)
 
 
-@pytest.mark.parametrize(("switching", "drafts"), [(0.0, True), (4.0, True), (16.0, False)])
+@pytest.mark.parametrize(("switching", "drafts"), [(0.0, True), (1.0, True), (4.0, False)])
 def test_a_change_of_the_width_is_paid_over_the_next_rounds(switching: float, drafts: bool) -> None:
     """Two likely guesses for a pass that costs half a plain step more than one."""
     prices = Prices([2.0, 2.5, 3.0])
