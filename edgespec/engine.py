@@ -189,6 +189,7 @@ class Engine:
         same = common_prefix(self._target.tokens, context[:-1])
         self._target.rollback(same)
         self._streak = (1, self._target.settling)  # plain decoding pays for what follows a prompt, too
+        self._passes = 0
         tally = Tally(len(context), same - self._target.owed)
         constraint = request.grammar.begin() if request.grammar is not None else None
         reason = None
@@ -340,13 +341,15 @@ class Engine:
             drafter.observe(round)
         speculating = self._speculating(started)
         # Last: the controller weighs the round at the prices at which it was chosen. They are those of passes in a row
-        # of their width, which one just after another width does not show.
-        if self._prices is not None and round.draft.is_chain and round.settled:
+        # of their width, which one just after another width or a prompt does not show: it may wait for the prompt, too.
+        in_a_row = round.settled and self._passes > self._target.settling
+        if self._prices is not None and round.draft.is_chain and in_a_row:
             self._prices.observe(round.width, round.held, round.verify_seconds)
         return speculating
 
     def _settled(self, width: int) -> bool:
         """Whether a pass of that width, just made, had the price that it has in a row of its kind."""
+        self._passes += 1
         last, before = self._streak
         self._streak = (width, before + 1 if width == last else 1)
         return self._streak[1] > self._target.settling

@@ -7,8 +7,10 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -93,6 +95,27 @@ def test_a_small_draft_model_takes_one_thread_but_for_prompts(
     assert found[1][1:] == (1, 1)
     assert asked == [2, 1], "the threads of the long prompt, and none for the short one"
     assert found[0][0] != found[1][0], "prices of one thread are not those of two"
+
+
+def test_a_prompt_is_computed_when_prefill_returns(
+    small_pair: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a graphics card it might still be under way, and the time of the next pass would have it, too."""
+    low, order = bindings(), list[str]()
+    for name in ("llama_decode", "llama_synchronize"):
+        called = getattr(low, name)
+
+        def noted(*given: Any, _name: str = name, _called: Any = called) -> Any:
+            order.append(_name)
+            return _called(*given)
+
+        monkeypatch.setattr(low, name, noted)
+    with closing(open_model(small_pair["draft"], Device(), Interrupt())) as model:
+        session = model.session(64)
+        session.prefill(list(range(300, 330)))
+        session.close()
+    assert order[-1] == "llama_synchronize"
+    assert "llama_decode" in order
 
 
 # --- text

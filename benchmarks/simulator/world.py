@@ -255,6 +255,7 @@ class World:
                 Streak(0),
                 Streak(len(self.curve.starts)),
             )  # plain decoding pays for what follows a prompt, too
+            passes = 0
             while len(context) < len(text):
                 round_context = RoundContext(rule, sampling, context, lambda _token: False)
                 started = self.clock.now
@@ -271,7 +272,8 @@ class World:
                 self.evaluated(context, draft, path)
                 context.extend(said)
                 controller.observe(round_)
-                if draft.is_chain and is_settled:
+                passes += 1
+                if draft.is_chain and is_settled and passes > len(self.curve.starts):
                     self.prices.observe(round_.width, round_.held, took)
                 outcome.tokens += len(said)
                 outcome.passes[round_.width, not draft.is_chain] += 1

@@ -173,14 +173,16 @@ class LlamaSession(SequenceCache):
         end = len(self._held) + len(tokens) - _TAIL
         self._save_at = end if len(tokens) > _TAIL and self._cache.saves(end) else -1
         steps, prompts = self._opened.threads
-        if prompts == steps or len(tokens) < _LONG:
-            super().prefill(tokens)
-            return
-        self._low.llama_set_n_threads(self._context, prompts, prompts)
+        many = prompts != steps and len(tokens) >= _LONG
+        if many:
+            self._low.llama_set_n_threads(self._context, prompts, prompts)
         try:
             super().prefill(tokens)
         finally:
-            self._low.llama_set_n_threads(self._context, steps, steps)
+            if many:
+                self._low.llama_set_n_threads(self._context, steps, steps)
+        # A graphics card may still compute it: the time of the next pass, of which prices are made, would have it, too.
+        self._low.llama_synchronize(self._context)
 
     def _chunk(self) -> int:
         room, until = self._room(self._computed) - self.owed, self._save_at - len(self._held)

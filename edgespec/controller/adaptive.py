@@ -37,8 +37,8 @@ _BUSHY, _FLAT = 8, 1.25
 # Plain steps that a draft may always lose while there is credit (measured against no bound alone, docs/controller.md).
 _RISK = 1.0
 # Rounds over which a change of the width is paid. Simulated at an H200's prices, the geometric mean of 20 speedups (of
-# five models on four traces): 1.77, 1.81, 1.83, 1.83, 1.83, 1.82 and 1.80 with 1, 1.5, 2, 3, 4, 6 and 8 rounds, 1.77 if
-# changes were believed to be free.
+# five models on four traces): 1.80, 1.82, 1.82, 1.81 and 1.77 with 1.5, 2, 3, 4 and 8 rounds, 1.75 if changes were
+# believed to be free.
 _STAY = 2
 _HICCUP = 3.0  # times the price of a pass, for which what it took counts at most
 
