@@ -6,6 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import sub
 
 import numpy as np
 
@@ -54,8 +55,8 @@ class Curve:
         """As `Prices.switching`, in plain steps: the median of all widths."""
         if not self.starts:
             return 0.0
-        *starts, settled = self.in_a_row
-        return statistics.median(sum(row[n] - price for row in starts) for n, price in enumerate(settled))
+        first, *_, settled = self.in_a_row
+        return statistics.median(map(sub, first, settled))
 
     def _between(self, known: Sequence[float]) -> list[float]:
         slope = (known[-1] - known[0]) / (self.widths[-1] - self.widths[0])

@@ -36,10 +36,6 @@ _SURCHARGE = 0.01  # of a tree, in plain steps, until one was timed
 _BUSHY, _FLAT = 8, 1.25
 # Plain steps that a draft may always lose while there is credit (measured against no bound alone, docs/controller.md).
 _RISK = 1.0
-# Rounds over which a change of the width is paid. Simulated at an H200's prices, the geometric mean of 20 speedups (of
-# five models on four traces): 1.80, 1.82, 1.82, 1.81 and 1.77 with 1.5, 2, 3, 4 and 8 rounds, 1.75 if changes were
-# believed to be free.
-_STAY = 2
 _HICCUP = 3.0  # times the price of a pass, for which what it took counts at most
 
 
@@ -202,7 +198,7 @@ class Adaptive:
 
     def _from_last_width(self, whole: Sequence[float], owed: int) -> Sequence[float]:
         """The price of a pass by the number of tokens drafted. One of another width than the last is dearer."""
-        if not (switching := self.prices.switching / _STAY):
+        if not (switching := self.prices.switching):
             return whole[owed:]
         return [price + switching * (width != self._width) for width, price in enumerate(whole, 1)][owed:]
 

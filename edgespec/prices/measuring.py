@@ -170,8 +170,8 @@ class _Measurement:
             for n in widths if self._up else reversed(widths):
                 before = [self._pass(n) for _ in range(self._session.settling)]
                 took = self._pass(n)
-                if self._times[n]:  # the first sweep warms up
-                    self._switching.append(sum(before) - len(before) * took)
+                if before and self._times[n]:  # the first sweep warms up
+                    self._switching.append(before[0] - took)
                 self._times[n].append(took)
                 self._done += 1
                 self._tell(min(1.0, self._done / (_LEAST * of)))

@@ -66,8 +66,8 @@ class Prices:
         self.changed = False  #: whether passes taught anything worth keeping
         #: Whether they were measured on a quiet machine; if not, they serve until they are measured anew.
         self.trusted = True
-        #: Seconds that the first passes of another width than the one before take beyond those in a row of theirs, all
-        #: together, until the price has settled (`Session.settling`).
+        #: Seconds that the first pass of another width than the one before takes beyond those in a row of its width,
+        #: once these have settled (`Session.settling`).
         self.switching = 0.0
         self._table = table
         self._known = {(row, n) for row, known in table.rows.items() for n, s in enumerate(known, 1) if s is not None}
