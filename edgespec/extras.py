@@ -6,7 +6,10 @@ pyproject.toml, is imported where it is used, and is checked for before the work
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from importlib import import_module
+from importlib.metadata import requires
 from importlib.util import find_spec
 from typing import Any
 
@@ -25,6 +28,7 @@ EXTRAS = {
     "torch": "distill",
     "transformers": "distill",
 }
+_OWN = re.compile(r"edgespec\[([^]]+)\]")
 
 
 def require(package: str, purpose: str) -> None:
@@ -52,9 +56,27 @@ def import_package(package: str, purpose: str) -> Any:
         raise _missing(package, purpose, f"cannot be imported ({error})") from error
 
 
+def install_line(extra: str) -> str:
+    """The command that installs an extra. Without llama.cpp it names the packages alone: the extra of edgespec brings
+    llama-cpp-python with it, which pip may have to compile."""
+    if find_spec("llama_cpp") is not None:
+        return f"pip install 'edgespec[{extra}]'"
+    return " ".join(["pip install", *(f"'{each}'" for each in _requirements(extra))])
+
+
+def _requirements(extra: str) -> Iterator[str]:
+    for each in requires("edgespec") or ():
+        requirement, _, marker = each.partition(";")
+        if f"extra == '{extra}'" not in marker.replace('"', "'"):
+            continue
+        if own := _OWN.fullmatch(requirement.strip()):
+            for name in own[1].split(","):
+                yield from _requirements(name.strip())
+        else:
+            yield requirement.strip()
+
+
 def _missing(package: str, purpose: str, problem: str) -> MissingPackage:
     extra = EXTRAS.get(package)
-    name = f"'edgespec[{extra}]'" if extra else package
-    return MissingPackage(
-        f"{purpose} needs the package {package}, which {problem}; install it with `pip install {name}`"
-    )
+    line = install_line(extra) if extra else f"pip install {package}"
+    return MissingPackage(f"{purpose} needs the package {package}, which {problem}; install it with `{line}`")

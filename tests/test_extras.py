@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from edgespec import extras
+from edgespec.errors import MissingPackage
 from edgespec.extras import EXTRAS
 
 if sys.version_info >= (3, 11):
@@ -49,6 +51,15 @@ def refused(done: subprocess.CompletedProcess[str], extra: str) -> None:
 
 def files(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
+
+
+def test_without_llamacpp_the_packages_of_an_extra_are_named_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra of edgespec would bring llama-cpp-python, which pip may have to compile."""
+    assert extras.install_line("serve") == "pip install 'edgespec[serve]'"
+    monkeypatch.setattr(extras, "find_spec", lambda _package: None)
+    assert re.fullmatch(r"pip install 'llguidance<2,>=\S+' 'httpx\S+' .*'uvicorn\S+'", extras.install_line("serve"))
+    with pytest.raises(MissingPackage, match=r"install it with `pip install 'matplotlib<4,>=3\.9'`"):
+        extras.require("matplotlib", "this")
 
 
 def test_torch_is_required_before_anything_is_distilled(checkpoint: Path, tmp_path: Path) -> None:

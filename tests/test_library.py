@@ -15,7 +15,8 @@ from huggingface_hub.utils import logging
 import edgespec
 from edgespec import Device, Interrupt, Notice, Progress, Wanted
 from edgespec.converters import convert
-from edgespec.errors import ConversionError, HubError, Interrupted, ModelFileError, OptionError
+from edgespec.errors import ConversionError, HubError, Interrupted, MissingPackage, ModelFileError, OptionError
+from edgespec.library import fetching
 from edgespec.models import fit, registry
 from edgespec.models.memory import MachineMemory
 
@@ -100,6 +101,10 @@ def test_a_repository_with_a_quantization(hub: StandIn, tmp_path: Path) -> None:
         assert runtime.drafters == ("lookup", "model")
 
 
+def no_engine() -> None:
+    raise MissingPackage("llama-cpp-python cannot be loaded")
+
+
 def test_a_draft_of_its_family_is_found_on_the_hub(hub: StandIn, tmp_path: Path) -> None:
     hub.repos |= {
         "a/Talk-7B-GGUF": {"t-Q4_K_M.gguf": TARGET + bytes(10_000_000)},
@@ -111,6 +116,11 @@ def test_a_draft_of_its_family_is_found_on_the_hub(hub: StandIn, tmp_path: Path)
         asked.append(wanted)
         return len(asked) > 1
 
+    with pytest.MonkeyPatch.context() as without:
+        without.setattr(fetching, "bindings", no_engine)
+        with pytest.raises(MissingPackage):
+            edgespec.load("a/Talk-7B-GGUF", device=SMALL, fetch=allow)
+    assert asked == [], "without its engine the file would come in vain"
     with pytest.raises(OptionError, match="nothing was fetched") as refused:
         edgespec.load("a/Talk-7B-GGUF", device=SMALL, fetch=allow)
     assert "\n" not in str(refused.value)

@@ -199,3 +199,11 @@ def test_a_file_that_was_replaced_since_it_was_listed_is_said_to_be(monkeypatch:
         ("", "", "UD-Q4_K_M"),
     ]
     assert [notice.kind for notice in job.notices] == ["pictures"], "once"
+
+
+def test_the_demo_pair_has_a_name_here_too(machine: Callable[..., None]) -> None:
+    machine(8)
+    lines = [*models.shown("demo", 0)]
+    assert [line.split()[0] for line in lines[:2]] == ["target", "draft"]
+    assert "target.gguf" in lines[0]
+    assert any("the same" in line for line in models.paired("demo", None))

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from edgespec.backends import EngineChoice
 from edgespec.converters import pair
 from edgespec.converters.checkpoint import Checkpoint
 from edgespec.converters.compatibility import Compatibility
+from edgespec.terminal import pair_report
 from edgespec.terminal.check_report import CheckReport
 from edgespec.terminal.pair_report import ConvertedModel, PairReport
 from edgespec.tools.check import Divergence, Verdict
@@ -79,7 +81,9 @@ def test_the_verdict_and_what_to_do_better(small_llama: Path, worth: DraftValue,
 def test_what_is_not_known_of_a_pair_is_not_claimed(
     worth: DraftValue, acceptance: str, why: str, small_llama: Path
 ) -> None:
-    made = [ConvertedModel(role, "org/x", "abc", small_llama / "config.json", "q8_0") for role in pair.ROLES]
+    output = small_llama.parent / "made.gguf"
+    output.touch()
+    made = [ConvertedModel(role, "org/x", "abc", output, "q8_0") for role in pair.ROLES]
     found = PairReport(compatibility(small_llama), made, worth, CheckReport(0))
     lines = lines_without_memory(found)
     assert any(line.startswith("acceptance by depth: ") and acceptance in line for line in lines)
@@ -107,3 +111,14 @@ def lines_without_memory(found: PairReport) -> list[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PairReport, "_memory", lambda _self: "memory")
         return list(found.lines())
+
+
+@pytest.mark.parametrize(
+    ("choice", "package"), [(None, "onnxruntime"), (EngineChoice("openvino", {"openvino": 9.0}), "openvino")]
+)
+def test_the_pair_file_names_the_engine_that_runs_the_target(
+    choice: EngineChoice | None, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pair_report, "engines", lambda _path: ("onnx", "openvino"))
+    monkeypatch.setattr(pair_report, "recall_choice", lambda _path, _device: choice)
+    assert pair_report.versions(Path("model"))["engine"].split()[0] == package

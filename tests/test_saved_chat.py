@@ -149,3 +149,12 @@ def test_a_conversation_goes_on_from_command_to_command(tmp_path: Path) -> None:
     done = run("chat", "-p", PROMPT, "--resume", path)
     assert done.returncode == 1
     assert "not a saved conversation" in done.stderr
+
+
+def test_a_conversation_that_cannot_be_saved_does_not_begin(tmp_path: Path) -> None:
+    """The answer was complete before the error came."""
+    with pytest.raises(
+        OptionError, match=r"talk\.json cannot be written: its folder does not exist; name another file"
+    ):
+        Talk(kept=tmp_path / "none" / "talk.json").chat.resume()
+    Talk(kept=tmp_path / "talk.json").chat.resume()

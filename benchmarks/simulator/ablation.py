@@ -164,7 +164,10 @@ def section(runs: Sequence[Run], setting: str) -> str:
     keys = sorted({key[1:] for key in found})
     curves = {curve.name: curve for curve in ALL_CURVES}
     limits = [clairvoyant(_trace(trace), curves[curve]) for trace, curve in keys]
-    columns = {name: [found[(name, *key)] for key in keys] for name in dict.fromkeys(run.heuristic for run in runs)}
+    columns = {
+        name: [found[name, trace, curve] for trace, curve in keys]
+        for name in dict.fromkeys(run.heuristic for run in runs)
+    }
     full = statistics.mean(columns[""])
     rows = []
     for name in sorted(columns, key=["", *HEURISTICS].index):

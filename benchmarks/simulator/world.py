@@ -56,7 +56,7 @@ class Curve:
         if not self.starts:
             return 0.0
         first, *_, settled = self.in_a_row
-        return statistics.median(map(sub, first, settled))
+        return float(statistics.median(map(sub, first, settled)))
 
     def _between(self, known: Sequence[float]) -> list[float]:
         slope = (known[-1] - known[0]) / (self.widths[-1] - self.widths[0])

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..backends.llama_library import bindings
 from ..errors import HubError, OptionError
 from .job import Job, Wanted
 
@@ -32,6 +33,7 @@ def fetched(
 
     Raises:
         HubError: the target cannot be downloaded.
+        MissingPackage: llama-cpp-python is not installed, and something must be downloaded.
         OptionError: downloading is not allowed.
         Interrupted: the job was stopped; the next download continues from the same byte.
     """
@@ -44,9 +46,11 @@ def fetched(
         lacking.remove(draft)
         draft = None
     if lacking:
+        bindings()  # files of the hub are GGUF: without their engine gigabytes would come in vain
         size = sum(source.size for source in lacking) if all(source.size for source in lacking) else 0
         weights = sum(source.size for source in here if source is not None)
-        _require_consent(" and ".join(map(str, lacking)), size, weights, job)
+        other = ", or leave out the draft with --draft none" if here[target] is not None else ""
+        _require_consent(" and ".join(map(str, lacking)), size, weights, job, other)
     path = here[target] or pulled(target, job).paths[0]
     if draft is None:
         return path, None
@@ -188,8 +192,8 @@ def notice_pictures(there: bool, job: Job) -> None:
         job.notice("pictures", PICTURES)
 
 
-def _require_consent(what: str, size: int, weights: int, job: Job) -> None:
-    """Raises OptionError unless `what` may be downloaded."""
+def _require_consent(what: str, size: int, weights: int, job: Job, other: str = "") -> None:
+    """Raises OptionError unless `what` may be downloaded; `other` is another way out than to name a model."""
     from edgespec.models import fit, hub, memory  # noqa: PLC0415
 
     job.check()
@@ -198,7 +202,7 @@ def _require_consent(what: str, size: int, weights: int, job: Job) -> None:
         wanted = Wanted(what, size, hub.Hub().cache, weights, fit.room(memory.machine_memory()))
         if not job.fetch(wanted):
             raise OptionError(
-                "nothing was fetched; name a model that is here, or leave out the draft with --draft none"
+                f"nothing was fetched; name a model that is here{other}: {what} would have to be downloaded"
             )
 
 

@@ -16,7 +16,7 @@ from .converting import converted
 from .fetching import fetched, notice_pictures
 from .job import Job
 
-_DEMO = "demo"  # the name of the bundled pair, where there is no such file
+DEMO = "demo"  #: the name of the bundled pair, where there is no such file
 
 #: A name, several, or none.
 Drafts: TypeAlias = str | Path | Sequence[str | Path] | None
@@ -82,7 +82,7 @@ def _target(model: str | Path | None, job: Job, *, look: bool, context: int) -> 
     """The target and its draft, by a pair file or the folder of the target; with `look`, by the registry or the hub."""
     from edgespec import models  # noqa: PLC0415
 
-    if model is None or (model == _DEMO and not Path(_DEMO).exists()):
+    if model is None or (model == DEMO and not Path(DEMO).exists()):
         demo = models.demo()
         return Files(demo.target, demo.drafts, found=True)
     path = path_of("model", model)

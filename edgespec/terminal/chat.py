@@ -23,7 +23,7 @@ from .explain import explained
 from .history import opened
 from .keyboard import unechoed
 from .remarks import LOG, quiet
-from .saved_chat import save, saved
+from .saved_chat import require_place, save, saved
 from .show import MarkedText, PlainText, figures, printable
 from .thoughts import THOUGHTS, AnswerDisplay
 from .wrapping import Wrapping
@@ -140,6 +140,8 @@ class Chat:
 
     def resume(self) -> None:
         """Go on with the conversation in `kept`, if any; a system message given now stays. Raises as `load`."""
+        if self.kept is not None:
+            require_place(self.kept)
         if self.kept is not None and self.kept.exists():
             given = self.system
             self.load(self.kept)

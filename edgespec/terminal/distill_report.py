@@ -73,7 +73,7 @@ class DistillReport:
                     "before": measurement(self.before, name, 0.0),
                 },
                 "date": f"{datetime.now(timezone.utc):%Y-%m-%d}",
-                "versions": versions(self.place.fmt),
+                "versions": versions(self.place.target),
             }
         )
         with atomic_file(self.place.folder / pairfile.NAME, len(data), force=True) as file:

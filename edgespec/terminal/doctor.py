@@ -7,6 +7,7 @@ import platform
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from ..backends import TITLES
 from ..backends.machine import physical_cores
 from ..bench import environment
 from ..errors import OptionError
-from ..extras import EXTRAS
+from ..extras import EXTRAS, install_line
 from ..storage.cache import cache_folder
 from . import config
 from .disk_use import size_of_folder
@@ -28,9 +29,9 @@ from .engine_probe import probe
 
 _LEAST_FREE = 2e9  # bytes of memory below which hardly any model fits
 _INSTALL = {  # of an engine that is missing or broken
-    "llama": 'pip install --force-reinstall --no-deps "llama-cpp-python<0.4"',
-    "onnx": "pip install --force-reinstall --no-deps onnxruntime",
-    "openvino": "pip install 'edgespec[onnx,openvino]'",
+    "llama": 'pip install "llama-cpp-python<0.4"',
+    "onnx": 'pip install "onnxruntime<2"',
+    "openvino": 'pip install "openvino<2027"',
 }
 _MISSING = "not installed"
 _USE = {  # of an engine
@@ -109,13 +110,24 @@ def _engine(found: Examination, name: str) -> None:
     if not _is_installed(package):
         found.engines[name] = {"version": "", "error": _MISSING}
         if name != "openvino" or platform.machine().lower() in ("x86_64", "amd64"):
-            found.advice.append(f"{TITLES[name]} is not installed: {_INSTALL[name]} ({_USE[name]})")
+            found.advice.append(f"{TITLES[name]} is not installed: {_way(name, package)} ({_USE[name]})")
         return
     found.engines[name] = seen = probe(name)
     if "error" in seen:
-        found.problems.append(f"{TITLES[name]} does not work: {seen['error']}; {_INSTALL[name]}")
+        error = str(seen["error"])
+        way = "" if "pip install" in error else f"; {_anew(name)}"  # the error may know better
+        found.problems.append(f"{TITLES[name]} does not work: {error}{way}")
     if name == "onnx" and seen.get("nvidia") and found.engines["llama"].get("gpu") is False:
         found.advice.append(f"there is an NVIDIA GPU, and llama.cpp was built without CUDA: {_CUDA}")
+
+
+def _way(name: str, package: str) -> str:
+    """The line that installs a missing engine. One that pip believes to be there was removed in part."""
+    return f"{_anew(name)} --no-deps" if package in packages_distributions() else _INSTALL[name]
+
+
+def _anew(name: str) -> str:
+    return _INSTALL[name].replace("install", "install --force-reinstall", 1)
 
 
 def _is_installed(package: str) -> bool:
@@ -152,7 +164,7 @@ def _extras(found: Examination) -> None:
     lacking = dict.fromkeys(extra for package, extra in EXTRAS.items() if not _is_installed(package))
     for extra in lacking:
         if extra != "openvino":  # an engine, see above
-            found.advice.append(f"the extra {extra} is not installed: pip install 'edgespec[{extra}]'")
+            found.advice.append(f"the extra {extra} is not installed: {install_line(extra)}")
 
 
 def lines(found: Examination) -> Iterator[str]:

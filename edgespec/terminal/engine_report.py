@@ -33,7 +33,8 @@ def text(target: EngineChoice, draft: EngineChoice | None) -> str:
     doubtful = {*target.busy, *(name for name, curve in target.curves.items() if not plausible(curve))}
     if doubtful:
         names = " and ".join(TITLES[name] for name in target.curves if name in doubtful)
-        lines.append(f"Other programs were running while {names} was measured; close them and tune again.")
+        verb = "were" if len(doubtful) > 1 else "was"
+        lines.append(f"Other programs were running while {names} {verb} measured; close them and tune again.")
     return "\n".join(lines)
 
 

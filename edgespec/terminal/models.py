@@ -19,6 +19,7 @@ from edgespec.storage import pair_file as pairfile
 from ..backends import Device, engines, recall_choice, require_same_tokens
 from ..errors import HubError, OptionError, VocabularyMismatch
 from ..library import converted
+from ..library.resolving import DEMO
 from . import exit_layers, instead, model_facts, public_drafts
 from .disk_use import size_of_folder
 from .expected_speedup import expected_speedup
@@ -246,6 +247,8 @@ def _with_head(target: ModelSummary, head: ModelSummary) -> Iterator[str]:
 
 def _meant(text: str) -> tuple[str, model_source.ResolvedName | None]:
     """A model argument: resolved if it is a name; the folder of a checkpoint is converted once."""
+    if text == DEMO and not Path(DEMO).exists():
+        return str(models.demo().target), None
     known = model_source.resolve_name(text)
     if known is not None:
         return text, known

@@ -13,6 +13,7 @@ from edgespec.converters.compatibility import Compatibility
 from edgespec.models import fit
 from edgespec.models.sizes import amount
 
+from ..backends import Device, engines, recall_choice
 from ..library import size
 from ..tools.draft_value import ENOUGH, DraftValue
 from ..tools.tuning import plausible
@@ -22,7 +23,7 @@ from .tune import EXPENSIVE_STEP, MIN_SPEEDUP
 _TENTH = 0.1  # the draft's parameters over the target's, at most, for a cheap draft
 _WIDE = 1.5  # the price of a pass over two tokens in plain steps, above which another format is suggested
 _MORE = "give more prompts, or a larger --max-tokens"
-_ENGINES = {"gguf": "llama-cpp-python", "onnx": "onnxruntime"}
+_PACKAGES = {"llama": "llama-cpp-python", "onnx": "onnxruntime", "openvino": "openvino"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +120,8 @@ class PairReport:
                 for each in self.made
             },
             "measured": measurement(value, self.file or "the bundled prompts", self.temperature),
-            "versions": versions(self._fmt),
+            "versions": versions(self.made[0].output),
         }
-
-    @property
-    def _fmt(self) -> str:
-        return "gguf" if self.made[0].output.suffix else "onnx"
 
     def _acceptance(self) -> str:
         if not self.value.depths:
@@ -167,7 +164,7 @@ class PairReport:
                 f"and drafts pay from {value.break_even:.0%} on. Use a draft that was distilled from the target, "
                 "as `edgespec distill` does, or trained on the same texts."
             )
-        if self._fmt == "gguf" and value.curve[1] > _WIDE * value.curve[0]:
+        if self.made[0].output.suffix and value.curve[1] > _WIDE * value.curve[0]:
             yield (
                 f"A pass over two tokens takes {value.curve[1] / value.curve[0]:.1f} plain steps: --to onnx --quant r8 "
                 "may make wide passes cheaper."
@@ -205,10 +202,11 @@ def measurement(value: DraftValue, prompts: str, temperature: float) -> dict[str
     }
 
 
-def versions(fmt: str) -> dict[str, str]:
-    """The versions of edgespec, and of the engine for models of this format, for the pair file."""
-    engine = _ENGINES[fmt]
-    return {"edgespec": _version("edgespec"), "engine": f"{engine} {_version(engine)}"}
+def versions(target: Path) -> dict[str, str]:
+    """The versions of edgespec and of the engine that runs the target, for the pair file."""
+    choice = recall_choice(target, Device())
+    package = _PACKAGES[choice.engine if choice is not None else engines(target)[0]]
+    return {"edgespec": _version("edgespec"), "engine": f"{package} {_version(package)}"}
 
 
 def _texts(tokens: frozenset[str]) -> str:

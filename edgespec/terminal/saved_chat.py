@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,18 @@ def save(path: Path, messages: Sequence[Mapping[str, Any]]) -> None:
         put(path, text + "\n", mode=_OWNER)
     except OSError as error:
         raise OptionError(f"{path} cannot be written: {error.strerror}; name another file") from error
+
+
+def require_place(path: Path) -> None:
+    """Check that a conversation can be saved there, before hours are spent on one.
+
+    Raises:
+        OptionError: its folder does not exist, or cannot be written.
+    """
+    folder = path.absolute().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        problem = "cannot be written" if folder.is_dir() else "does not exist"
+        raise OptionError(f"{path} cannot be written: its folder {problem}; name another file")
 
 
 def _message(path: Path, number: int, message: object, messages: Sequence[Any]) -> dict[str, Any]:
