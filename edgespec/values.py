@@ -76,4 +76,5 @@ def _float(value: Real) -> float:
 
 
 def _range(low: float, high: float) -> str:
-    return f"from {low:g} to {high:g}"
+    first, last = (str(each) if isinstance(each, int) else f"{each:g}" for each in (low, high))
+    return f"from {first} to {last}"
