@@ -163,6 +163,7 @@ class Engine:
         #: Seconds that drafters and controller took to learn from the last round.
         self._observing = 0.0
         self._streak = (1, 0)  # the width of the last pass, and how many of that width there were in a row
+        self._passes = 0  # since the prompt
 
     def generate(self, request: Request) -> Iterator[Event]:
         """Generate the continuation of the prompt.
