@@ -212,6 +212,7 @@ def test_a_server_does_not_outlive_us(signal: str, serving: Callable[..., Setup]
 import os, signal
 from pathlib import Path
 from edgespec.bench.peers import Setup, peer
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what runs in its background ignore it
 server = peer("llama-server", Setup(Path({str(setup.target)!r}), server=Path({str(setup.server)!r}), patience=30))
 print(*[server._process.pid, server._process._running.pid], flush=True)
 os.kill(os.getpid(), signal.{signal})
