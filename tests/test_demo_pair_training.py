@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from . import checkpoints
@@ -247,6 +248,10 @@ def test_drafts_that_are_trained_beside_a_refined_target(tmp_path: Path) -> None
     assert [*run.models] == ["target", "small", "draft"]
     assert run.models["small"].config.num_hidden_layers == 2
     assert run.models["draft"].config.hidden_size == 256
+    with pytest.raises(click.UsageError, match="rename a file"):
+        opened(replace(wanted, drafts=(str(small), str(small))))
+    with pytest.raises(click.UsageError, match="rename a file"):
+        opened(replace(wanted, drafts=(str(small.replace(tmp_path / "target.gguf")),)))
 
 
 @pytest.mark.parametrize("workers", [0, 2])

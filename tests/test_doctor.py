@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,13 @@ def test_an_error_that_names_the_way_out_is_left_as_it_is(monkeypatch: pytest.Mo
     error = "llama-cpp-python cannot be loaded (No module named 'diskcache'); install it with `pip install x`"
     answers(monkeypatch, llama={"version": "1.0", "error": error})
     assert f"llama.cpp does not work: {error}" in doctor.examine(app).problems
+
+
+def test_the_lines_that_install_an_engine_keep_to_the_bounds_of_the_package() -> None:
+    wanted = [each.replace(" ", "") for each in requires("edgespec") or ()]
+    for line in doctor._INSTALL.values():
+        name, bound = line.split('"')[1].split("<")
+        assert any(each.startswith(name) and f"<{bound}" in each for each in wanted), line
 
 
 def test_without_any_engine_nothing_works(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import torch
 from tokenizers import Tokenizer
 
@@ -44,6 +45,8 @@ def opened(wanted: Wanted) -> Training:
         target = model_of(*read(wanted.refine))
         protect(target, Layout.of(target.config.hidden_size))
         drafts = dict(_refined_draft(each, wanted.kit) for each in wanted.drafts)
+        if len({"target", *drafts}) <= len(wanted.drafts):
+            raise click.UsageError("two of --draft have one name, or one is called target; rename a file")
         return Training(target, wanted.kit, wanted.output, _settings(wanted), drafts)
     draft = new_draft(_tokenizer(wanted.kit).get_vocab_size())
     return Training(_model(wanted), wanted.kit, wanted.output, _settings(wanted), {"draft": draft})
