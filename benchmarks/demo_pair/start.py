@@ -44,7 +44,7 @@ def opened(wanted: Wanted) -> Training:
     if wanted.refine is not None:
         target = model_of(*read(wanted.refine))
         protect(target, Layout.of(target.config.hidden_size))
-        drafts = dict(_refined_draft(each, wanted.kit) for each in wanted.drafts)
+        drafts = dict(draft_of(each, wanted.kit) for each in wanted.drafts)
         if len({"target", *drafts}) <= len(wanted.drafts):
             raise click.UsageError("two of --draft have one name, or one is called target; rename a file")
         return Training(target, wanted.kit, wanted.output, _settings(wanted), drafts)
@@ -52,7 +52,7 @@ def opened(wanted: Wanted) -> Training:
     return Training(_model(wanted), wanted.kit, wanted.output, _settings(wanted), {"draft": draft})
 
 
-def _refined_draft(given: str, kit: Path) -> tuple[str, Any]:
+def draft_of(given: str, kit: Path) -> tuple[str, Any]:
     """Its name, and a new draft model of the shape of that name or the one in that file."""
     if given in DRAFTS:
         return given, new_draft(_tokenizer(kit).get_vocab_size(), DRAFTS[given])

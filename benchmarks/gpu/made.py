@@ -13,7 +13,7 @@ from .shapes import WEIGHTS
 
 def make_all(setting: Setting) -> None:
     """Make every model that there is room for."""
-    setting.draft()
+    setting.drafts()
     for weights in WEIGHTS:
         for size in setting.sizes:
             try:

@@ -30,8 +30,8 @@ def items(setting: Setting) -> Iterator[Item]:
 def _race(setting: Setting, size: str, weights: str) -> Callable[[], dict[str, Any]]:
     def work() -> dict[str, Any]:
         names = _CONFIGURATIONS[:2] if setting.small else _CONFIGURATIONS
-        target, draft = setting.target(size, weights), setting.draft()
-        with contenders(target, draft, setting.place(context=_CONTEXT), names, setting) as (found, left_out):
+        target, drafts = setting.target(size, weights), [setting.draft()]  # llama-server takes one
+        with contenders(target, drafts, setting.place(context=_CONTEXT), names, setting) as (found, left_out):
             run = answered(found, read("demo").limited(setting.questions), 0.0, setting.tokens)
         ours = {each.name: over(run, OURS, each.name) for each in run.contenders if each.name in PEERS}
         return {**figures(run), "edgespec over": ours, "left out": left_out}

@@ -1,4 +1,5 @@
-"""Contenders on one pair, beside those of `edgespec bench`: without trees, and with a drafter that is always wrong."""
+"""Contenders on one pair, beside those of `edgespec bench`: without trees, with the first draft model alone, and with a
+drafter that is always wrong."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from edgespec.sampling import Sampling
 from ..bench import Wrong
 from .setting import Setting
 
-WRONG, CHAINS = "always-wrong", "chains"
+WRONG, CHAINS, FIRST = "always-wrong", "chains", "first-draft"
 Found = dict[str, Any]
 
 
@@ -49,6 +50,8 @@ class Factory(ContenderFactory):
     def contender(self, name: str) -> EdgespecContender:
         if name == CHAINS:
             return self._assembled(name, _Chains(self.target._model), Speculation(), self.drafts)
+        if name == FIRST:
+            return self._assembled(name, self.target, Speculation(("model",)), self.drafts[:1])
         if name == WRONG:
             return self._assembled(name, self.target, Speculation((WRONG,)), (), drafters=(self._wrong,))
         return super().contender(name)
@@ -77,15 +80,15 @@ class Factory(ContenderFactory):
 
 @contextmanager
 def contenders(
-    target: Path, draft: Path, device: Device, names: Sequence[str], setting: Setting, source: Path | None = None
+    target: Path, drafts: Sequence[Path], device: Device, names: Sequence[str], setting: Setting, source: Path | None = None
 ) -> Iterator[tuple[list[Contender], dict[str, str]]]:
     """Those that start, plain decoding and edgespec first, and why others do not."""
     with ExitStack() as stack:
-        factory = Factory(Files(target, (draft,)), device, Interrupt(), lambda _what, _share: None)
+        factory = Factory(Files(target, tuple(drafts)), device, Interrupt(), lambda _what, _share: None)
         stack.callback(factory.close)
         given = peers.Setup(
             target,
-            draft,
+            drafts[0],
             source=source,
             threads=device.threads,
             context=device.context,

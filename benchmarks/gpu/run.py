@@ -50,7 +50,7 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--steps", default=",".join(STEPS), help="what to do after the build (default: all)")
     parser.add_argument("--head", type=Path, action="append", default=[], help="a head of the target; repeatable")
     parser.add_argument(
-        "--pair", type=Path, nargs=2, metavar=("TARGET", "DRAFT"), help="small models in place of the demo pair"
+        "--pair", type=Path, nargs="+", help="a target and its drafts in place of the demo pair; the first races alone"
     )
     parser.add_argument("--contender", action="append", default=[], help="of the step speeds, as k=3; repeatable")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="of the build (default: all cores)")

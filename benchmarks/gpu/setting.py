@@ -72,11 +72,19 @@ class Setting:
         return self._made(self.pair.target, size, weights)
 
     def draft(self) -> Path:
-        """The pair's draft with the vocabulary of the targets."""
-        return self._made(self.pair.draft or self.pair.target, "tiny-draft" if self.small else "draft", "Q8_0")
+        """The pair's first draft with the vocabulary of the targets."""
+        return self.drafts()[0]
 
-    def _made(self, small: Path, size: str, weights: str) -> Path:
-        path = self.work / "models" / f"{size}-{weights}.gguf"
+    def drafts(self) -> list[Path]:
+        """The pair's drafts with the vocabulary of the targets."""
+        size = "tiny-draft" if self.small else "draft"
+        return [
+            self._made(small, size, "Q8_0", f"-{number}" if number else "")
+            for number, small in enumerate(self.pair.drafts or (self.pair.target,))
+        ]
+
+    def _made(self, small: Path, size: str, weights: str, which: str = "") -> Path:
+        path = self.work / "models" / f"{size}{which}-{weights}.gguf"
         path.parent.mkdir(exist_ok=True)
         with _alone(path.with_suffix(".lock")):  # the step "models" may be at it
             if not path.exists():

@@ -266,7 +266,7 @@ def _describe(writer: Any, source: Small, shape: Shape, epsilon: float) -> None:
     writer.add_float32("llama.attention.layer_norm_rms_epsilon", epsilon)
     writer.add_float32("llama.rope.freq_base", float(source.field("rope.freq_base")))
     for key, field in source.reader.fields.items():
-        if not key.startswith("tokenizer."):
+        if not key.startswith(("tokenizer.", "edgespec.")):
             continue
         contents: Any = field.contents()
         kind, *inner = field.types

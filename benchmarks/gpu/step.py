@@ -26,7 +26,7 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--server", type=Path, required=True)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--head", type=Path, action="append", default=[])
-    parser.add_argument("--pair", type=Path, nargs=2)
+    parser.add_argument("--pair", type=Path, nargs="+")
     parser.add_argument("--contender", action="append", default=[])
     parser.add_argument("--questions", type=int, required=True)
     parser.add_argument("--only", action="append", default=[])
@@ -35,7 +35,7 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def setting_of(chosen: argparse.Namespace) -> Setting:
     """The setting that the options describe."""
-    pair = models.Pair(chosen.pair[0], (chosen.pair[1],)) if chosen.pair else models.demo()
+    pair = models.Pair(chosen.pair[0], tuple(chosen.pair[1:])) if chosen.pair else models.demo()
     return Setting(
         chosen.work,
         chosen.device,

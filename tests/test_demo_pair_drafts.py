@@ -1,0 +1,138 @@
+"""Drafts of the demo pair that learn from the target's own answers: what it says, what they read, what they gain."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from . import checkpoints
+from .distillation import with_torch
+from .test_demo_pair_tasks import checkouts
+
+pytestmark = with_torch
+VOCABULARY = 512
+MASK = 5
+
+
+def kit(folder: Path) -> Path:
+    from benchmarks.demo_pair import kit, vocabulary  # noqa: PLC0415
+
+    kit.write_kit(checkouts(folder / "checkouts"), folder / "kit")
+    vocabulary.write(vocabulary.train(["to be or not to be " * 3], VOCABULARY), folder / "kit")
+    return folder / "kit"
+
+
+def small(seed: int) -> Any:
+    import torch  # noqa: PLC0415
+
+    from benchmarks.demo_pair.models import Shape, new_draft  # noqa: PLC0415
+
+    model = new_draft(VOCABULARY, Shape(64, 2, 96, 2, 1)).eval()
+    torch.manual_seed(seed)
+    for each in model.parameters():
+        if each.ndim == 2:
+            torch.nn.init.normal_(each, std=0.3)
+    return model
+
+
+def packed() -> Any:
+    """Two windows of two chats each, with two answers in the second of them."""
+    from benchmarks.demo_pair.packing import windows  # noqa: PLC0415
+
+    rng = random.Random(1)  # noqa: S311 - no secret
+    one = [0.0] * 4 + [1.0] * 8
+    two = [0.0] * 3 + [1.0] * 5 + [0.0] * 4 + [1.0] * 7
+    chats = [([rng.randrange(10, VOCABULARY) for _ in weights], weights) for weights in (one, two, one, two)]
+    return next(windows(iter([*chats, *chats]), 2, 33, rng))
+
+
+def test_answers_of_many_dialogues_are_those_of_each_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch  # noqa: PLC0415
+    from tokenizers import Tokenizer  # noqa: PLC0415
+
+    from benchmarks.demo_pair import answers  # noqa: PLC0415
+
+    monkeypatch.setattr(answers, "_ENDS", ends := tuple(range(0, VOCABULARY, 5)))
+    model, tokenizer = small(3), Tokenizer.from_file(str(kit(tmp_path) / "tokenizer.json"))
+    chats = [["to be", "or not", "to be or"], ["not"], ["be be be be", "to"], ["or", "or to"]]
+    asking = answers.Asking(rows=3, longest=12)
+    found = list(answers.Answering(model, tokenizer, asking).answered(chats, random.Random(0)))  # noqa: S311
+    assert len(found) == 4
+    assert sum(sum(each.weights) for each in found) > 20
+    said = 0
+    for dialogue in found:
+        for place in range(1, len(dialogue.tokens)):
+            if dialogue.weights[place]:
+                with torch.no_grad():
+                    row = model(torch.tensor([dialogue.tokens[:place]])).logits[0, -1]
+                assert int(row.argmax()) == dialogue.tokens[place]
+                ended = dialogue.tokens[place] in ends
+                assert ended == (place + 1 == len(dialogue.tokens) or not dialogue.weights[place + 1])
+                said += ended
+        assert f"user\n{dialogue.turns[0]}" in tokenizer.decode(dialogue.tokens, skip_special_tokens=False)
+    assert said >= 4
+
+
+def test_masks_are_read_as_in_a_pass_of_the_drafter() -> None:
+    import torch  # noqa: PLC0415
+
+    from benchmarks.demo_pair.distilling import Pard, masked  # noqa: PLC0415
+
+    model, batch, pard = small(4), packed(), Pard(MASK, block=4, places=16)
+    made = masked(batch, pard, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        rows = model(made.tokens, attention_mask=made.sees, position_ids=made.positions).logits
+    compared = 0
+    for row in range(2):
+        masks = rows[row, 33:].view(16, 3, -1)
+        for place, (aims, counts) in enumerate(zip(made.aims[row], made.counts[row], strict=True)):
+            last = int(aims[0]) - 1
+            chat = batch.chats[row].tolist()
+            start = chat.index(chat[last])
+            text = batch.tokens[row, start : last + 1].tolist()
+            with torch.no_grad():
+                alone = model(torch.tensor([[*text, *[MASK] * 3]])).logits[0, -3:]
+            for depth in range(3):
+                aim = last + 1 + depth
+                right = aim + 1 < 33 and all(batch.weights[row, last + 1 : aim + 2] > 0) and chat[aim + 1] == chat[last]
+                assert bool(counts[depth]) == right
+                if right:
+                    assert torch.allclose(masks[place, depth], alone[depth], atol=1e-4)
+                    compared += 1
+    assert compared > 30
+
+
+def test_both_kinds_of_drafts_come_closer_to_the_target() -> None:
+    import torch  # noqa: PLC0415
+
+    from benchmarks.demo_pair.distilling import Distilling, Pace, Pard, Student  # noqa: PLC0415
+
+    torch.manual_seed(0)
+    students = {"steps": Student(small(5)), "block": Student(small(5), Pard(MASK, 4, 16))}
+    training, batch = Distilling(small(6), students, Pace(1.0)), packed()
+    before = {name: float(loss.detach()) for name, loss in training.losses(batch).items()}
+    for _ in range(12):
+        training._step(batch, 5e-2)
+    after = {name: float(loss.detach()) for name, loss in training.losses(batch).items()}
+    for name in students:
+        assert after[name] < 0.8 * before[name], name
+
+
+def test_the_command_writes_checkpoints_that_are_converted(tmp_path: Path) -> None:
+    from benchmarks.demo_pair.drafting import Wanted, run  # noqa: PLC0415
+    from edgespec.converters import convert  # noqa: PLC0415
+
+    for name in ("target", "draft"):
+        list(convert(checkpoints.llama(tmp_path / name), tmp_path / f"{name}.gguf", quantization="f16"))
+    draft = str(tmp_path / "draft.gguf")
+    wanted = Wanted(kit(tmp_path), tmp_path / "target.gguf", tmp_path / "out", minutes=0.01, share=0.002)
+    told = list(run(Wanted(**{**wanted.__dict__, "steps": (draft,), "blocks": (draft,), "mask": MASK})))
+    assert any(line.startswith("draft-pard: right by depth") for line in told)
+    known = json.loads((tmp_path / "out" / "draft-pard" / "config.json").read_text())
+    assert (known["pard_token"], known["edgespec_parallel"]) == (MASK, 12)
+    assert "pard_token" not in json.loads((tmp_path / "out" / "draft" / "config.json").read_text())
+    list(convert(tmp_path / "out" / "draft-pard", tmp_path / "pard.gguf", quantization="f16"))
