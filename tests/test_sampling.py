@@ -133,6 +133,12 @@ def test_a_draw_is_the_highest_sum_of_log_probability_and_noise(scale: float) ->
         assert draw(choices, 7, position, SHARED) == choices.tokens[scores.argmax()]
 
 
+def test_a_probability_near_the_smallest_number_is_drawn_from_without_a_warning() -> None:
+    rare = Distribution(np.array([3, 5, 8]), np.array([0.5, 5e-324, 0.5]))
+    assert {draw(rare, seed, 1, SHARED) for seed in range(40)} == {3, 8}
+
+
+
 def test_filters_look_at_what_the_one_before_left() -> None:
     """top-p of all tokens would keep three here; of the two that top-k left, it keeps one."""
     row = logits(0.5, 0.25, 0.15, 0.1)

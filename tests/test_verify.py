@@ -219,3 +219,16 @@ def test_the_trap_is_one(rule: Verifier, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(rule, "trims", True)
     said = count(said_in_the_trap(rule, seed, clock)[0][:1] for seed in range(500))
     assert not fits(said, text_probabilities(TARGET, Sampling(temperature=1), 1))
+
+
+@pytest.mark.parametrize("size", [4096, 1 << 16, 128_256 + 17])
+def test_how_sure_a_greedy_guess_is(size: int) -> None:
+    """Its probability; of a large vocabulary an estimate, a little above it, whatever the last tokens are."""
+    row = (2 * np.random.default_rng(size).standard_normal(size)).astype(np.float32)
+    for places in ([7, 900, 2500], [size - 1, size - 2, 3], [5, 6 + size // 2, size - 3]):
+        likely = row.copy()
+        likely[places] = (19.0, 18.0, 17.0)
+        guess = verifier("match").draw(likely, Sampling(temperature=0), (1,), ())
+        exact = float(np.exp(likely[places[0]]) / np.exp(likely, dtype=np.float64).sum())
+        assert guess.token == places[0]
+        assert exact - 1e-6 <= guess.confidence <= exact + (0.01 if size > 1 << 15 else 1e-6)
