@@ -122,6 +122,25 @@ def test_both_kinds_of_drafts_come_closer_to_the_target() -> None:
         assert after[name] < 0.8 * before[name], name
 
 
+def test_a_target_guesses_all_of_its_own_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tokenizers import Tokenizer  # noqa: PLC0415
+
+    from benchmarks.demo_pair import answers  # noqa: PLC0415
+    from benchmarks.demo_pair.counting import right_by_depth  # noqa: PLC0415
+    from benchmarks.demo_pair.distilling import Pard, Student  # noqa: PLC0415
+
+    monkeypatch.setattr(answers, "_ENDS", tuple(range(0, VOCABULARY, 7)))
+    model, tokenizer = small(3), Tokenizer.from_file(str(kit(tmp_path) / "tokenizer.json"))
+    chats = [["to be", "or not"], ["not"], ["be be be be", "to"], ["or", "or to"]] * 8
+    asking = answers.Asking(longest=40)
+    known = list(answers.Answering(model, tokenizer, asking).answered(chats, random.Random(0)))  # noqa: S311
+    assert right_by_depth(Student(model), known) == [1.0] * 8
+    assert max(right_by_depth(Student(small(9)), known)) < 0.5
+    first, second, *_ = right_by_depth(Student(model, Pard(MASK, 8)), known)
+    assert first == 1.0
+    assert second < 1.0, "nobody taught it to guess by masks"
+
+
 def test_the_command_writes_checkpoints_that_are_converted(tmp_path: Path) -> None:
     from benchmarks.demo_pair.drafting import Wanted, run  # noqa: PLC0415
     from edgespec.converters import convert  # noqa: PLC0415

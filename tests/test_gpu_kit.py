@@ -402,20 +402,22 @@ def test_models_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_another_pair_is_enlarged_and_contenders_are_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[Path] = []
+    taken: list[tuple[Path, int]] = []
 
-    def written(small: Path, output: Path, _shape: Shape, _weights: str) -> None:
-        taken.append(small)
+    def written(small: Path, output: Path, shape: Shape, _weights: str) -> None:
+        taken.append((small, shape.layers))
         output.write_text("a model")
 
     monkeypatch.setattr("benchmarks.gpu.setting.write", written)
-    pair = ["--pair", "target.gguf", "draft.gguf", "--contender", "k=3", "--contender", "k=5"]
+    small, other = SMALL_PAIR.drafts[0], models.demo().target
+    pair = ["--pair", "target.gguf", str(small), str(other), "--contender", "k=3", "--contender", "k=5"]
     chosen = run.options(["--work", str(tmp_path), *pair])
     command = run._command("speeds", Build(tmp_path, tmp_path, "cpu"), chosen)
     setting = step.setting_of(step.options(command[command.index("speeds") :]))
     setting.target("tiny", "Q4_0")
-    setting.draft()
-    assert taken == [Path("target.gguf").resolve(), Path("draft.gguf").resolve()]
+    first, second = setting.drafts()
+    assert setting.draft() == first != second
+    assert taken == [(Path("target.gguf").resolve(), 8), (small.resolve(), 2), (other.resolve(), 7)]
     assert setting.contenders == ("k=3", "k=5")
 
 

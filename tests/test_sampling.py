@@ -138,7 +138,6 @@ def test_a_probability_near_the_smallest_number_is_drawn_from_without_a_warning(
     assert {draw(rare, seed, 1, SHARED) for seed in range(40)} == {3, 8}
 
 
-
 def test_filters_look_at_what_the_one_before_left() -> None:
     """top-p of all tokens would keep three here; of the two that top-k left, it keeps one."""
     row = logits(0.5, 0.25, 0.15, 0.1)

@@ -83,22 +83,26 @@ class Answering:
                 each.add(said, 1.0)
                 each.add(self._closing, 0.0)
 
-    @torch.no_grad()
     def _said(self, texts: Sequence[Sequence[int]]) -> list[list[int]]:
         """What follows each text, up to an end, or `longest` tokens without one."""
-        from transformers import DynamicCache  # noqa: PLC0415
-
         width = max(map(len, texts))
         tokens = torch.full((len(texts), width), _PADDING)
         for row, text in enumerate(texts):
             tokens[row, width - len(text) :] = torch.tensor(text)
         sees = (torch.arange(width)[None] >= width - torch.tensor([len(text) for text in texts])[:, None]).long()
-        tokens, sees = tokens.to(self._device), sees.to(self._device)
+        with torch.no_grad():
+            said = self._decoded(tokens.to(self._device), sees.to(self._device))
+        return [_ended(row) for row in said.tolist()]
+
+    def _decoded(self, tokens: torch.Tensor, sees: torch.Tensor) -> torch.Tensor:
+        """int64 (texts, decoded): the tokens after those of `tokens`, (texts, width), that `sees` marks by 1."""
+        from transformers import DynamicCache  # noqa: PLC0415
+
         positions = (sees.cumsum(1) - 1).clamp_min(0)
-        cache, said = DynamicCache(), []
+        cache, said = DynamicCache(), list[torch.Tensor]()
         ends = torch.tensor(_ENDS, device=self._device)
-        done = torch.zeros(len(texts), dtype=torch.bool, device=self._device)
-        for _ in range(self._asking.longest):
+        done = torch.zeros(len(tokens), dtype=torch.bool, device=self._device)
+        while len(said) < self._asking.longest and not bool(done.all()):
             made = self._model(
                 input_ids=tokens,
                 attention_mask=sees,
@@ -107,14 +111,11 @@ class Answering:
                 logits_to_keep=1,
                 **{self._keyword: cache},
             )
-            chosen = self._chosen(made.logits[:, -1])
-            said.append(chosen)
-            done |= torch.isin(chosen, ends)
-            if bool(done.all()):
-                break
-            tokens, positions = chosen[:, None], positions[:, -1:] + 1
+            said.append(self._chosen(made.logits[:, -1]))
+            done |= torch.isin(said[-1], ends)
+            tokens, positions = said[-1][:, None], positions[:, -1:] + 1
             sees = torch.cat([sees, torch.ones_like(tokens)], 1)
-        return [_ended(row) for row in torch.stack(said, 1).tolist()]
+        return torch.stack(said, 1)
 
     def _chosen(self, logits: torch.Tensor) -> torch.Tensor:
         if not self._asking.temperature:

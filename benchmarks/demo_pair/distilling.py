@@ -86,8 +86,8 @@ def masked(batch: Windows, pard: Pard, generator: torch.Generator) -> Masked:
     positions = (batch.positions.gather(1, places)[:, :, None] + steps).flatten(1)
     text = batch.mask()[:, 0]
     before = text.gather(1, places[:, :, None].expand(-1, -1, size)).repeat_interleave(ahead, 1)
-    own = torch.eye(pard.places, dtype=torch.bool, device=device).repeat_interleave(ahead, 0).repeat_interleave(ahead, 1)
-    own = own & torch.ones_like(own).tril()
+    number = torch.arange(pard.places, device=device).repeat_interleave(ahead)
+    own = (number[:, None] == number[None]).tril()
     sees = torch.zeros(rows, size + own.shape[0], size + own.shape[0], dtype=torch.bool, device=device)
     sees[:, :size, :size], sees[:, size:, :size], sees[:, size:, size:] = text, before, own
     masks = torch.full_like(positions, pard.mask)

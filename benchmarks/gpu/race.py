@@ -80,7 +80,12 @@ class Factory(ContenderFactory):
 
 @contextmanager
 def contenders(
-    target: Path, drafts: Sequence[Path], device: Device, names: Sequence[str], setting: Setting, source: Path | None = None
+    target: Path,
+    drafts: Sequence[Path],
+    device: Device,
+    names: Sequence[str],
+    setting: Setting,
+    source: Path | None = None,
 ) -> Iterator[tuple[list[Contender], dict[str, str]]]:
     """Those that start, plain decoding and edgespec first, and why others do not."""
     with ExitStack() as stack:

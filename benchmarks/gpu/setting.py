@@ -6,7 +6,7 @@ import fcntl
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from edgespec import Device, models
@@ -14,7 +14,7 @@ from edgespec.backends.machine import physical_cores
 from edgespec.models.memory import machine_memory
 
 from .results import LeftOut
-from .shapes import SHAPES, write
+from .shapes import SHAPES, Shape, Small, write
 
 _SPARE = 2 << 30  # bytes of disk and memory to leave free
 _FILE = {"Q4_0": 0.56, "Q4_K_M": 0.62, "Q8_0": 1.06, "F16": 2.0}  # bytes a weight, at most
@@ -76,24 +76,27 @@ class Setting:
         return self.drafts()[0]
 
     def drafts(self) -> list[Path]:
-        """The pair's drafts with the vocabulary of the targets."""
-        size = "tiny-draft" if self.small else "draft"
+        """The pair's drafts with the vocabulary of the targets.
+
+        They keep their layers: the kernels of a narrow one take as long to start as those of a wide one.
+        """
+        shape = SHAPES["tiny-draft" if self.small else "draft"]
         return [
-            self._made(small, size, "Q8_0", f"-{number}" if number else "")
-            for number, small in enumerate(self.pair.drafts or (self.pair.target,))
+            self._made(small, f"draft-{number}", "Q8_0", replace(shape, layers=Small(small).layers))
+            for number, small in enumerate(self.pair.drafts or (self.pair.target,), 1)
         ]
 
-    def _made(self, small: Path, size: str, weights: str, which: str = "") -> Path:
-        path = self.work / "models" / f"{size}{which}-{weights}.gguf"
+    def _made(self, small: Path, name: str, weights: str, shape: Shape | None = None) -> Path:
+        path, shape = self.work / "models" / f"{name}-{weights}.gguf", shape or SHAPES[name]
         path.parent.mkdir(exist_ok=True)
         with _alone(path.with_suffix(".lock")):  # the step "models" may be at it
             if not path.exists():
-                self._require_room(size, weights)
-                write(small, path, SHAPES[size], weights)
+                self._require_room(shape, weights)
+                write(small, path, shape, weights)
         return path
 
-    def _require_room(self, size: str, weights: str) -> None:
-        need = int(SHAPES[size].parameters * _FILE[weights]) + _SPARE
+    def _require_room(self, shape: Shape, weights: str) -> None:
+        need = int(shape.parameters * _FILE[weights]) + _SPARE
         if (free := shutil.disk_usage(self.work).free) < need:
             raise LeftOut(f"the file takes {need / 1e9:.0f} GB, and {free / 1e9:.0f} GB of disk are free")
         gpus = machine_memory().gpus
