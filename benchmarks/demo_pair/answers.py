@@ -91,18 +91,18 @@ class Answering:
             tokens[row, width - len(text) :] = torch.tensor(text)
         sees = (torch.arange(width)[None] >= width - torch.tensor([len(text) for text in texts])[:, None]).long()
         with torch.no_grad():
-            said = self._decoded(tokens.to(self._device), sees.to(self._device))
-        return [_ended(row) for row in said.tolist()]
+            return self._decoded(tokens.to(self._device), sees.to(self._device))
 
-    def _decoded(self, tokens: torch.Tensor, sees: torch.Tensor) -> torch.Tensor:
-        """int64 (texts, decoded): the tokens after those of `tokens`, (texts, width), that `sees` marks by 1."""
+    def _decoded(self, tokens: torch.Tensor, sees: torch.Tensor) -> list[list[int]]:
+        """The tokens after each text of `tokens`, int64 (texts, width), where `sees` is 1 and not padding."""
         from transformers import DynamicCache  # noqa: PLC0415
 
-        positions = (sees.cumsum(1) - 1).clamp_min(0)
-        cache, said = DynamicCache(), list[torch.Tensor]()
+        positions, cache = (sees.cumsum(1) - 1).clamp_min(0), DynamicCache()
         ends = torch.tensor(_ENDS, device=self._device)
-        done = torch.zeros(len(tokens), dtype=torch.bool, device=self._device)
-        while len(said) < self._asking.longest and not bool(done.all()):
+        said: list[list[int]] = [[] for _ in tokens]
+        texts = torch.arange(len(tokens), device=self._device)  # of which the rows are
+        going = torch.ones_like(texts, dtype=torch.bool)
+        for _ in range(self._asking.longest):
             made = self._model(
                 input_ids=tokens,
                 attention_mask=sees,
@@ -111,21 +111,21 @@ class Answering:
                 logits_to_keep=1,
                 **{self._keyword: cache},
             )
-            said.append(self._chosen(made.logits[:, -1]))
-            done |= torch.isin(said[-1], ends)
-            tokens, positions = said[-1][:, None], positions[:, -1:] + 1
+            chosen = self._chosen(made.logits[:, -1])
+            for text, token in zip(texts[going].tolist(), chosen[going].tolist(), strict=True):
+                said[text].append(token)
+            going &= ~torch.isin(chosen, ends)
+            if not bool(going.any()):
+                break
+            tokens, positions = chosen[:, None], positions[:, -1:] + 1
             sees = torch.cat([sees, torch.ones_like(tokens)], 1)
-        return torch.stack(said, 1)
+            if 2 * int(going.sum()) < len(going):  # most answers are short: go on without those that ended
+                cache.batch_select_indices(going.nonzero()[:, 0])
+                tokens, positions, sees, texts = (each[going] for each in (tokens, positions, sees, texts))
+                going = going[going]
+        return said
 
     def _chosen(self, logits: torch.Tensor) -> torch.Tensor:
         if not self._asking.temperature:
             return logits.argmax(-1)
         return torch.multinomial((logits.float() / self._asking.temperature).softmax(-1), 1)[:, 0]
-
-
-def _ended(tokens: list[int]) -> list[int]:
-    """The tokens up to the first end, and with it."""
-    for place, token in enumerate(tokens):
-        if token in _ENDS:
-            return tokens[: place + 1]
-    return tokens
