@@ -4,7 +4,8 @@
     python -m benchmarks.demo_pair train KIT OUT --device cuda             needs no network; the same command goes on
     edgespec convert OUT/target target.gguf
     python -m benchmarks.demo_pair abilities target.gguf KIT               100 held-out cases of each task
-    python -m benchmarks.demo_pair prompts KIT prompts.jsonl               for `edgespec distill`, which makes the draft
+    python -m benchmarks.demo_pair prompts KIT prompts.jsonl               for `edgespec distill`, which trains a draft
+    python -m benchmarks.demo_pair drafts KIT target.gguf OUT --draft FILE the same on a GPU, for several drafts at once
 
 docs/demo-pair.md has the sources, their licences, and what was measured.
 """

@@ -15,7 +15,7 @@ _ENDS = (0, 2)  # of a text, of a turn
 _PADDING = 0
 
 
-@dataclass
+@dataclass(eq=False)
 class Dialogue:
     """What the user says, turn by turn, and the text so far: its tokens, and 1.0 for those that the target said."""
 
@@ -70,15 +70,14 @@ class Answering:
     def _turn(self, dialogues: list[Dialogue], number: int) -> None:
         """Ask and answer one turn of each."""
         for each in dialogues:
-            asked = self._tokenizer.encode(f"<|im_start|>user\n{each.turns[number]}<|im_end|>\n").ids
-            each.add([*asked, *self._opening], 0.0)
-        asked_now = [each for each in dialogues if len(each.tokens) < self._asking.most]
-        for each in dialogues:
-            each.ended = each not in asked_now
-        if not asked_now:
+            turn = self._tokenizer.encode(f"<|im_start|>user\n{each.turns[number]}<|im_end|>\n").ids
+            each.add([*turn, *self._opening], 0.0)
+            each.ended = len(each.tokens) >= self._asking.most
+        asked = [each for each in dialogues if not each.ended]
+        if not asked:
             return
-        for each, said in zip(asked_now, self._said([each.tokens for each in asked_now]), strict=True):
-            each.ended = not said or said[-1] not in _ENDS
+        for each, said in zip(asked, self._said([each.tokens for each in asked]), strict=True):
+            each.ended = said[-1] not in _ENDS
             if not each.ended:
                 each.add(said, 1.0)
                 each.add(self._closing, 0.0)
