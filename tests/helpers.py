@@ -13,7 +13,7 @@ from edgespec.backends.toy import Rule, ToySession
 from edgespec.controller.budget import Budget
 from edgespec.controller.calibration import Calibration, Guesses
 from edgespec.drafters.medusa import MedusaDrafter
-from edgespec.prices import RunningPrice
+from edgespec.prices import Prices, RunningPrice
 from edgespec.testing import (
     ALL_ON,
     BlockFunctionDrafter,
@@ -167,4 +167,5 @@ class ToldMedusa(MedusaDrafter):
 def ignore_machine_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no drafter be too slow, and no time of speculation be a loss: a toy model is faster than any decision."""
     monkeypatch.setattr(RunningPrice, "observe", lambda *_arguments: None)
+    monkeypatch.setattr(Prices, "observe", lambda *_arguments: None)  # nor a hiccup a change of the machine's pace
     monkeypatch.setattr(Budget, "is_left", True)
