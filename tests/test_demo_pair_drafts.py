@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
+
+from edgespec.converters import convert
 
 from . import checkpoints
 from .distillation import with_torch
@@ -143,15 +147,32 @@ def test_a_target_guesses_all_of_its_own_answers(tmp_path: Path, monkeypatch: py
 
 def test_the_command_writes_checkpoints_that_are_converted(tmp_path: Path) -> None:
     from benchmarks.demo_pair.drafting import Wanted, run  # noqa: PLC0415
-    from edgespec.converters import convert  # noqa: PLC0415
 
     for name in ("target", "draft"):
         list(convert(checkpoints.llama(tmp_path / name), tmp_path / f"{name}.gguf", quantization="f16"))
     draft = str(tmp_path / "draft.gguf")
-    wanted = Wanted(kit(tmp_path), tmp_path / "target.gguf", tmp_path / "out", minutes=0.01, share=0.002)
-    told = list(run(Wanted(**{**wanted.__dict__, "steps": (draft,), "blocks": (draft,), "mask": MASK})))
+    place = kit(tmp_path), tmp_path / "target.gguf", tmp_path / "out"
+    told = list(run(Wanted(*place, minutes=0.01, share=0.002, steps=(draft,), blocks=(draft,), mask=MASK)))
     assert any(line.startswith("draft-pard: right by depth") for line in told)
     known = json.loads((tmp_path / "out" / "draft-pard" / "config.json").read_text())
     assert (known["pard_token"], known["edgespec_parallel"]) == (MASK, 12)
     assert "pard_token" not in json.loads((tmp_path / "out" / "draft" / "config.json").read_text())
     list(convert(tmp_path / "out" / "draft-pard", tmp_path / "pard.gguf", quantization="f16"))
+
+
+def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
+    from benchmarks.demo_pair.answers import Dialogue  # noqa: PLC0415
+    from benchmarks.demo_pair.drafting import Wanted, _require_use, run  # noqa: PLC0415
+
+    list(convert(checkpoints.llama(tmp_path / "draft"), tmp_path / "draft.gguf", quantization="f16"))
+    draft = str(tmp_path / "draft.gguf")
+    wanted = Wanted(kit(tmp_path), tmp_path / "target.gguf", tmp_path / "out", blocks=(draft,), mask=7)
+    with pytest.raises(click.UsageError, match="give --draft or --pard"):
+        list(run(replace(wanted, blocks=())))
+    with pytest.raises(click.UsageError, match="two drafts are called draft-pard"):
+        list(run(replace(wanted, blocks=(draft, draft))))
+    with pytest.raises(click.UsageError, match="ended none of its answers"):
+        _require_use([], wanted)
+    with pytest.raises(click.UsageError, match="have the token 7"):
+        _require_use([Dialogue(("hello",), [5, 7], [0.0, 1.0])], wanted)
+    _require_use([Dialogue(("hello",), [5, 7], [0.0, 1.0])], replace(wanted, blocks=(), steps=(draft,)))

@@ -412,6 +412,8 @@ def test_another_pair_is_enlarged_and_contenders_are_chosen(tmp_path: Path, monk
     small, other = SMALL_PAIR.drafts[0], models.demo().target
     pair = ["--pair", "target.gguf", str(small), str(other), "--contender", "k=3", "--contender", "k=5"]
     chosen = run.options(["--work", str(tmp_path), *pair])
+    with pytest.raises(SystemExit):
+        run.options(["--work", str(tmp_path), "--pair", "target.gguf"])
     command = run._command("speeds", Build(tmp_path, tmp_path, "cpu"), chosen)
     setting = step.setting_of(step.options(command[command.index("speeds") :]))
     setting.target("tiny", "Q4_0")

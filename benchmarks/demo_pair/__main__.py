@@ -95,10 +95,18 @@ def train(kit_folder: Path, output: Path, **options: Any) -> None:
 @click.argument("output", metavar="OUT", type=FOLDER)
 @click.option("--draft", "steps", multiple=True, help="Trained to guess in steps; a file, or draft or draft-large, new")
 @click.option("--pard", "blocks", multiple=True, help="As --draft: trained to guess in one pass, by mask tokens")
-@click.option("--mask", default=190, show_default=True, help="Mask token of --pard, which no text has")
+@click.option(
+    "--mask", type=click.IntRange(0), default=190, show_default=True, help="Mask token of --pard, which no text has"
+)
 @click.option("--device", default="cpu", show_default=True, help="Of torch: cpu, cuda")
 @click.option("--minutes", default=2.0, show_default=True, help="Of training, after the answers")
-@click.option("--share", default=1.0, show_default=True, help="Of the dialogues that are asked")
+@click.option(
+    "--share",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Of the dialogues that are asked",
+)
 def drafts(kit_folder: Path, target: Path, output: Path, **options: Any) -> None:
     """Train drafts of TARGET on its own answers to KIT's dialogues and tasks, and write each as a folder in OUT."""
     from . import drafting  # noqa: PLC0415 - imports torch

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import torch
 from tokenizers import Tokenizer
 
@@ -45,13 +46,19 @@ class Wanted:
 
 
 def run(wanted: Wanted) -> Iterator[str]:
-    """Do it; yields lines about it."""
+    """Do it; yields lines about it.
+
+    Raises:
+        click.UsageError: no draft, two of one name, a mask that stands in a text, or a target that ends no answer.
+    """
+    students = _students(wanted)
     wanted.output.mkdir(parents=True, exist_ok=True)
     torch.set_float32_matmul_precision("high")
     rng = random.Random("drafts")  # noqa: S311 - no secret
     target = model_of(*read(wanted.target)).to(wanted.device).eval()
-    students, began = _students(wanted), time.monotonic()
+    began = time.monotonic()
     known = list(_answered(wanted, target, _asked(wanted, rng), rng))
+    _require_use(known, wanted)
     said = sum(sum(map(int, each.weights)) for each in known)
     yield f"{len(known)} dialogues with {said} tokens of answers in {time.monotonic() - began:.0f} s"
     unseen = list(Answering(target, _tokenizer(wanted), Asking()).answered(_held(wanted, rng), rng))
@@ -99,8 +106,20 @@ def _students(wanted: Wanted) -> dict[str, Student]:
     for chosen, pard, ending in ((wanted.steps, None, ""), (wanted.blocks, Pard(wanted.mask), "-pard")):
         for given in chosen:
             name, model = draft_of(given, wanted.kit)
+            if name + ending in made:
+                raise click.UsageError(f"two drafts are called {name + ending}; rename a file")
             made[name + ending] = Student(model.to(wanted.device), pard)
+    if not made:
+        raise click.UsageError("nothing to train; give --draft or --pard")
     return made
+
+
+def _require_use(known: Sequence[Dialogue], wanted: Wanted) -> None:
+    """Raises click.UsageError if nothing can be learnt from these dialogues."""
+    if not known:
+        raise click.UsageError("the target ended none of its answers; give one that was trained on the kit's dialogues")
+    if wanted.blocks and any(wanted.mask in each.tokens for each in known):
+        raise click.UsageError(f"the texts have the token {wanted.mask}; give a --mask that no text has")
 
 
 def _asked(wanted: Wanted, rng: random.Random) -> list[list[str]]:

@@ -50,11 +50,16 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--steps", default=",".join(STEPS), help="what to do after the build (default: all)")
     parser.add_argument("--head", type=Path, action="append", default=[], help="a head of the target; repeatable")
     parser.add_argument(
-        "--pair", type=Path, nargs="+", help="a target and its drafts in place of the demo pair; the first races alone"
+        "--pair",
+        type=Path,
+        nargs="+",
+        help="a target and its drafts in place of the demo pair; llama-server gets the first",
     )
     parser.add_argument("--contender", action="append", default=[], help="of the step speeds, as k=3; repeatable")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="of the build (default: all cores)")
     found = parser.parse_args(arguments)
+    if found.pair and len(found.pair) < 2:
+        parser.error("--pair has a target alone; give a draft after it")
     if strange := set(found.steps.split(",")) - {*STEPS, BUILD}:
         parser.error(
             f"--steps has {', '.join(sorted(strange))}; known are {', '.join(STEPS)}, and {BUILD} for it alone"

@@ -14,7 +14,7 @@ from ..sampling import SHARED, Sampling, distribution, draw, pick
 from ..types import Acceptance, Draft, Floats, Guess, Rows
 
 # Measured on a core of a Xeon with 128,256 tokens: 0.13 ms for the sum of all, 0.02 folded, and 0.30 and 0.07 with rows
-# that are in no cache, as a GPU delivers them.
+# that are in no cache, as a GPU delivers them. 8 folds take 0.03, 64 and 128 as long as 32 and say less.
 _LARGE, _FOLDS = 1 << 15, 32
 
 
