@@ -30,12 +30,12 @@ def kit(folder: Path) -> Path:
     return folder / "kit"
 
 
-def small(seed: int) -> Any:
+def small(seed: int, layers: int = 2) -> Any:
     import torch  # noqa: PLC0415
 
     from benchmarks.demo_pair.models import Shape, new_draft  # noqa: PLC0415
 
-    model = new_draft(VOCABULARY, Shape(64, 2, 96, 2, 1)).eval()
+    model = new_draft(VOCABULARY, Shape(64, layers, 96, 2, 1)).eval()
     torch.manual_seed(seed)
     for each in model.parameters():
         if each.ndim == 2:
@@ -84,7 +84,7 @@ def test_answers_of_many_dialogues_are_those_of_each_alone(tmp_path: Path, monke
 def test_masks_are_read_as_in_a_pass_of_the_drafter() -> None:
     import torch  # noqa: PLC0415
 
-    from benchmarks.demo_pair.distilling import Pard, masked  # noqa: PLC0415
+    from benchmarks.demo_pair.masks import Pard, masked  # noqa: PLC0415
 
     model, batch, pard = small(4), packed(), Pard(MASK, block=4, places=16)
     made = masked(batch, pard, torch.Generator().manual_seed(0))
@@ -110,17 +110,22 @@ def test_masks_are_read_as_in_a_pass_of_the_drafter() -> None:
     assert compared > 30
 
 
-def test_both_kinds_of_drafts_come_closer_to_the_target() -> None:
+def test_all_kinds_of_drafts_come_closer_to_the_target() -> None:
     import torch  # noqa: PLC0415
 
-    from benchmarks.demo_pair.distilling import Distilling, Pace, Pard, Student  # noqa: PLC0415
+    from benchmarks.demo_pair.distilling import Distilling, Pace  # noqa: PLC0415
+    from benchmarks.demo_pair.heads import HEADS  # noqa: PLC0415
+    from benchmarks.demo_pair.masks import Pard  # noqa: PLC0415
+    from benchmarks.demo_pair.students import Blocks, Steps  # noqa: PLC0415
 
     torch.manual_seed(0)
-    students = {"steps": Student(small(5)), "block": Student(small(5), Pard(MASK, 4, 16))}
-    training, batch = Distilling(small(6), students, Pace(1.0)), packed()
+    target = small(6, layers=4)
+    students = {"steps": Steps(small(5)), "block": Blocks(small(5), Pard(MASK, 4, 16))}
+    students |= {name: make(target) for name, make in HEADS.items()}
+    training, batch = Distilling(target, students, Pace(1.0)), packed()
     before = {name: float(loss.detach()) for name, loss in training.losses(batch).items()}
-    for _ in range(12):
-        training._step(batch, 5e-2)
+    for _ in range(30):
+        training._step(batch, 2e-2)
     after = {name: float(loss.detach()) for name, loss in training.losses(batch).items()}
     for name in students:
         assert after[name] < 0.8 * before[name], name
@@ -131,16 +136,17 @@ def test_a_target_guesses_all_of_its_own_answers(tmp_path: Path, monkeypatch: py
 
     from benchmarks.demo_pair import answers  # noqa: PLC0415
     from benchmarks.demo_pair.counting import right_by_depth  # noqa: PLC0415
-    from benchmarks.demo_pair.distilling import Pard, Student  # noqa: PLC0415
+    from benchmarks.demo_pair.masks import Pard  # noqa: PLC0415
+    from benchmarks.demo_pair.students import Blocks, Steps  # noqa: PLC0415
 
     monkeypatch.setattr(answers, "_ENDS", tuple(range(0, VOCABULARY, 7)))
     model, tokenizer = small(3), Tokenizer.from_file(str(kit(tmp_path) / "tokenizer.json"))
     chats = [["to be", "or not"], ["not"], ["be be be be", "to"], ["or", "or to"]] * 8
     asking = answers.Asking(longest=40)
     known = list(answers.Answering(model, tokenizer, asking).answered(chats, random.Random(0)))  # noqa: S311
-    assert right_by_depth(Student(model), known) == [1.0] * 8
-    assert max(right_by_depth(Student(small(9)), known)) < 0.5
-    first, second, *_ = right_by_depth(Student(model, Pard(MASK, 8)), known)
+    assert right_by_depth(model, Steps(model), known) == [1.0] * 8
+    assert max(right_by_depth(model, Steps(small(9)), known)) < 0.5
+    first, second, *_ = right_by_depth(model, Blocks(model, Pard(MASK, 8)), known)
     assert first == 1.0
     assert second < 1.0, "nobody taught it to guess by masks"
 
@@ -164,15 +170,95 @@ def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
     from benchmarks.demo_pair.answers import Dialogue  # noqa: PLC0415
     from benchmarks.demo_pair.drafting import Wanted, _require_use, run  # noqa: PLC0415
 
-    list(convert(checkpoints.llama(tmp_path / "draft"), tmp_path / "draft.gguf", quantization="f16"))
+    for name in ("target", "draft"):
+        list(convert(checkpoints.llama(tmp_path / name), tmp_path / f"{name}.gguf", quantization="f16"))
     draft = str(tmp_path / "draft.gguf")
     wanted = Wanted(kit(tmp_path), tmp_path / "target.gguf", tmp_path / "out", blocks=(draft,), mask=7)
-    with pytest.raises(click.UsageError, match="give --draft or --pard"):
+    with pytest.raises(click.UsageError, match="give --draft, --pard or --head"):
         list(run(replace(wanted, blocks=())))
     with pytest.raises(click.UsageError, match="two drafts are called draft-pard"):
         list(run(replace(wanted, blocks=(draft, draft))))
+    for layers in ("layers:0,9", "layers:1,1", "layers:", "layers:-1"):
+        with pytest.raises(click.UsageError, match="names no layers of the target; give some of 0 to 1"):
+            list(run(replace(wanted, steps=(layers,))))
     with pytest.raises(click.UsageError, match="ended none of its answers"):
         _require_use([], wanted)
     with pytest.raises(click.UsageError, match="have the token 7"):
         _require_use([Dialogue(("hello",), [5, 7], [0.0, 1.0])], wanted)
     _require_use([Dialogue(("hello",), [5, 7], [0.0, 1.0])], replace(wanted, blocks=(), steps=(draft,)))
+
+
+def test_heads_guess_from_the_rows_before_a_round() -> None:
+    """Place by place: what a head guesses in a window of several chats is what it guesses in each chat alone, from the
+    target's rows before the last token."""
+    import torch  # noqa: PLC0415
+
+    from benchmarks.demo_pair.distilling import taught_by  # noqa: PLC0415
+    from benchmarks.demo_pair.heads import HEADS  # noqa: PLC0415
+    from benchmarks.demo_pair.masks import masked  # noqa: PLC0415
+
+    target, batch = small(6, layers=4), packed()
+    for name, make in HEADS.items():
+        head, compared = make(target), 0
+        for each in head.trained.parameters():
+            torch.nn.init.normal_(each, std=0.2)
+        made = masked(batch, replace(head.pard, places=16), torch.Generator().manual_seed(0))
+        with torch.no_grad():
+            found = head.guesses(taught_by(target, batch), made)
+            for row, place in ((row, place) for row in range(2) for place in range(found.shape[1])):
+                last = int(made.before[row, place, 0])
+                begin = batch.chats[row].tolist().index(int(batch.chats[row, last]))
+                count = int(made.counts[row, place].sum())
+                if count and last > begin:
+                    text = batch.tokens[row, begin : last + 1 + count]
+                    assert found[row, place, : count + 1].tolist() == _alone(head, target, text, last - begin, count)
+                    compared += 1
+        assert compared > 10, name
+
+
+def _alone(head: Any, target: Any, text: Any, last: int, count: int) -> list[int]:
+    """The guesses after the token `last` of a chat, and `count` more."""
+    import torch  # noqa: PLC0415
+
+    states = target(text[None], output_hidden_states=True).hidden_states
+    if not hasattr(head, "_layers"):
+        return [int(head._heads.logits(depth, states[-1][0, last - 1]).argmax()) for depth in range(count + 1)][:4]
+    rows = torch.cat([states[layer][:, :last] for layer in head._layers], -1)
+    sees = torch.ones(last, last, dtype=torch.bool).tril()
+    tokens = torch.nn.functional.pad(text[None], (0, count + 1))
+    chains = head._head.chains(tokens, rows, sees, count + 1)
+    return [int(head._head.logits(state[0, -1]).argmax()) for state in chains]
+
+
+def test_layers_of_the_target_are_a_draft() -> None:
+    """Where nothing is in the dimensions of the circuit, all layers without them say what the target says."""
+    import torch  # noqa: PLC0415
+    from transformers import LlamaConfig, LlamaForCausalLM  # noqa: PLC0415
+
+    from benchmarks.demo_pair.models import model_of  # noqa: PLC0415
+    from benchmarks.demo_pair.pruning import pruned  # noqa: PLC0415
+
+    config = dict(model_type="llama", vocab_size=64, hidden_size=320, intermediate_size=96, num_hidden_layers=3)
+    config |= dict(num_attention_heads=2, num_key_value_heads=1, head_dim=64, rms_norm_eps=1e-5, rope_theta=1e4)
+    config |= dict(tie_word_embeddings=False)
+    torch.manual_seed(0)
+    whole = LlamaForCausalLM(LlamaConfig(**config)).eval()
+    with torch.no_grad():
+        for name, each in whole.named_parameters():
+            if each.ndim == 2:
+                torch.nn.init.normal_(each, std=0.2)
+                each[
+                    (slice(64, None),)
+                    if name.endswith(("o_proj.weight", "down_proj.weight"))
+                    else (..., slice(64, None))
+                ] = 0
+    tokens, weights = torch.arange(20)[None], whole.state_dict()
+    with torch.no_grad():
+        expected = whole(tokens).logits
+        assert torch.allclose(model_of(*pruned(config, weights, [0, 1, 2]))(tokens).logits, expected, atol=1e-2)
+        fewer = model_of(*pruned(config, weights, [0, 2]))
+        assert fewer.config.num_hidden_layers == 2
+        assert not torch.allclose(fewer(tokens).logits, expected, atol=0.1)
+    assert torch.equal(
+        fewer.model.layers[1].self_attn.q_proj.weight, weights["model.layers.2.self_attn.q_proj.weight"][:, :64]
+    )

@@ -103,10 +103,10 @@ def _guesses(made: Any, text: Any, begin: int, count: int) -> list[int]:
 
     if isinstance(made, Medusa):
         state = torch.from_numpy(text.rows[begin - 2].astype(np.float32))
-        return [int(made._logits(depth, state).argmax()) for depth in range(count)]
+        return [int(made.logits(depth, state).argmax()) for depth in range(count)]
     short = replace(text, tokens=text.tokens[: begin + count], rows=text.rows[: begin - 1])
     passes = list(made._passes([short], min(count, len(text.tokens) - begin)))
-    return [int(made._logits(state[0, begin - 2]).argmax()) for state in passes]
+    return [int(made.logits(state[0, begin - 2]).argmax()) for state in passes]
 
 
 @with_torch

@@ -93,8 +93,16 @@ def train(kit_folder: Path, output: Path, **options: Any) -> None:
 @click.argument("kit_folder", metavar="KIT", type=FOLDER)
 @click.argument("target", type=FILE)
 @click.argument("output", metavar="OUT", type=FOLDER)
-@click.option("--draft", "steps", multiple=True, help="Trained to guess in steps; a file, or draft or draft-large, new")
+@click.option(
+    "--draft",
+    "steps",
+    multiple=True,
+    help="Trained to guess in steps; a file, or draft or draft-large, new, or layers:3,4,5 of the target",
+)
 @click.option("--pard", "blocks", multiple=True, help="As --draft: trained to guess in one pass, by mask tokens")
+@click.option(
+    "--head", "heads", multiple=True, type=click.Choice(("eagle3", "medusa")), help="Of the target; all of its tokens"
+)
 @click.option(
     "--mask", type=click.IntRange(0), default=190, show_default=True, help="Mask token of --pard, which no text has"
 )

@@ -5,31 +5,33 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from itertools import cycle, islice
+from typing import Any
 
 import torch
 
 from .answers import Dialogue
-from .distilling import Masked, Pard, Student, masked
+from .distilling import taught_by
+from .masks import Masked, masked
 from .packing import Windows, windows
+from .students import DEPTH, Student, Taught
 
-_DEPTH = 8
 _ROWS, _WINDOW = 4, 1024
 
 
-def right_by_depth(student: Student, dialogues: Sequence[Dialogue]) -> list[float]:
+def right_by_depth(target: Any, student: Student, dialogues: Sequence[Dialogue]) -> list[float]:
     """By depth the share of right guesses among those before which all are right, at random places of answers."""
-    device = next(student.model.parameters()).device
+    device = next(target.parameters()).device
     generator = torch.Generator(device).manual_seed(0)
-    tried, right = torch.zeros(_DEPTH), torch.zeros(_DEPTH)
+    tried, right = torch.zeros(DEPTH), torch.zeros(DEPTH)
     for batch in _batches(dialogues):
         here = batch.to(str(device))
-        made = masked(here, student.pard or Pard(0, _DEPTH), generator)
+        made = masked(here, student.pard, generator)
         with torch.no_grad():
-            hits, counts = _hits(student, here, made)
+            hits, counts = _hits(student, taught_by(target, here), made)
         before = torch.cat([torch.ones_like(hits[..., :1]), hits[..., :-1]], -1).long().cumprod(-1) > 0
-        tried += (before & counts).sum((0, 1)).cpu()
-        right += (before & hits).sum((0, 1)).cpu()
-    return [float(share) for share in right / tried.clamp_min(1)]
+        tried[: hits.shape[-1]] += (before & counts).sum((0, 1)).cpu()
+        right[: hits.shape[-1]] += (before & hits).sum((0, 1)).cpu()
+    return [float(share) for share in (right / tried.clamp_min(1))[tried > 0]]
 
 
 def _batches(dialogues: Sequence[Dialogue]) -> list[Windows]:
@@ -40,17 +42,10 @@ def _batches(dialogues: Sequence[Dialogue]) -> list[Windows]:
     return list(islice(source, -(-size // (_ROWS * _WINDOW))))
 
 
-def _hits(student: Student, batch: Windows, made: Masked) -> tuple[torch.Tensor, torch.Tensor]:
+def _hits(student: Student, taught: Taught, made: Masked) -> tuple[torch.Tensor, torch.Tensor]:
     """bool (rows, places, depth): whether the guess is right, and whether it is one of an answer."""
-    size = batch.tokens.shape[1]
-    at = torch.cat([made.aims[..., :1] - 1, made.aims], -1)[..., :_DEPTH]
-    said = batch.tokens.gather(1, (at + 1).clamp_max(size - 1).flatten(1)).view_as(at)
-    if student.pard is None:
-        rows = student.model(batch.tokens, attention_mask=batch.mask(), position_ids=batch.positions).logits
-        guesses = rows.argmax(-1).gather(1, at.flatten(1)).view_as(at)
-    else:
-        rows = student.model(made.tokens, attention_mask=made.sees, position_ids=made.positions).logits.argmax(-1)
-        masks = rows[:, size:].view(made.aims.shape)
-        guesses = torch.cat([rows.gather(1, at[..., 0])[..., None], masks], -1)[..., :_DEPTH]
-    counts = torch.cat([made.counts[..., :1], made.counts], -1)[..., :_DEPTH]
+    guesses = student.guesses(taught, made)[..., :DEPTH]
+    tokens, at = taught.batch.tokens, made.before[..., : guesses.shape[-1]]
+    said = tokens.gather(1, (at + 1).clamp_max(tokens.shape[1] - 1).flatten(1)).view_as(at)
+    counts = torch.cat([made.counts[..., :1], made.counts], -1)[..., : guesses.shape[-1]]
     return (guesses == said) & counts, counts

@@ -16,11 +16,15 @@ from tokenizers import Tokenizer
 
 from .answers import Answering, Asking, Dialogue
 from .counting import right_by_depth
-from .distilling import Distilling, Pace, Pard, Student
+from .distilling import Distilling, Pace
+from .growing import Weights
+from .heads import HEADS
 from .kit import kit_texts, records
+from .masks import Pard
 from .models import model_of, read
-from .saving import save_checkpoint
+from .pruning import pruned
 from .start import draft_of
+from .students import Blocks, Steps, Student
 from .tasks import TASKS, Maker
 
 _TURNS = 8  # of a dialogue
@@ -28,11 +32,12 @@ _CASES = 12_000  # of tasks, with all dialogues
 _SAMPLED, _WARM = 0.25, 0.7  # so many of the dialogues are answered at that temperature, the others greedily
 _HELD = 200  # dialogues of which right guesses are counted
 _REPORT = 15.0  # seconds between two lines
+_LAYERS = "layers:"  # of a draft that is made of the target's
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the command was asked for. `steps` and `blocks` are files, or names of new drafts."""
+    """What the command was asked for. `steps` and `blocks` are files, names of new drafts, or layers of the target."""
 
     kit: Path
     target: Path
@@ -41,6 +46,7 @@ class Wanted:
     minutes: float = 2.0
     steps: tuple[str, ...] = ()
     blocks: tuple[str, ...] = ()
+    heads: tuple[str, ...] = ()
     mask: int = 190
     share: float = 1.0
 
@@ -51,24 +57,25 @@ def run(wanted: Wanted) -> Iterator[str]:
     Raises:
         click.UsageError: no draft, two of one name, a mask that stands in a text, or a target that ends no answer.
     """
-    students = _students(wanted)
+    if not (wanted.steps or wanted.blocks or wanted.heads):
+        raise click.UsageError("nothing to train; give --draft, --pard or --head")
+    source = read(wanted.target)
+    target = model_of(*source).to(wanted.device).eval()
+    students = _students(wanted, target, source)
     wanted.output.mkdir(parents=True, exist_ok=True)
     torch.set_float32_matmul_precision("high")
     rng = random.Random("drafts")  # noqa: S311 - no secret
-    target = model_of(*read(wanted.target)).to(wanted.device).eval()
     began = time.monotonic()
     known = list(_answered(wanted, target, _asked(wanted, rng), rng))
     _require_use(known, wanted)
     said = sum(sum(map(int, each.weights)) for each in known)
     yield f"{len(known)} dialogues with {said} tokens of answers in {time.monotonic() - began:.0f} s"
     unseen = list(Answering(target, _tokenizer(wanted), Asking()).answered(_held(wanted, rng), rng))
-    yield from (f"before: {line}" for line in _counted(students, unseen))
+    yield from (f"before: {line}" for line in _counted(target, students, unseen))
     yield from _trained(Distilling(target, students, _pace(wanted)), known)
-    yield from _counted(students, unseen)
     for name, each in students.items():
-        if each.pard is not None:
-            each.model.config.pard_token, each.model.config.edgespec_parallel = each.pard.mask, each.pard.block
-        save_checkpoint(each.model, wanted.kit, wanted.output / name)
+        each.save(wanted.kit, wanted.output / name)
+    yield from _counted(target, students, unseen)
 
 
 def _tokenizer(wanted: Wanted) -> Tokenizer:
@@ -95,23 +102,32 @@ def _trained(training: Distilling, known: Sequence[Dialogue]) -> Iterator[str]:
     yield f"{training.tokens} tokens read"
 
 
-def _counted(students: Mapping[str, Student], dialogues: Sequence[Dialogue]) -> Iterator[str]:
+def _counted(target: Any, students: Mapping[str, Student], dialogues: Sequence[Dialogue]) -> Iterator[str]:
     for name, student in students.items():
-        shares = " ".join(f"{share:.1%}" for share in right_by_depth(student, dialogues))
+        shares = " ".join(f"{share:.1%}" for share in right_by_depth(target, student, dialogues))
         yield f"{name}: right by depth, where those before are: {shares}"
 
 
-def _students(wanted: Wanted) -> dict[str, Student]:
-    made: dict[str, Student] = {}
+def _students(wanted: Wanted, target: Any, source: tuple[dict[str, Any], Weights]) -> dict[str, Student]:
+    made: dict[str, Student] = {name: HEADS[name](target) for name in wanted.heads}
     for chosen, pard, ending in ((wanted.steps, None, ""), (wanted.blocks, Pard(wanted.mask), "-pard")):
         for given in chosen:
-            name, model = draft_of(given, wanted.kit)
+            name, model = _model(given, wanted, source)
             if name + ending in made:
                 raise click.UsageError(f"two drafts are called {name + ending}; rename a file")
-            made[name + ending] = Student(model.to(wanted.device), pard)
-    if not made:
-        raise click.UsageError("nothing to train; give --draft or --pard")
+            model.to(wanted.device)
+            made[name + ending] = Steps(model) if pard is None else Blocks(model, pard)
     return made
+
+
+def _model(given: str, wanted: Wanted, source: tuple[dict[str, Any], Weights]) -> tuple[str, Any]:
+    """A name, and the draft of these layers of the target, or that of a file or of a new shape."""
+    if not given.startswith(_LAYERS):
+        return draft_of(given, wanted.kit)
+    numbers, count = given.removeprefix(_LAYERS).split(","), source[0]["num_hidden_layers"]
+    if not all(each.isdecimal() and int(each) < count for each in numbers) or len({*numbers}) < len(numbers):
+        raise click.UsageError(f"{given} names no layers of the target; give some of 0 to {count - 1}, as layers:1,3")
+    return "layers-" + "-".join(numbers), model_of(*pruned(*source, [*map(int, numbers)]))
 
 
 def _require_use(known: Sequence[Dialogue], wanted: Wanted) -> None:

@@ -86,7 +86,7 @@ class Eagle3:
             ]
             likely, said = (self._tensor(self._numbered.of(each)) for each in (parts[0], parts[2]))
             loss = distillation_loss(
-                self._logits(state[rows, places]), likely, self._tensor(parts[1]).float(), said, cross_entropy
+                self.logits(state[rows, places]), likely, self._tensor(parts[1]).float(), said, cross_entropy
             )
             total = total + _DECAY**depth * loss
         return total
@@ -97,7 +97,7 @@ class Eagle3:
             rows, places, answers = self._places(batch, depth)
             if not len(rows):
                 continue
-            guessed = self._tokens[self._logits(state[rows, places]).argmax(-1).cpu().numpy()]
+            guessed = self._tokens[self.logits(state[rows, places]).argmax(-1).cpu().numpy()]
             ends = np.cumsum([len(at) for at in answers[:-1]])
             for each, own, at, known in zip(batch, found, answers, np.split(guessed, ends), strict=True):
                 own[at - depth, depth] = known == each.answer[at]
@@ -168,23 +168,38 @@ class Eagle3:
 
     def _passes(self, batch: Sequence[Example], ahead: int) -> Iterator[Any]:
         """The head's own rows for each guess of the chains that begin at all positions, float32 [texts, n, hidden]."""
-        tokens = self._tensor(padded([each.tokens for each in batch], ahead))
         n = max(len(each.tokens) for each in batch) - 1
         rows = self._torch.zeros((len(batch), n, 3 * self._width))
         for own, each in zip(rows, batch, strict=True):
             known = rows_of(each)[:n]
             own[: len(known)] = self._torch.from_numpy(known.astype(np.float32))
-        state, keys = self.trained["fc"](rows.to(self._device)), list[Any]()
+        tokens = self._tensor(padded([each.tokens for each in batch], ahead))
+        sees = self._torch.ones((n, n), dtype=self._torch.bool, device=self._device).tril()
+        return self.chains(tokens, rows.to(self._device), sees, ahead)
+
+    def chains(self, tokens: Any, rows: Any, sees: Any, ahead: int) -> Iterator[Any]:
+        """The head's own rows for each guess of the chains that begin at all positions, float32 [texts, n, hidden].
+
+        Args:
+            tokens: of the texts and `ahead` more, int64 [texts, n + 1 + ahead] or wider.
+            rows: the target's, of the first `n` tokens, float32 [texts, n, 3 * width].
+            sees: which of these rows each attends to, bool, of a shape that broadcasts to [texts, heads, n, n].
+            ahead: guesses of a chain.
+        """
+        n, keys = rows.shape[1], list[Any]()
+        state = self.trained["fc"](rows)
+        hidden = self._torch.zeros(sees.shape, device=sees.device).masked_fill(~sees, float("-inf"))
         for step in range(ahead):
             embedded = self.trained["embed_tokens"](tokens[:, 1 + step : 1 + step + n])
-            state = self._layer(embedded, state, keys)
+            state = self._layer(embedded, state, keys, hidden)
             yield state
 
-    def _layer(self, embedded: Any, state: Any, keys: list[Any]) -> Any:
+    def _layer(self, embedded: Any, state: Any, keys: list[Any], hidden: Any) -> Any:
         """The layer at the next step of all chains. Each attends to the target's rows up to its own, and to itself.
 
         Args:
             keys: keys and values of the steps before; those of this one are added.
+            hidden: -inf for the target's rows that one does not attend to, else 0.
         """
         torch, layer = self._torch, self.trained["midlayer"]
         both = torch.cat([layer["input_layernorm"](embedded), layer["hidden_norm"](state)], -1)
@@ -195,7 +210,6 @@ class Eagle3:
         k, v = (each.repeat_interleave(q.shape[1] // each.shape[1], 1) for each in (k, v))
         keys.append((k, v))
         first, values = keys[0]
-        hidden = torch.full((n, n), float("-inf"), device=q.device).triu(1)
         scores = [q @ first.transpose(-1, -2) + hidden]
         scores += [(q * key).sum(-1, keepdim=True) for key, _ in keys[1:]]
         weights = (torch.cat(scores, -1) / _HEAD**0.5).softmax(-1)
@@ -206,7 +220,8 @@ class Eagle3:
         inner, mlp = layer["post_attention_layernorm"](stream), layer["mlp"]
         return stream + mlp["down_proj"](torch.nn.functional.silu(mlp["gate_proj"](inner)) * mlp["up_proj"](inner))
 
-    def _logits(self, state: Any) -> Any:
+    def logits(self, state: Any) -> Any:
+        """Of the head's own rows, float32 [..., tokens]."""
         return self.trained["lm_head"](self.trained["norm"](state))
 
     def _places(

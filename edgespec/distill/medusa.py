@@ -62,7 +62,7 @@ class Medusa:
         for depth in range(HEADS):
             places, states = self._places(batch, depth)
             if len(places):
-                logits = self._logits(depth, states)
+                logits = self.logits(depth, states)
                 parts = [self._tensor(each[places]) for each in (likely, logprobs, said)]
                 total = total + _DECAY**depth * distillation_loss(
                     logits, parts[0], parts[1].float(), parts[2], cross_entropy
@@ -75,7 +75,7 @@ class Medusa:
         for depth in range(HEADS):
             places, states = self._places(batch, depth)
             if len(places):
-                guessed = self._tokens[self._logits(depth, states).argmax(-1).cpu().numpy()]
+                guessed = self._tokens[self.logits(depth, states).argmax(-1).cpu().numpy()]
                 found[places - depth, depth] = guessed == said[places]
         yield from np.split(found, np.cumsum([len(example.answer) for example in batch[:-1]]))
 
@@ -99,7 +99,8 @@ class Medusa:
             base += len(each.answer)
         return np.concatenate(places), self._tensor(np.concatenate(states)).float()
 
-    def _logits(self, depth: int, x: Any) -> Any:
+    def logits(self, depth: int, x: Any) -> Any:
+        """Of the head at `depth`, from the target's states, float32 [..., tokens]."""
         head = self.trained[depth]
         return head["1"](x + self._torch.nn.functional.silu(head["0"]["linear"](x)))
 
