@@ -222,7 +222,7 @@ def _alone(head: Any, target: Any, text: Any, last: int, count: int) -> list[int
 
     states = target(text[None], output_hidden_states=True).hidden_states
     if not hasattr(head, "_layers"):
-        return [int(head._heads.logits(depth, states[-1][0, last - 1]).argmax()) for depth in range(count + 1)][:4]
+        return [int(head._heads.logits(depth, states[-1][0, last - 1]).argmax()) for depth in range(min(4, count + 1))]
     rows = torch.cat([states[layer][:, :last] for layer in head._layers], -1)
     sees = torch.ones(last, last, dtype=torch.bool).tril()
     tokens = torch.nn.functional.pad(text[None], (0, count + 1))
@@ -238,9 +238,9 @@ def test_layers_of_the_target_are_a_draft() -> None:
     from benchmarks.demo_pair.models import model_of  # noqa: PLC0415
     from benchmarks.demo_pair.pruning import pruned  # noqa: PLC0415
 
-    config = dict(model_type="llama", vocab_size=64, hidden_size=320, intermediate_size=96, num_hidden_layers=3)
-    config |= dict(num_attention_heads=2, num_key_value_heads=1, head_dim=64, rms_norm_eps=1e-5, rope_theta=1e4)
-    config |= dict(tie_word_embeddings=False)
+    config = {"model_type": "llama", "vocab_size": 64, "hidden_size": 320, "intermediate_size": 96}
+    config |= {"num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64}
+    config |= {"rms_norm_eps": 1e-5, "rope_theta": 1e4, "tie_word_embeddings": False}
     torch.manual_seed(0)
     whole = LlamaForCausalLM(LlamaConfig(**config)).eval()
     with torch.no_grad():
