@@ -17,7 +17,6 @@ from .masks import Masked, Pard, masked
 from .packing import Windows
 from .saving import save_checkpoint
 
-
 DEPTH = 8  #: guesses of a draft that are counted
 
 
