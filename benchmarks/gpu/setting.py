@@ -80,11 +80,15 @@ class Setting:
 
         They keep their layers: the kernels of a narrow one take as long to start as those of a wide one.
         """
-        shape = SHAPES["tiny-draft" if self.small else "draft"]
         return [
-            self._made(small, f"draft-{number}", "Q8_0", replace(shape, layers=Small(small).layers))
+            self._made(small, f"draft-{number}", "Q8_0", self._draft_shape(Small(small)))
             for number, small in enumerate(self.pair.drafts or (self.pair.target,), 1)
         ]
+
+    def _draft_shape(self, small: Small) -> Shape:
+        """As a draft's, and wider than the small model: one column more bans the tokens that it does not have."""
+        shape = SHAPES["tiny-draft" if self.small else "draft"]
+        return replace(shape, layers=small.layers, width=max(shape.width, (small.width // 128 + 1) * 128))
 
     def _made(self, small: Path, name: str, weights: str, shape: Shape | None = None) -> Path:
         path, shape = self.work / "models" / f"{name}-{weights}.gguf", shape or SHAPES[name]
