@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from edgespec.backends import Interrupt
@@ -12,6 +13,7 @@ from edgespec.backends.toy import ngram_rule
 from edgespec.bench.replay import ReplaySession
 from edgespec.controller.adaptive import Adaptive
 from edgespec.drafters.lookup import Lookup
+from edgespec.drafters.model import ModelDrafter
 from edgespec.engine import Engine, Request, Text
 from edgespec.prices import Prices, measure, refresh
 from edgespec.types import Draft, Floats, Round
@@ -162,3 +164,27 @@ def test_a_pass_of_another_width_is_dearer(switching: float, drafts: bool) -> No
 def test_an_engine_without_recorded_passes_has_no_price_of_a_change() -> None:
     clock = Clock()
     assert measure(Priced(RULE, VOCAB, clock, [3.0, 5.0]), clock=clock.perf_counter).switching == 0.0
+
+
+@pytest.mark.parametrize("settling", [0, 2])
+def test_a_draft_model_that_must_settle_reads_a_few_tokens_one_by_one(settling: int) -> None:
+    """What it guesses is the same; only the widths of its passes differ."""
+    session = Recording(Clock())
+    session.settling = settling
+    drafter = ModelDrafter(session, VOCAB, 0.1)
+    text = [*PROMPT]
+    for more in (0, 1, 2, 3, 4, 5):
+        text += [(7 * n) % VOCAB for n in range(more)]
+        drafter.begin(round_context(text))
+        before = len(session.passes)
+        path: list[int] = []
+        for _ in range(3):
+            (guess,) = drafter.guess(path, 1)
+            assert guess.token == int(np.argmax(RULE([*text, *path])))
+            path.append(guess.token)
+        widths = [n for n in session.passes[before:] if n]
+        if more == 5 or not settling:
+            assert widths[1:] == [1, 1]
+        else:
+            assert set(widths) == {1}
+            assert len(widths) >= 3

@@ -136,12 +136,12 @@ class DraftTree:
         """The subtree of `nodes`, which holds every parent of its nodes."""
         order = sorted(nodes)
         place = {node: i for i, node in enumerate(order)}
-        q = tuple(self._q[node] or Distribution.point(self.tokens[node]) for node in order)
+        drawn = any(self._q[node] for node in order)
         return Draft(
             tuple(self.tokens[node] for node in order),
             tuple(place[self.parents[node]] if self.parents[node] >= 0 else -1 for node in order),
             tuple(self.drafters[node] for node in order),
-            q if any(self._q[node] for node in order) else None,
+            tuple(self._q[node] or Distribution.point(self.tokens[node]) for node in order) if drawn else None,
         )
 
     def _new(self, parent: int, guess: Guess, drafter: str, cell: Cell) -> int:

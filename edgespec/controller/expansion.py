@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from ..drafters import Drafter
 from ..verify import RoundContext
 from .draft_tree import DraftTree, Selection, owing, select_chain, select_tree
@@ -103,6 +105,7 @@ class Expansion:
         self.rate = rate
         #: By the number of tokens drafted, the tokens that the time of such a pass is worth beyond a plain step's.
         self.cost = [rate * (seconds - plain) for seconds in self._passes.curve]
+        self._costs = np.array(self.cost)
         self._debt = [rate * seconds for seconds in self._passes.replaying]
         self._look_price = rate * self._look_seconds
         self._least: dict[int, float] = {}
@@ -186,7 +189,7 @@ class Expansion:
         first, later = priced.ahead.first.value, priced.ahead.later.value
         further = (1 - later**_FURTHER) / (1 - later)
         better = (later if depth else first) - self.tree.cells[child].value
-        return better * further > self.rate * priced.price(depth, depth + 1)
+        return better * further > self.rate * float(priced.prices(depth, 1)[0])
 
     def _guessed(self, priced: PricedDrafter, node: int, path: Sequence[int], length: int, chance: float) -> int | None:
         """The node to go on from after a drafter's guess below `node`; None if it has none.
@@ -281,13 +284,14 @@ class Expansion:
     def _horizon(self, priced: PricedDrafter, here: Reached) -> Horizon:
         """The best of all chains that go on from `here` by a drafter's guesses."""
         n, reach, total, due = here
-        best, chance = Horizon(-math.inf, n + 1), (priced.ahead.later if n else priced.ahead.first).value
-        for length, cost in enumerate(self.cost[n + 1 :], n + 1):
-            before, reach = reach, reach * chance
-            total += reach
-            due += owing(before, reach, length, self._debt)
-            gain = total - cost - due - self.rate * priced.price(n, length)
-            if gain > best.gain:
-                best = Horizon(gain, length)
-            chance = priced.ahead.later.value
-        return best
+        count = len(self.cost) - 1 - n
+        if count < 1:
+            return Horizon(-math.inf, n + 1)
+        first, later = (priced.ahead.later if n else priced.ahead.first).value, priced.ahead.later.value
+        chances = reach * first * later ** np.arange(count)
+        gains = chances.cumsum() - self._costs[n + 1 :] - self.rate * priced.prices(n, count)
+        if self._debt:
+            before = np.concatenate([[reach], chances[:-1]])
+            gains -= ((before - chances) * self._debt[n : n + count]).cumsum()
+        best = int(gains.argmax())
+        return Horizon(total - due + float(gains[best]), n + 1 + best)

@@ -6,9 +6,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
+import numpy as np
+
 from ..drafters import Drafter, block_prices_of, plan
 from ..prices import RunningPrice
-from ..types import Guess
+from ..types import Doubles, Guess
 from ..verify import RoundContext
 from .calibration import Ahead
 from .draft_tree import Trial
@@ -50,6 +52,8 @@ class PricedDrafter:
         # Of a pass that makes at least 1, 2, ... guesses, relative to those: a wider pass may be the cheaper one.
         cheapest = [*accumulate(reversed(prices), min)][::-1]
         self._shape = [price / cheapest[0] if cheapest[0] else 1.0 for price in cheapest]
+        self._block = np.array(self._shape)
+        self._several = np.zeros(0)
         #: Guesses of this round, and the seconds they took.
         self.guesses = 0
         self.seconds = 0.0
@@ -114,17 +118,13 @@ class PricedDrafter:
         """Whether a pass of this round makes the guesses at `depth`, which cost nothing then."""
         return depth < self._until
 
-    def price(self, depth: int, length: int) -> float:
-        """Seconds of the passes still needed to guess the tokens from `depth` on of a chain of `length` tokens."""
-        wanted = length - max(depth, self._until)
-        if wanted <= 0:
-            return 0.0
-        shape, block = self._shape, len(self._shape)
-        passes, rest = divmod(wanted, block)
-        seconds = self.later.seconds * (passes * shape[-1] + (shape[rest - 1] if rest else 0.0))
+    def prices(self, depth: int, count: int) -> Doubles:
+        """Seconds of the passes still needed for 1, 2, ... `count` guesses from `depth` on, float64 [count]."""
+        known = min(max(0, self._until - depth), count)
+        seconds = self.later.seconds * self._passes(count - known)
         if not self.guesses:
-            seconds += (self.first.seconds - self.later.seconds) * shape[min(wanted, block) - 1]
-        return seconds
+            seconds += (self.first.seconds - self.later.seconds) * self._firsts(count - known)
+        return np.concatenate([np.zeros(known), seconds]) if known else seconds
 
     def guess(self, path: Sequence[int], most: int, ahead: int = 1) -> Sequence[Guess]:
         """What follows `path`, see `Drafter.guess`; the time it takes is its price from now on.
@@ -162,6 +162,19 @@ class PricedDrafter:
             (self.ahead.later if trial.depth else self.ahead.first).add(trial.hit)
         if trials:
             self._patience = 1 if trials[0].hit else min(max(2 * self._patience, _PATIENCE[0]), _PATIENCE[1])
+
+    def _passes(self, count: int) -> Doubles:
+        """What the passes for 1, 2, ... `count` guesses take together, relative to one that makes one guess."""
+        if len(self._several) < count:
+            blocks = -(-count // len(self._block))
+            whole = np.arange(blocks)[:, None] * self._block[-1]
+            self._several = (whole + self._block).ravel()
+        return self._several[:count]
+
+    def _firsts(self, count: int) -> Doubles:
+        """The same of the first of these passes alone."""
+        further = np.full(max(0, count - len(self._block)), self._block[-1])
+        return np.concatenate([self._block[:count], further])
 
     def _learn_price(self, took: float, planned: int, *, empty: bool) -> None:
         """A pass took so many seconds."""
