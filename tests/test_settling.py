@@ -161,6 +161,26 @@ def test_a_pass_of_another_width_is_dearer(switching: float, drafts: bool) -> No
     assert len(controller.choose(round_context(), 2)) == 2, "the last pass had this width"
 
 
+def test_a_width_is_settled_after_passes_in_a_row() -> None:
+    """Until then the second pass of a width is dearer, too: on a card it takes more than the first."""
+    prices = Prices([2.0, 2.5, 3.0])
+    prices.switching = 1.0
+    controller = Adaptive([], prices, settling=2)
+
+    def after(width: int) -> list[float]:
+        tokens = tuple(range(7, 7 + width))
+        draft = Draft.chain(tokens[:-1], "book")
+        controller.observe(bought(draft, tuple(range(width - 1)), *tokens, seconds=prices.price(width)))
+        return list(controller._from_last_width(prices.curve(0), 0))
+
+    assert list(controller._from_last_width(prices.curve(0), 0)) == [2.0, 3.5, 4.0]
+    assert after(3) == [3.0, 3.5, 4.0]
+    assert after(3) == [3.0, 3.5, 3.0]
+    assert after(3) == [3.0, 3.5, 3.0]
+    assert after(1) == [3.0, 3.5, 4.0]
+    assert after(1) == [2.0, 3.5, 4.0]
+
+
 def test_an_engine_without_recorded_passes_has_no_price_of_a_change() -> None:
     clock = Clock()
     assert measure(Priced(RULE, VOCAB, clock, [3.0, 5.0]), clock=clock.perf_counter).switching == 0.0

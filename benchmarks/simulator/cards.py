@@ -52,7 +52,9 @@ def speedup(trace: Trace, prices: Curve, plain_ms: float, *, k: int | None = Non
     deciding = Deciding(_ROUND / plain_ms, _LOOK_UP / plain_ms)
     world = World(trace, prices, deciding=deciding)
     drafters: list[Drafter] = [world.look_up, world.model]
-    controller = Adaptive(drafters, world.prices, trees=True, clock=world.clock) if k is None else Fixed(drafters, k)
+    settling = len(world.curve.starts)
+    adaptive = Adaptive(drafters, world.prices, trees=True, settling=settling, clock=world.clock)
+    controller = adaptive if k is None else Fixed(drafters, k)
     plain = World(trace, prices).run(Fixed([], 0))
     return plain.seconds / world.run(controller).seconds
 

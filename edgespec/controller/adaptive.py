@@ -57,6 +57,7 @@ class Adaptive:
         trees: whether the target's session takes trees. They are grown where wide passes are cheap enough.
         replays: whether the tokens that stay of a draft must be computed again unless all of it is accepted
             (`Session.replays`).
+        settling: passes of one width in a row after which its price is a settled one (`Session.settling`).
         clock: seconds, to time what drafters take.
     """
 
@@ -68,6 +69,7 @@ class Adaptive:
         *,
         trees: bool = False,
         replays: bool = False,
+        settling: int = 0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.drafters = tuple(drafters)
@@ -79,6 +81,7 @@ class Adaptive:
         self._look = RunningPrice()
         self._trees = trees
         self._replays = replays
+        self._settling = settling
         self._clock = clock
         self._free = [drafter for drafter in drafters if not drafter.step_price]
         asked = [drafter for drafter in drafters if drafter.step_price]
@@ -95,7 +98,7 @@ class Adaptive:
         self._believed: Sequence[float] = ()  # prices of the round that explores
         self._expansion: Expansion | None = None
         self._nodes: list[int] = []
-        self._width = 1  # of the last pass
+        self._width, self._row = 1, settling  # of the last pass, and how many of that width there were in a row
         self._trims = True
 
     @property
@@ -121,6 +124,7 @@ class Adaptive:
         return self._with_passengers(expansion.tree.draft(self._nodes), expansion)
 
     def observe(self, round: Round) -> None:  # noqa: A002
+        self._row = self._row + 1 if round.width == self._width else 1
         self._width = round.width
         self._restate(round.held)
         plain = self.prices.plain(round.held)
@@ -197,10 +201,12 @@ class Adaptive:
         return Expansion(DraftTree(self.calibration), round_context, self._free, self._look.seconds, passes, rate)
 
     def _from_last_width(self, whole: Sequence[float], owed: int) -> Sequence[float]:
-        """The price of a pass by the number of tokens drafted. One of another width than the last is dearer."""
+        """The price of a pass by the number of tokens drafted. One whose width is not settled after the last ones is
+        dearer."""
         if not (switching := self.prices.switching):
             return whole[owed:]
-        return [price + switching * (width != self._width) for width, price in enumerate(whole, 1)][owed:]
+        settled = self._width if self._row >= self._settling else None
+        return [price + switching * (width != settled) for width, price in enumerate(whole, 1)][owed:]
 
     def _flat(self, held: int) -> bool:
         """Whether wide passes cost so little that second guesses are worth asking for."""

@@ -104,7 +104,14 @@ class LoadedPair:
             merged = speculation.drafters is not None and self.session.can_tree
             return Fixed(drafters, min(speculation.k, widest), widest if merged else 0)
         session, calibration = self.session, self.calibration(speculation)
-        return Adaptive(drafters, self.prices, calibration, trees=session.can_tree, replays=session.replays)
+        return Adaptive(
+            drafters,
+            self.prices,
+            calibration,
+            trees=session.can_tree,
+            replays=session.replays,
+            settling=session.settling,
+        )
 
     def close(self) -> None:
         """Close sessions and drafters, then free the models unless another runtime uses them."""
