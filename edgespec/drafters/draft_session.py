@@ -9,8 +9,8 @@ import numpy as np
 from ..backends import Session, common_prefix, require_numbers
 from ..types import Floats
 
-# Tokens that are decoded one by one where passes of another width must settle. On an H200 a pass over two tokens and three
-# over one took 2.6 ms in turns, and one over one 0.33 in a row (a draft of four layers).
+# Tokens that are decoded one by one where passes of another width must settle. On an H200 a pass over two tokens and
+# three over one took 2.6 ms in turns, and one over one 0.33 in a row (a draft of four layers).
 _ONE_BY_ONE = 4
 _CATCH_UP = 8  # the most pending tokens that are decoded in one pass; longer ones are prefilled, without logits
 
