@@ -37,9 +37,8 @@ def trees(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return Prices([{"target": 2e-3, "draft": 1e-4}[what]] * min(16, session.widest))
 
     monkeypatch.setattr(LlamaSession, "decode", noted)
-    monkeypatch.setattr("edgespec.runtime.opening._priced", flat)
-    monkeypatch.setattr(Prices, "observe", lambda *_arguments: None)
     ignore_machine_times(monkeypatch)
+    monkeypatch.setattr("edgespec.runtime.opening._priced", flat)
     return widths
 
 
