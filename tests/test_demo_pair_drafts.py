@@ -12,6 +12,7 @@ import click
 import pytest
 
 from edgespec.converters import convert
+from edgespec.converters.head_kinds import kind_of
 
 from . import checkpoints
 from .distillation import with_torch
@@ -158,7 +159,10 @@ def test_the_command_writes_checkpoints_that_are_converted(tmp_path: Path) -> No
         list(convert(checkpoints.llama(tmp_path / name), tmp_path / f"{name}.gguf", quantization="f16"))
     draft = str(tmp_path / "draft.gguf")
     place = kit(tmp_path), tmp_path / "target.gguf", tmp_path / "out"
-    told = list(run(Wanted(*place, minutes=0.01, share=0.002, steps=(draft,), blocks=(draft,), mask=MASK)))
+    told = list(
+        run(Wanted(*place, minutes=0.01, share=0.002, steps=(draft,), blocks=(draft,), heads=("medusa",), mask=MASK))
+    )
+    assert kind_of(tmp_path / "out" / "medusa") == "medusa"
     assert any(line.startswith("draft-pard: right by depth") for line in told)
     known = json.loads((tmp_path / "out" / "draft-pard" / "config.json").read_text())
     assert (known["pard_token"], known["edgespec_parallel"]) == (MASK, 12)
@@ -181,6 +185,8 @@ def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
     for layers in ("layers:0,9", "layers:1,1", "layers:", "layers:-1"):
         with pytest.raises(click.UsageError, match="names no layers of the target; give some of 0 to 1"):
             list(run(replace(wanted, steps=(layers,))))
+    with pytest.raises(click.UsageError, match="no copying circuit"):
+        list(run(replace(wanted, steps=("layers:0",))))
     with pytest.raises(click.UsageError, match="ended none of its answers"):
         _require_use([], wanted)
     with pytest.raises(click.UsageError, match="have the token 7"):

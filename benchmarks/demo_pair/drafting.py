@@ -20,6 +20,7 @@ from .distilling import Distilling, Pace
 from .growing import Weights
 from .heads import HEADS
 from .kit import kit_texts, records
+from .layout import Layout
 from .masks import Pard
 from .models import model_of, read
 from .pruning import pruned
@@ -127,6 +128,8 @@ def _model(given: str, wanted: Wanted, source: tuple[dict[str, Any], Weights]) -
     numbers, count = given.removeprefix(_LAYERS).split(","), source[0]["num_hidden_layers"]
     if not all(each.isdecimal() and int(each) < count for each in numbers) or len({*numbers}) < len(numbers):
         raise click.UsageError(f"{given} names no layers of the target; give some of 0 to {count - 1}, as layers:1,3")
+    if Layout.of(source[0]["hidden_size"]).base < 1:
+        raise click.UsageError("the target has no copying circuit to leave out; give one that `train` made, or a file")
     return "layers-" + "-".join(numbers), model_of(*pruned(*source, [*map(int, numbers)]))
 
 

@@ -53,8 +53,8 @@ class Shape:
 
 
 #: 1B is Llama 3.2's. 8B has the parameters of Llama 3.1's and as many bytes of keys and values, in heads of 64 numbers
-#: rather than 128. 14B is Qwen2.5's with that vocabulary, in such heads. `draft` is as wide as a small model of the family,
-#: `tiny` is for rehearsals.
+#: rather than 128. 14B is Qwen2.5's with that vocabulary, in such heads. `draft` is as wide as a small model of the
+#: family, `tiny` is for rehearsals.
 SHAPES = {
     "1B": Shape(16, 2048, 8192, 32, 8, 128256),
     "8B": Shape(32, 4096, 14336, 64, 16, 128256),

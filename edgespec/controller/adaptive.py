@@ -184,7 +184,7 @@ class Adaptive:
         owed = round_context.owed
         curve = self.prices.curve(len(round_context.tokens) - 1)
         most = curve[owed] + curve[0] * max(_RISK, self._budget.left)
-        return max((n for n in range(1, len(curve) - owed) if curve[owed + n] <= most), default=1)
+        return next((n for n in range(len(curve) - owed - 1, 0, -1) if curve[owed + n] <= most), 1)
 
     def _begin_expansion(self, round_context: RoundContext, limit: int) -> Expansion:
         """An empty tree, and what it may cost to grow."""
