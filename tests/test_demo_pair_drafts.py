@@ -117,11 +117,11 @@ def test_all_kinds_of_drafts_come_closer_to_the_target() -> None:
     from benchmarks.demo_pair.distilling import Distilling, Pace  # noqa: PLC0415
     from benchmarks.demo_pair.heads import HEADS  # noqa: PLC0415
     from benchmarks.demo_pair.masks import Pard  # noqa: PLC0415
-    from benchmarks.demo_pair.students import Blocks, Steps  # noqa: PLC0415
+    from benchmarks.demo_pair.students import Blocks, Steps, Student  # noqa: PLC0415
 
     torch.manual_seed(0)
     target = small(6, layers=4)
-    students = {"steps": Steps(small(5)), "block": Blocks(small(5), Pard(MASK, 4, 16))}
+    students: dict[str, Student] = {"steps": Steps(small(5)), "block": Blocks(small(5), Pard(MASK, 4, 16))}
     students |= {name: make(target) for name, make in HEADS.items()}
     training, batch = Distilling(target, students, Pace(1.0)), packed()
     before = {name: float(loss.detach()) for name, loss in training.losses(batch).items()}

@@ -5,7 +5,7 @@ At a place of a text a head has the target's rows of all tokens but the last one
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from edgespec.distill import eagle3, head_checkpoint, medusa
 
 from .masks import Masked, Pard
 from .packing import Windows
-from .students import DEPTH, Taught, divergence
+from .students import DEPTH, Student, Taught, divergence
 
 _EAGLE_DECAY, _MEDUSA_DECAY = 0.5, 0.8  # of the loss, by depth, as `edgespec distill` has it
 
@@ -99,4 +99,5 @@ def _places(batch: Windows, depth: int) -> tuple[torch.Tensor, torch.Tensor]:
     return here, there
 
 
-HEADS = {"eagle3": Eagle3Head, "medusa": MedusaHeads}
+#: By the name of their drafter; made for a target, a module of transformers.
+HEADS: Mapping[str, Callable[[Any], Student]] = {"eagle3": Eagle3Head, "medusa": MedusaHeads}
