@@ -18,8 +18,6 @@ from .masks import Masked, Pard
 from .packing import Windows
 from .students import DEPTH, Student, Taught, divergence
 
-_EAGLE_DECAY, _MEDUSA_DECAY = 0.5, 0.8  # of the loss, by depth, as `edgespec distill` has it
-
 
 class Eagle3Head:
     """An EAGLE-3 head, trained on chains of its own rows."""
@@ -35,7 +33,7 @@ class Eagle3Head:
         total = torch.zeros((), device=taught.logprobs.device)
         for depth, state in enumerate(self._chains(taught, eagle3.AHEAD)):
             here, there = _places(taught.batch, depth)
-            total = total + _EAGLE_DECAY**depth * divergence(
+            total = total + eagle3.DECAY**depth * divergence(
                 self._head.logits(state[here]).float(), taught.logprobs[there]
             )
         return total
@@ -71,7 +69,7 @@ class MedusaHeads:
         for depth in range(medusa.HEADS):
             here, there = _places(taught.batch, depth)
             logits = self._heads.logits(depth, taught.states[-1][:, :-1][here].float())
-            total = total + _MEDUSA_DECAY**depth * divergence(logits.float(), taught.logprobs[there])
+            total = total + medusa.DECAY**depth * divergence(logits.float(), taught.logprobs[there])
         return total
 
     def guesses(self, taught: Taught, made: Masked) -> torch.Tensor:

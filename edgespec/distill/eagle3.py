@@ -23,7 +23,7 @@ from .loss import distillation_loss
 from .simulation import Right
 
 AHEAD = 4  #: guesses of a chain that the head learns to make
-_DECAY = 0.5  # of the loss, by guess
+DECAY = 0.5  #: of the loss, by guess
 _HEAD = 64  # numbers of an attention head
 _WIDEST = 1024
 _EPSILON, _THETA = 1e-5, 10000.0
@@ -88,7 +88,7 @@ class Eagle3:
             loss = distillation_loss(
                 self.logits(state[rows, places]), likely, self._tensor(parts[1]).float(), said, cross_entropy
             )
-            total = total + _DECAY**depth * loss
+            total = total + DECAY**depth * loss
         return total
 
     def right(self, batch: Sequence[Example]) -> Iterator[Right]:

@@ -20,7 +20,7 @@ from .simulation import Right
 
 HEADS = 4  #: guesses of a pass
 _BEGINNING = 0.25  # share of the target's output matrix that the heads begin with
-_DECAY = 0.8  # of the loss, by head
+DECAY = 0.8  #: of the loss, by head
 
 
 class Medusa:
@@ -64,7 +64,7 @@ class Medusa:
             if len(places):
                 logits = self.logits(depth, states)
                 parts = [self._tensor(each[places]) for each in (likely, logprobs, said)]
-                total = total + _DECAY**depth * distillation_loss(
+                total = total + DECAY**depth * distillation_loss(
                     logits, parts[0], parts[1].float(), parts[2], cross_entropy
                 )
         return total
