@@ -9,9 +9,10 @@ import numpy as np
 from ..backends import Session, common_prefix, require_numbers
 from ..types import Floats
 
-# Tokens that are decoded one by one where passes of another width must settle. On an H200 a pass over two tokens and
-# three over one took 2.6 ms in turns, and one over one 0.33 in a row (a draft of four layers).
-_ONE_BY_ONE = 4
+# Tokens that are decoded one by one where passes of another width must settle, by the prices of passes on an H200 and
+# an H100: of a draft of four layers 0.33 ms each, where a wider pass costs 1.8 with what the passes after it take
+# longer; of a 1B in Q8_0 1.3 ms each, and 3.6. So 5 would be best for the small one, 2 for the 1B (3: 0.2 ms more).
+_ONE_BY_ONE = 3
 _CATCH_UP = 8  # the most pending tokens that are decoded in one pass; longer ones are prefilled, without logits
 
 
