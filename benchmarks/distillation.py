@@ -3,9 +3,10 @@
     python -m benchmarks.distillation TARGET DRAFT PROMPTS.jsonl --work DIR [--acceptance 0.6] [--from-scratch 2M]
 
 TARGET and DRAFT are checkpoints of a pair. Noise is added to the matrices of DRAFT until the target accepts about 60%
-of its first guesses on held-out prompts. `edgespec distill` then trains it on the target's answers at temperature 0,
-and again at 0.7, and a random draft of the size of --from-scratch at 0. Acceptance is measured by real speculation on
-held-out prompts, at temperatures 0, 0.8 and 1. A run that was interrupted goes on.
+of its guesses at all places of its answers to held-out prompts (`benchmarks.overlap`). `edgespec distill` then trains
+it on the target's answers at temperature 0, and again at 0.7, and a random draft of the size of --from-scratch at 0.
+Acceptance is measured at all places and by real speculation, on held-out prompts, at temperatures 0, 0.8 and 1. A run
+that was interrupted goes on.
 
 Needs torch and transformers.
 """
@@ -23,12 +24,14 @@ from typing import Any
 import click
 
 import edgespec
-from edgespec import Device, Sampling, Speculation
+from edgespec import Device, Runtime, Sampling, Speculation
 from edgespec.converters import convert
 from edgespec.distill import prompts, student
 from edgespec.terminal.distill import distill
 from edgespec.terminal.distill_options import DistillOptions
 from edgespec.tools.draft_value import DEPTH, DraftValue, measure_draft
+
+from .overlap import answers, overlap
 
 _TRIALS = 7  # halvings of the range of noise
 _LOUDEST = 1.0  # standard deviations of a matrix
@@ -51,11 +54,22 @@ class Measuring:
         with edgespec.load(
             self.target, draft, device=Device(context=2048, threads=2), speculation=speculation
         ) as runtime:
-            found = [p for s in prompts.of_files([self.file]) if s.held_out for p in s.prompts(runtime)]
-            step = max(1, len(found) // (count or self.count))  # of all dialogues
-            asked = [p.tokens for p in found if len(p.tokens) < runtime.context - self.max_tokens][::step]
+            asked = self._asked(runtime, count or self.count)
             *_, last = measure_draft(runtime, asked, Sampling(temperature=temperature, seed=1), self.max_tokens)
         return last
+
+    def overlap(self, draft: Path, temperature: float, count: int | None = None) -> float:
+        """The acceptance rate of the GGUF file `draft` at all places of the target's answers, 0 to 1."""
+        with edgespec.load(self.target, device=Device(2048, 2), speculation=Speculation((), 0)) as runtime:
+            asked = self._asked(runtime, count or self.count)
+            said = answers(runtime, asked, temperature, self.max_tokens)
+        return overlap(self.target, draft, asked, said, temperature)
+
+    def _asked(self, runtime: Runtime, count: int) -> list[Sequence[int]]:
+        """Held-out prompts of all dialogues."""
+        found = [p for s in prompts.of_files([self.file]) if s.held_out for p in s.prompts(runtime)]
+        step = max(1, len(found) // count)
+        return [p.tokens for p in found if len(p.tokens) < runtime.context - self.max_tokens][::step]
 
 
 def converted(folder: Path, output: Path) -> Path:
@@ -78,7 +92,7 @@ def noisy(draft: Path, loudness: float, output: Path) -> None:
 
 
 def worsened(draft: Path, measuring: Measuring, wanted: float, work: Path) -> Path:
-    """A copy of the draft of which about the share `wanted` of first guesses is accepted."""
+    """A copy of the draft of which about the share `wanted` of guesses is accepted, at all places of answers."""
     output, trial = work / "draft", work / "trial"
     if output.exists():
         return output
@@ -86,7 +100,7 @@ def worsened(draft: Path, measuring: Measuring, wanted: float, work: Path) -> Pa
     for _ in range(_TRIALS):
         loudness = (low + high) / 2
         noisy(draft, loudness, trial)
-        share = measuring.value(converted(trial, work / "trial.gguf"), 0.0, measuring.count // 3).acceptance[0]
+        share = measuring.overlap(converted(trial, work / "trial.gguf"), 0.0, measuring.count // 3)
         click.echo(f"noise of {loudness:.3f} standard deviations: {share:.1%} accepted")
         low, high = (loudness, high) if share > wanted else (low, loudness)
     return trial.rename(output)
@@ -102,9 +116,13 @@ def distilled(folder: Path, given: dict[str, Any]) -> None:
     distill(DistillOptions(**usual | given | {"out": folder}))
 
 
-def row(name: str, values: Sequence[DraftValue]) -> str:
-    """A row of the table: acceptance of the first guess and tokens a pass of K = 4, by temperature; the speedup."""
-    cells = [f"{value.acceptance[0]:.1%}, {value.length(4):.2f}" for value in values]
+def row(name: str, everywhere: Sequence[float], values: Sequence[DraftValue]) -> str:
+    """A row of the table, by temperature: acceptance at all places and of the first guesses of rounds, tokens a pass
+    of K = 4; the speedup."""
+    cells = [
+        f"{share:.1%}; {value.acceptance[0]:.1%}, {value.length(4):.2f}"
+        for share, value in zip(everywhere, values, strict=True)
+    ]
     k, gain = values[0].best
     return f"| {name} | {' | '.join(cells)} | {f'{gain:.2f}x at K = {k}' if k else 'none'} |"
 
@@ -157,7 +175,7 @@ def main(  # noqa: PLR0913, PLR0917 - click passes every option
     for name, path in drafts.items():
         values = [measuring.value(path, temperature) for temperature in _TEMPERATURES]
         same = [replace(each, curve=first.curve, step=first.step) for each in values]
-        click.echo(row(name, same))
+        click.echo(row(name, [measuring.overlap(path, temperature) for temperature in _TEMPERATURES], same))
 
 
 if __name__ == "__main__":

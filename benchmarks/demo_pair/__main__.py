@@ -139,12 +139,19 @@ def abilities(model: Path, kit_folder: Path, cases: int) -> None:
 @click.argument("kit_folder", metavar="KIT", type=FOLDER)
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--count", default=3000, show_default=True)
-def prompts(kit_folder: Path, file: Path, count: int) -> None:
-    """Write prompts of all tasks, and dialogues, for `edgespec distill --prompts`."""
+@click.option(
+    "--split",
+    type=click.Choice(("train", "held")),
+    default="train",
+    show_default=True,
+    help="Texts that the pair was trained on, or held-out ones",
+)
+def prompts(kit_folder: Path, file: Path, count: int, split: str) -> None:
+    """Write COUNT prompts of all tasks, and a dialogue for each 20 of them, for `edgespec distill --prompts`."""
     rng = random.Random("prompts")  # noqa: S311 - no secret
-    maker = Maker(kit_texts(kit_folder, "train"), rng, shortest=8, longest=60)
+    maker = Maker(kit_texts(kit_folder, split), rng, shortest=8, longest=60)
     cases = [{"prompt": maker.case(rng.choice(TASKS)).prompt} for _ in range(count)]
-    drawn = rng.sample(records(kit_folder, "dialogues", "train"), count // 20)
+    drawn = rng.sample(records(kit_folder, "dialogues", split), count // 20)
     lines = [*cases, *({"messages": each["messages"]} for each in drawn)]
     file.write_text("".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines), "utf-8")
 
