@@ -161,7 +161,7 @@ def test_a_drafter_not_yet_known_is_bought_from_where_it_may_pay_and_probed_else
     assert Adaptive([cheap], Prices(FREE), clock=clock.perf_counter).choose(round_context(), 15).tokens == (1, 2)
     dear = FunctionDrafter(lambda _context, path: [] if path else [Guess(1, 0.9)], "model", step_price=0.9, clock=clock)
     controller = Adaptive([dear], Prices(DEAR), clock=clock.perf_counter)
-    for _ in range(70):
+    for _ in range(100):
         draft = controller.choose(round_context(), 15)
         assert not draft
         controller.observe(bought(draft, (), 1))
