@@ -7,9 +7,11 @@ import math
 import pytest
 
 from edgespec.controller.adaptive import Adaptive
+from edgespec.controller.expansion import Expansion
 from edgespec.controller.skipping import Skipping
 from edgespec.prices import Prices
 from edgespec.types import Draft, Guess, Round
+from edgespec.verify import RoundContext
 
 from .helpers import round_context, table_drafter
 
@@ -62,14 +64,20 @@ def test_another_answer_begins_with_a_decision() -> None:
 
 @pytest.mark.parametrize("unsure", [0.05, 0.99])
 def test_where_nothing_pays_most_rounds_are_not_decided(monkeypatch: pytest.MonkeyPatch, unsure: float) -> None:
-    decided = []
+    decided = 0
     begin = Adaptive._begin_expansion
-    monkeypatch.setattr(Adaptive, "_begin_expansion", lambda self, *given: (decided.append(1), begin(self, *given))[1])
+
+    def counted(self: Adaptive, round_context: RoundContext, limit: int) -> Expansion:
+        nonlocal decided
+        decided += 1
+        return begin(self, round_context, limit)
+
+    monkeypatch.setattr(Adaptive, "_begin_expansion", counted)
     controller = Adaptive([table_drafter("free", {(): [Guess(5, unsure)]}, 0.0)], Prices(DEAR))
     for n in range(200):
         controller.choose(round_context(CONTEXT), 15)
         controller.observe(Round(Draft(), (), (9,), 1.0, 0.0, n))
-    assert 20 <= len(decided) <= 60
+    assert 20 <= decided <= 60
 
 
 def test_free_guesses_of_rounds_without_a_decision_are_learned_from() -> None:
