@@ -65,7 +65,7 @@ class Measuring:
             said = answers(runtime, asked, temperature, self.max_tokens)
         return overlap(self.target, draft, asked, said, temperature)
 
-    def _asked(self, runtime: Runtime, count: int) -> list[Sequence[int]]:
+    def _asked(self, runtime: Runtime, count: int) -> Sequence[Sequence[int]]:
         """Held-out prompts of all dialogues."""
         found = [p for s in prompts.of_files([self.file]) if s.held_out for p in s.prompts(runtime)]
         step = max(1, len(found) // count)
