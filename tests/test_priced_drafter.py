@@ -21,7 +21,7 @@ def priced_drafter(step: float = 0.1, clock: Callable[[], float] = lambda: 0.0, 
 
 def rounds_until_due(priced: PricedDrafter, plain: float = 1.0, reading: float = 0.0) -> int:
     for n in range(1000):
-        if priced.until_probe(plain, reading) <= 0:
+        if priced.due(plain, reading):
             return n
         priced.observe(())
     raise AssertionError("never due")

@@ -7,7 +7,6 @@ A heuristic that changes no figure by more than replaying other dialogues would 
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,16 +20,7 @@ from unittest.mock import patch
 
 import click
 
-from edgespec.controller import (
-    adaptive,
-    budget,
-    calibration,
-    charges,
-    expansion,
-    exploration,
-    priced_drafter,
-    skipping,
-)
+from edgespec.controller import adaptive, budget, calibration, charges, expansion, exploration, priced_drafter
 from edgespec.controller.adaptive import Adaptive
 from edgespec.controller.fixed import Fixed
 from edgespec.controller.time_value import TimeValue
@@ -99,9 +89,7 @@ HEURISTICS: Mapping[str, Off] = {
         TimeValue, "ahead", lambda self, _context, offer: max(offer, self.average())
     ),
     "asking by what it brought": lambda: patch.object(priced_drafter.PricedDrafter, "worth", 0.0),
-    "probes of silent drafters": lambda: patch.object(
-        priced_drafter.PricedDrafter, "until_probe", lambda *_given: math.inf
-    ),
+    "probes of silent drafters": lambda: patch.object(priced_drafter.PricedDrafter, "due", lambda *_given: False),
     "patience": _constant(priced_drafter, _PATIENCE=(1, 1)),
     "prices of drafters relearned": lambda: patch.object(RunningPrice, "observe", _ignore),
     "what a guess opens the way to": _constant(expansion, _FURTHER=1),
@@ -109,7 +97,6 @@ HEURISTICS: Mapping[str, Off] = {
     "budget: part of drafters with a price": _constant(budget, _PRICED=1.0),
     "budget: charges restated": lambda: patch.object(charges.Charges, "restated", lambda *_given: (0.0, 0.0)),
     "budget: no draft it cannot pay": _constant(adaptive, _RISK=1e9),
-    "decisions skipped": lambda: patch.object(skipping.Skipping, "is_due", lambda *_given: False),
     "explorer": lambda: patch.object(exploration.Explorer, "due", False),
     "plain step every 64 rounds": _constant(adaptive, _PLAIN_EVERY=10**9),
     "hiccups cut in the record": _constant(adaptive, _HICCUP=1e9),

@@ -11,7 +11,6 @@ never planned.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,14 +20,13 @@ from ..prices import Prices, RunningPrice
 from ..types import Draft, Round
 from ..verify import RoundContext
 from .budget import Budget, Instalments
-from .calibration import Calibration, Cell
+from .calibration import Calibration
 from .charges import Charges
 from .draft_tree import DraftTree
 from .expansion import Expansion, Passes
 from .exploration import Explorer
 from .passenger_value import PassengerValue
 from .priced_drafter import PricedDrafter
-from .skipping import Skipping
 from .time_value import TimeValue
 
 _PLAIN_EVERY = 64  # rounds after which a plain step is measured, if none was bought meanwhile
@@ -96,8 +94,6 @@ class Adaptive:
         self._instalments = Instalments()
         self._charges = Charges()
         self._explorer = Explorer()
-        self._skipping = Skipping()
-        self._firsts: list[tuple[Cell, int]] | None = None  # guesses of the free drafters in a round without a decision
         self._exploring = False
         self._believed: Sequence[float] = ()  # prices of the round that explores
         self._expansion: Expansion | None = None
@@ -111,15 +107,11 @@ class Adaptive:
         return not self._budget.is_left
 
     def choose(self, round_context: RoundContext, limit: int) -> Draft:
-        self._expansion, self._exploring, self._firsts = None, False, None
+        self._expansion, self._exploring = None, False
         for priced in self._priced:
             priced.forget_round()
         limit = min(limit, self.prices.widest - 1 - round_context.owed)
         if limit < 1 or self.is_paused or self.prices.unsure(1) or self.prices.unseen(1) >= _PLAIN_EVERY:
-            return Draft()
-        for drafter in self._free:
-            drafter.begin(round_context)
-        if self._skips(round_context.tokens):
             return Draft()
         limit = min(limit, self._affordable(round_context))
         self._expansion = expansion = self._begin_expansion(round_context, limit)
@@ -129,9 +121,6 @@ class Adaptive:
             if not expansion.settled:
                 self._ask(priced, expansion, round_context)
         self._nodes = expansion.bought()
-        idle = not self._nodes and not any(priced.guesses for priced in self._priced)
-        waits = [_until_probe(priced, expansion.rate, round_context.tokens) for priced in self._priced]
-        self._skipping.decided(round_context.tokens, expansion.least, min(waits, default=math.inf), idle=idle)
         return self._with_passengers(expansion.tree.draft(self._nodes), expansion)
 
     def observe(self, round: Round) -> None:  # noqa: A002
@@ -159,10 +148,6 @@ class Adaptive:
         if not round.draft.is_chain:
             extra = max(0.0, round.verify_seconds - self.prices.price(round.width, round.held))
             self.surcharge.observe(extra)
-        if self._firsts is not None:
-            self.calibration.learn((cell, token == round.tokens[0]) for cell, token in self._firsts)
-            for priced in self._priced:
-                priced.observe(())
         if self._expansion is not None:
             tree = self._expansion.tree
             trials = tree.trials(round.tokens, self._nodes, len(round.path))
@@ -236,20 +221,9 @@ class Adaptive:
                 return replace(draft, passengers=passengers)
         return draft
 
-    def _skips(self, context: Sequence[int]) -> bool:
-        """Whether this round is decoded plainly without a decision, see `Skipping`. The free drafters have begun it."""
-        if self._passengers or self._explorer.due or not self._skipping.is_due(context):
-            return False
-        firsts = [
-            (self.calibration.cell(drafter.name, 0, guess.confidence), guess.token)
-            for drafter in self._free
-            for guess in drafter.guess((), 1)
-        ]
-        if self._skipping.skips(max((cell.value for cell, _ in firsts), default=0.0)):
-            self._firsts = firsts
-        return self._firsts is not None
-
     def _ask_free(self, expansion: Expansion, round_context: RoundContext) -> None:
+        for drafter in self._free:
+            drafter.begin(round_context)
         started = self._clock()
         expansion.ask_free()
         if expansion.looks:
@@ -271,7 +245,7 @@ class Adaptive:
         """Let a drafter with a price go on from what is there, if it is worth asking or due for a probe."""
         reading = priced.reading.expected(round_context.tokens)
         toll = expansion.rate * priced.reading.share(reading)
-        due = _until_probe(priced, expansion.rate, round_context.tokens) <= 0
+        due = priced.due(1 / expansion.rate, priced.reading.expected_of_prompt(round_context.tokens))
         ask = self._trims and (priced.worth > toll or due or priced.is_new)
         before = expansion.gain()
         if ask or expansion.prospect(priced) > toll:
@@ -284,10 +258,6 @@ class Adaptive:
             return
         if priced.guesses:
             priced.asked(expansion.gain() - before - expansion.rate * priced.steady_seconds)
-
-
-def _until_probe(priced: PricedDrafter, rate: float, context: Sequence[int]) -> float:
-    return priced.until_probe(1 / rate, priced.reading.expected_of_prompt(context))
 
 
 def _replaying(curve: Sequence[float], owed: int, limit: int) -> list[float]:

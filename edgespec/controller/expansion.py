@@ -99,11 +99,6 @@ class Expansion:
         """Places at which the free drafters were asked."""
         return len(self._looked)
 
-    @property
-    def least(self) -> float:
-        """The chance that a first guess must have for any draft to pay."""
-        return self._slope(0) + self._look_price
-
     def value_time(self, rate: float) -> None:
         """Weigh all that takes time as if a second were worth `rate` tokens from now on."""
         plain = self._passes.curve[0]
@@ -271,16 +266,12 @@ class Expansion:
 
         No further token is likelier than that, so there must be a longer draft whose further tokens cost less each.
         """
-        return chance > self._slope(length) + self._look_price
-
-    def _slope(self, length: int) -> float:
-        """The least that a further token of a draft of `length` costs, in any longer draft."""
         least = self._least.get(length)
         if least is None:
             cost, here = self.cost, self.cost[min(length, len(self.cost) - 1)]
             slopes = [(cost[n] - here) / (n - length) for n in range(length + 1, len(cost))]
             least = self._least[length] = min(slopes, default=math.inf)
-        return least
+        return chance > least + self._look_price
 
     def _best(self) -> Selection:
         chain = select_chain(self.tree, self.cost, self._debt)

@@ -89,14 +89,14 @@ class PricedDrafter:
         """What its guesses of this round took, without what it had to read."""
         return self.seconds - self._caught_up
 
-    def until_probe(self, plain: float, reading: float = 0.0) -> float:
-        """Rounds until it is time for a probe, 0 or less where it is; probes take a small share of the time.
+    def due(self, plain: float, reading: float = 0.0) -> bool:
+        """Whether it is time for a probe; probes take a small share of the time at the most.
 
         Args:
             plain: seconds that are worth a token.
             reading: seconds that it would read now.
         """
-        return max(self._patience, (self.first.seconds + reading) / (self._probing * plain)) - self._left_alone
+        return self._left_alone >= max(self._patience, (self.first.seconds + reading) / (self._probing * plain))
 
     @property
     def credit(self) -> float:
