@@ -17,7 +17,7 @@ from .draft_tree import Trial
 from .reading import Reading
 
 # Share of the time that may go into probing drafters that are not worth asking, all together. 1% to 3% bring the same
-# means (simulated); with less than 2% a drafter that became the better one is noticed late.
+# means (simulated); with less than 2% a drafter that became the better one is noticed late (docs/controller.md).
 _PROBING = 0.02
 _LATELY = 0.93  # of what asking brought, each time
 _DOUBT = 3.0  # times asked for nothing that a drafter not yet known begins with
