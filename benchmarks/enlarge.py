@@ -1,10 +1,12 @@
-"""Make a small Llama checkpoint large without changing what it says.
+"""Make a small Llama checkpoint, or a head of EAGLE-3, large without changing what it says.
 
 Extra FFN neurons get a zero down projection; extra layers an attention output and a down projection of about 1e-7,
 which add nothing that the residual stream's bits can hold: each costs what a real one costs. So a small trained pair
 has real acceptance at a realistic price of a pass. All matrices are different, for OpenVINO stores equal ones once.
 
     python -m benchmarks.enlarge SOURCE OUTPUT [--layers 16] [--ffn 16384] [--context 2048]
+
+A head has one layer, whatever --layers says.
 """
 
 from __future__ import annotations
@@ -12,59 +14,79 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from math import prod
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
-
-from edgespec.converters.checkpoint import Checkpoint
+import numpy.typing as npt
 
 _LAYER = "model.layers."
 _LOUD, _SILENT = 0.02, 1e-7  # standard deviations of random weights
-Tensor = tuple[str, np.ndarray]
+_KINDS = {
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype("<u2"),
+    "I64": np.dtype("<i8"),
+    "BOOL": np.dtype("?"),
+}
+Array = npt.NDArray[Any]
+Tensor = tuple[str, Array]
 
 
-def enlarged(tensors: dict[str, np.ndarray], layers: int, ffn: int) -> Iterator[Tensor]:
+def enlarged(tensors: dict[str, Array], layers: int, ffn: int) -> Iterator[Tensor]:
     """The tensors (bf16 as uint16) of the larger checkpoint. Padding is random: zeros might be cheaper to compute."""
     rng = np.random.default_rng(0)
     for name, tensor in tensors.items():
         yield name, _widened(name, tensor, ffn, rng)
-    own = 1 + max(int(name.split(".")[2]) for name in tensors if name.startswith(_LAYER))
+    numbers = [int(name.split(".")[2]) for name in tensors if name.startswith(_LAYER)]
+    if not numbers:  # a head
+        return
+    own = 1 + max(numbers)
     first = {name: tensor for name, tensor in tensors.items() if name.startswith(f"{_LAYER}0.")}
     for layer in range(own, layers):
         for name, tensor in first.items():
             wide = _widened(name, tensor, ffn, rng)
             silent = name.endswith(("o_proj.weight", "down_proj.weight"))
-            other = wide if wide.ndim < 2 else _noise(wide.shape, rng, _SILENT if silent else _LOUD)
+            other = wide if wide.ndim < 2 else _noise(wide.shape, wide.dtype, rng, _SILENT if silent else _LOUD)
             yield name.replace(f"{_LAYER}0.", f"{_LAYER}{layer}."), other
 
 
-def _widened(name: str, tensor: np.ndarray, ffn: int, rng: np.random.Generator) -> np.ndarray:
+def _widened(name: str, tensor: Array, ffn: int, rng: np.random.Generator) -> Array:
     if name.endswith(("gate_proj.weight", "up_proj.weight")):
-        return np.concatenate([tensor, _noise((ffn - len(tensor), tensor.shape[1]), rng)])
+        return np.concatenate([tensor, _noise((ffn - len(tensor), tensor.shape[1]), tensor.dtype, rng)])
     if name.endswith("down_proj.weight"):
-        return np.concatenate([tensor, np.zeros((len(tensor), ffn - tensor.shape[1]), np.uint16)], axis=1)
+        return np.concatenate([tensor, np.zeros((len(tensor), ffn - tensor.shape[1]), tensor.dtype)], axis=1)
     return tensor
 
 
-def _noise(shape: tuple[int, ...], rng: np.random.Generator, loud: float = _LOUD) -> np.ndarray:
-    values = (rng.standard_normal(shape, dtype=np.float32) * np.float32(loud)).view(np.uint32)
-    upper: np.ndarray = (values >> 16).astype(np.uint16)
-    return upper
+def _noise(shape: tuple[int, ...], kind: np.dtype[Any], rng: np.random.Generator, loud: float = _LOUD) -> Array:
+    values = rng.standard_normal(shape, dtype=np.float32) * np.float32(loud)
+    return (values.view(np.uint32) >> 16).astype(kind) if kind == _KINDS["BF16"] else values.astype(kind)
 
 
-def read_bf16(folder: Path) -> dict[str, np.ndarray]:
-    """All tensors of a bf16 checkpoint, as uint16."""
-    stored = Checkpoint.open(folder).tensors.values()
-    return {tensor.name: np.concatenate(list(tensor.blocks())).reshape(tensor.shape) for tensor in stored}
+def read_safetensors(path: Path) -> dict[str, Array]:
+    """All tensors of a file as they are stored, bf16 as uint16."""
+    data = path.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    header.pop("__metadata__", None)
+    return {
+        name: np.frombuffer(data, _KINDS[each["dtype"]], prod(each["shape"]), start + each["data_offsets"][0]).reshape(
+            each["shape"]
+        )
+        for name, each in header.items()
+    }
 
 
 def write_safetensors(path: Path, tensors: list[Tensor]) -> None:
-    """Write bf16 tensors (as uint16) in the safetensors format: length, JSON header, bytes."""
+    """Write tensors (bf16 as uint16) in the safetensors format: length, JSON header, bytes."""
+    names = {kind: name for name, kind in _KINDS.items()}
     header: dict[str, object] = {}
     at = 0
     for name, tensor in tensors:
-        header[name] = {"dtype": "BF16", "shape": tensor.shape, "data_offsets": [at, at + tensor.nbytes]}
+        header[name] = {"dtype": names[tensor.dtype], "shape": tensor.shape, "data_offsets": [at, at + tensor.nbytes]}
         at += tensor.nbytes
     text = json.dumps(header).encode()
     with path.open("wb") as file:
@@ -80,15 +102,16 @@ def write_safetensors(path: Path, tensors: list[Tensor]) -> None:
 @click.option("--ffn", default=16384, show_default=True)
 @click.option("--context", default=2048, show_default=True, help="Positions")
 def main(source: Path, output: Path, layers: int, ffn: int, context: int) -> None:
-    """Enlarge the bf16 checkpoint in SOURCE into the folder OUTPUT."""
+    """Enlarge the checkpoint in SOURCE into the folder OUTPUT."""
     output.mkdir(parents=True, exist_ok=True)
     for path in source.iterdir():
         if path.suffix in (".json", ".jinja", ".model"):
             shutil.copy(path, output)
     config = json.loads((source / "config.json").read_text())
-    config |= {"num_hidden_layers": layers, "intermediate_size": ffn, "max_position_embeddings": context}
+    tensors = list(enlarged(read_safetensors(source / "model.safetensors"), layers, ffn))
+    kept = config["num_hidden_layers"] if "draft_vocab_size" in config else layers
+    config |= {"num_hidden_layers": kept, "intermediate_size": ffn, "max_position_embeddings": context}
     (output / "config.json").write_text(json.dumps(config, indent=2))
-    tensors = list(enlarged(read_bf16(source), layers, ffn))
     write_safetensors(output / "model.safetensors", tensors)
     click.echo(f"{output}: {sum(tensor.size for _, tensor in tensors) / 1e6:.0f}M parameters")
 
