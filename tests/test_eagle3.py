@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edgespec import Device, Interrupt
-from edgespec.backends import open_model
+from edgespec.backends import head_pairs, open_model
 from edgespec.backends.gguf_header import header
 from edgespec.errors import ModelFileError
 from edgespec.types import Floats
@@ -163,10 +163,37 @@ def test_an_encoder_that_fails(opened: Callable[..., Over], monkeypatch: pytest.
 
 
 def test_rows_wait_until_the_head_is_asked(opened: Callable[..., Over], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of few tokens: one pass of the encoder for all that came since, and none for rounds without drafts."""
-    over = opened("llama")
-    over.session.prefill(TEXT[:10])
-    assert over.head.follows(TEXT[:11])
+    """One pass of the encoder for all that came since, and none in a text for which the head is never asked."""
+    over, text = opened("llama"), TEXT * 4
+    over.session.prefill(text[:10])
+    assert over.head.follows(text[:11])
+    passes = _counted_passes(over, monkeypatch)
+    over.session.prefill(text[10:110])
+    for length in (111, 112, 113, 114, 115, 113, 114, 115, 116):  # a rollback to 112 tokens is among them
+        over.session.rollback(length - 1)
+        over.session.decode([text[length - 1]])
+        over.session.rollback(length)
+    assert not passes
+    agrees(over, opened, "llama", [*text[:116], 9])
+    assert passes[:2] == [64, 42]
+
+
+def test_of_the_rows_that_wait_the_oldest_are_read_where_they_take_too_much_memory(
+    opened: Callable[..., Over], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over, text = opened("llama"), TEXT * 5
+    passes = _counted_passes(over, monkeypatch)
+    monkeypatch.setattr(head_pairs, "_MOST_WAITING", 100 * 3 * 64 * 4)
+    for start in range(0, 200, 8):
+        over.session.decode(text[start : start + 8])
+        over.session.rollback(start + 8)
+        assert sum(len(tokens) for _, tokens, _ in over.head._waiting) <= 100
+    assert passes == [64, 64]
+    agrees(over, opened, "llama", [*text, 9])
+
+
+def _counted_passes(over: Over, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Tokens of the passes of the encoder from now on."""
     encode, passes = over.head._low.llama_encode, list[int]()
 
     def counted(handle: object, batch: Any) -> object:
@@ -174,13 +201,7 @@ def test_rows_wait_until_the_head_is_asked(opened: Callable[..., Over], monkeypa
         return encode(handle, batch)
 
     monkeypatch.setattr(over.head._low, "llama_encode", counted)
-    for length in (11, 12, 13, 14, 15, 13, 14, 15, 16):  # a rollback to 12 tokens is among them
-        over.session.rollback(length - 1)
-        over.session.decode([TEXT[length - 1]])
-        over.session.rollback(length)
-    assert not passes
-    agrees(over, opened, "llama", [*TEXT[:16], 9])
-    assert passes[0] == 6
+    return passes
 
 
 def test_scaled_rotations(place: Place, opened: Callable[..., Over]) -> None:
