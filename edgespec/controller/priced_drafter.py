@@ -60,6 +60,7 @@ class PricedDrafter:
         self.guesses = 0
         self.seconds = 0.0
         self._until = 0  # the depth up to which the passes of this round make guesses
+        self._to_begin: RoundContext | None = None  # the round that the drafter has not begun yet
         self._clock = clock
         self._probing = _PROBING / (1 + others)
         self._left_alone = 0
@@ -105,16 +106,14 @@ class PricedDrafter:
 
     def forget_round(self) -> None:
         """A round in which it was not asked so far."""
-        self.guesses, self.seconds, self._until = 0, 0.0, 0
+        self.guesses, self.seconds, self._until, self._to_begin = 0, 0.0, 0, None
         self.reading_seconds = self._caught_up = 0.0
 
     def begin(self, round_context: RoundContext) -> None:
-        """Begin a round in which it is asked."""
-        started = self._clock()
-        self.drafter.begin(round_context)
+        """Begin a round in which it may be asked. The drafter itself begins with its first guess: until then it need
+        not read what was committed."""
         self.forget_round()
-        self._to_read = self.reading.read(round_context.tokens)
-        self.seconds = self._clock() - started
+        self._to_begin = round_context
 
     def has_guessed(self, depth: int) -> bool:
         """Whether a pass of this round makes the guesses at `depth`, which cost nothing then."""
@@ -135,6 +134,10 @@ class PricedDrafter:
             ahead: depths that a pass should make guesses at, if one is needed.
         """
         started = self._clock()
+        if self._to_begin is not None:
+            self.drafter.begin(self._to_begin)
+            self._to_read = self.reading.read(self._to_begin.tokens)
+            self._to_begin = None
         planned = 0
         if not self.has_guessed(len(path)):
             # Of passes that take equally long, the one with the most guesses.
@@ -181,9 +184,9 @@ class PricedDrafter:
     def _learn_price(self, took: float, planned: int, *, empty: bool) -> None:
         """A pass took so many seconds."""
         if not self.guesses:
-            seconds = (self.seconds + took) / self._shape[planned - 1]
+            seconds = took / self._shape[planned - 1]
             if self._to_read:
-                self._caught_up = max(0.0, self.seconds + took - self.first.seconds * self._shape[planned - 1])
+                self._caught_up = max(0.0, took - self.first.seconds * self._shape[planned - 1])
                 self.reading_seconds = self.reading.observe(self._to_read, self._caught_up)
             else:
                 self.first.observe(seconds)
