@@ -7,6 +7,10 @@ Answers are replayed: the target's passes are computed in full and paid for, and
 round: a slow spell of the machine falls on all alike. Each begins every kind of text without calibration; with
 `--warm-up` it answers other questions of that kind before. "plain, again" is plain decoding once more, and shows how
 far figures can be trusted.
+
+The best of several is best by chance in part, and a few rounds make some per cent of some hundred tokens. So find the
+best single drafter in one run, and compare it with all together in a longer one of its own (`--only plain --only lookup
+--only "all together" --tokens 2000`).
 """
 
 from __future__ import annotations
@@ -101,6 +105,7 @@ def race(speakers: Mapping[str, tuple[Runtime, ReplaySession]], item: Item) -> I
 @click.option("--warm-up", "before", default=0, show_default=True, help="Tokens of each kind that are not measured")
 @click.option("--longest", default=160, show_default=True, help="Tokens of an answer, at most")
 @click.option("--kind", "kinds", multiple=True, default=KINDS, help="Kinds of text [default: all]")
+@click.option("--only", "chosen", multiple=True, help="Configurations to measure, with plain [default: all]")
 @click.option("--out", type=click.Path(path_type=Path), help="Append a line of JSON for each kind to this file")
 def main(  # noqa: PLR0913, PLR0917 - click passes every option
     target: Path,
@@ -111,20 +116,26 @@ def main(  # noqa: PLR0913, PLR0917 - click passes every option
     before: int,
     longest: int,
     kinds: tuple[str, ...],
+    chosen: tuple[str, ...],
     out: Path | None,
 ) -> None:
     """Measure TARGET with each draft alone, and with all."""
     configurations = Configurations(target, drafts, Device(2048, threads, backend=backend))
+    if unknown := {*chosen} - {*configurations.names}:
+        raise click.ClickException(
+            f"no configuration {', '.join(unknown)}; there are {', '.join(configurations.names)}"
+        )
+    names = [name for name in configurations.names if not chosen or name in {PLAIN, *chosen}]
     runtime, _ = configurations.runtime(PLAIN)
     with runtime:
         asked = items(runtime, tokens + before, longest)
-    times = Times(configurations.names)
+    times = Times(names)
     for kind in kinds:
         if sum(len(item.answer) for item in asked[kind][:-1]) < before:
             raise click.ClickException(f"the texts of {kind} end before {before} tokens; give a smaller --warm-up")
-        speakers = {name: configurations.runtime(name) for name in configurations.names}
+        speakers = {name: configurations.runtime(name) for name in names}
         if kind == kinds[0]:
-            click.echo(_prices(speakers[TOGETHER][0]))
+            click.echo(_prices(speakers[names[-1]][0]))
         said = 0
         for item in asked[kind]:
             for name, timed in race(speakers, item):
