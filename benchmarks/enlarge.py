@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 _LAYER = "model.layers."
 _LOUD, _SILENT = 0.02, 1e-7  # standard deviations of random weights
-_KINDS = {
+_KINDS: dict[str, np.dtype[Any]] = {
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),
     "BF16": np.dtype("<u2"),
@@ -62,8 +62,10 @@ def _widened(name: str, tensor: Array, ffn: int, rng: np.random.Generator) -> Ar
 
 
 def _noise(shape: tuple[int, ...], kind: np.dtype[Any], rng: np.random.Generator, loud: float = _LOUD) -> Array:
-    values = rng.standard_normal(shape, dtype=np.float32) * np.float32(loud)
-    return (values.view(np.uint32) >> 16).astype(kind) if kind == _KINDS["BF16"] else values.astype(kind)
+    values: Array = rng.standard_normal(shape, dtype=np.float32) * np.float32(loud)
+    if kind == _KINDS["BF16"]:
+        values = values.view(np.uint32) >> 16
+    return values.astype(kind)
 
 
 def read_safetensors(path: Path) -> dict[str, Array]:

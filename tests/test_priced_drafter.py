@@ -123,11 +123,11 @@ def test_what_is_read_after_a_pause_is_no_price_of_asking() -> None:
     assert priced.first.seconds == pytest.approx(0.2)
 
 
-def test_a_drafter_begins_with_its_first_guess() -> None:
+def test_a_drafter_begins_with_its_first_guess(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a free drafter has what is needed, none is made, and nothing should be read for it."""
     drafter = table_drafter("model", {}, 0.2)
     begun = list[RoundContext]()
-    drafter.begin = begun.append  # type: ignore[method-assign]
+    monkeypatch.setattr(drafter, "begin", begun.append)
     priced = PricedDrafter(drafter, Ahead(), lambda: 0.0)
     priced.begin(round_context([0] * 100))
     assert not begun
