@@ -8,9 +8,9 @@ round: a slow spell of the machine falls on all alike. Each begins every kind of
 `--warm-up` it answers other questions of that kind before. "plain, again" is plain decoding once more, and shows how
 far figures can be trusted.
 
-The best of several is best by chance in part, and a few rounds make some per cent of some hundred tokens. So find the
-best single drafter in one run, and compare it with all together in a longer one of its own (`--only plain --only lookup
---only "all together" --tokens 2000`).
+In a cell of a few hundred tokens a few rounds change the result by several per cent, and of drafters that are equally
+fast one is the best by chance. So find the best single drafter in one run, and compare it with all together in a longer
+one (`--only lookup --only "all together" --tokens 2000`).
 """
 
 from __future__ import annotations

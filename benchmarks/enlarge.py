@@ -22,6 +22,8 @@ import click
 import numpy as np
 import numpy.typing as npt
 
+from edgespec.converters.checkpoint import Checkpoint
+
 _LAYER = "model.layers."
 _LOUD, _SILENT = 0.02, 1e-7  # standard deviations of random weights
 _KINDS: dict[str, np.dtype[Any]] = {
@@ -68,17 +70,11 @@ def _noise(shape: tuple[int, ...], kind: np.dtype[Any], rng: np.random.Generator
     return values.astype(kind)
 
 
-def read_safetensors(path: Path) -> dict[str, Array]:
-    """All tensors of a file as they are stored, bf16 as uint16."""
-    data = path.read_bytes()
-    start = 8 + int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:start])
-    header.pop("__metadata__", None)
+def read_tensors(folder: Path) -> dict[str, Array]:
+    """All tensors of a checkpoint as they are stored, bf16 as uint16."""
     return {
-        name: np.frombuffer(data, _KINDS[each["dtype"]], prod(each["shape"]), start + each["data_offsets"][0]).reshape(
-            each["shape"]
-        )
-        for name, each in header.items()
+        name: np.fromfile(each.path, _KINDS[each.dtype], prod(each.shape), offset=each.offset).reshape(each.shape)
+        for name, each in Checkpoint.open(folder).tensors.items()
     }
 
 
@@ -110,7 +106,7 @@ def main(source: Path, output: Path, layers: int, ffn: int, context: int) -> Non
         if path.suffix in (".json", ".jinja", ".model"):
             shutil.copy(path, output)
     config = json.loads((source / "config.json").read_text())
-    tensors = list(enlarged(read_safetensors(source / "model.safetensors"), layers, ffn))
+    tensors = list(enlarged(read_tensors(source), layers, ffn))
     kept = config["num_hidden_layers"] if "draft_vocab_size" in config else layers
     config |= {"num_hidden_layers": kept, "intermediate_size": ffn, "max_position_embeddings": context}
     (output / "config.json").write_text(json.dumps(config, indent=2))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from click.testing import CliRunner
 
-from benchmarks.enlarge import main, read_safetensors
+from benchmarks.enlarge import main, read_tensors
 from edgespec.backends import Device, Interrupt, open_model
 from edgespec.converters import convert
 from edgespec.types import Floats
@@ -24,7 +24,7 @@ def test_a_head_of_eagle3_guesses_the_same(tmp_path: Path) -> None:
     tensors = eagle3_heads.tensors(config, {"hidden": 48, "vocabulary": 300})
     small = eagle3_heads.write(tmp_path / "small", config, tensors)
     _enlarge(small, tmp_path / "large", "--ffn", 512)
-    found = read_safetensors(tmp_path / "large" / "model.safetensors")
+    found = read_tensors(tmp_path / "large")
     changed = json.loads((tmp_path / "large" / "config.json").read_text())
     assert found["midlayer.mlp.gate_proj.weight"].shape == (512, 64)
     assert (changed["num_hidden_layers"], changed["intermediate_size"]) == (1, 512)
