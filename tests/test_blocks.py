@@ -148,9 +148,9 @@ def test_what_a_pass_takes_is_its_price_whatever_it_guesses() -> None:
         priced.guess((10,), 1)
         priced.guess((10, 11, 12), 1, 2)
     priced.begin(round_context())
-    assert priced.prices(0, 5).tolist() == pytest.approx([0.4, 0.6, 0.8, 1.0, 1.4])
+    assert [priced.price(0, n) for n in range(1, 6)] == pytest.approx([0.4, 0.6, 0.8, 1.0, 1.4])
     priced.guess((), 1, 3)
-    assert priced.prices(0, 5).tolist() == pytest.approx([0.0, 0.0, 0.0, 0.4, 0.6])
+    assert [priced.price(0, n) for n in range(1, 6)] == pytest.approx([0.0, 0.0, 0.0, 0.4, 0.6])
     assert [priced.has_guessed(depth) for depth in range(4)] == [True, True, True, False]
 
 

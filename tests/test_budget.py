@@ -87,9 +87,9 @@ def test_prompts_read_by_several_drafters_do_not_end_speculation(drafters: int, 
     assert controller._budget.is_left == goes_on
 
 
-@pytest.mark.parametrize("overhead", [0.0, 0.02, 0.1])
+@pytest.mark.parametrize("overhead", [0.002, 0.0, 0.02, 0.1])
 def test_a_pause_ends_whatever_rounds_take_beside_their_passes(overhead: float) -> None:
-    """Bookkeeping takes 2% of a plain step of 2 ms, more than the share that refills the budget. Pauses never ended."""
+    """Bookkeeping may take more of a plain step than the share that refills the budget. Pauses never ended."""
     controller = Adaptive([book((7, 0.9))], Prices([1.0, 1.1, 1.2, 1.3]))
     while not controller.is_paused:
         controller.observe(bought(Draft.chain((7, 7, 7), "book"), (), 5, drafting=2.0))
@@ -98,7 +98,9 @@ def test_a_pause_ends_whatever_rounds_take_beside_their_passes(overhead: float) 
         controller.observe(bought(Draft(), (), 5, drafting=overhead))
         rounds += 1
         assert rounds < 1000, "it never ends"
-    assert rounds == pytest.approx(debt / 0.01, abs=2), "a loss is paid back at 1% of the time"
+    assert rounds == pytest.approx(debt / (0.01 - min(overhead, 0.005)), abs=3), (
+        "half of 1% of the time pays it at least"
+    )
 
 
 def test_a_plain_step_that_a_draft_made_dear_is_charged_in_a_pause_too() -> None:

@@ -19,7 +19,7 @@ from ..drafters import Drafter, most_passengers_of
 from ..prices import Prices, RunningPrice
 from ..types import Draft, Round
 from ..verify import RoundContext
-from .budget import Budget, Instalments
+from .budget import PAUSED, Budget, Instalments
 from .calibration import Calibration
 from .charges import Charges
 from .draft_tree import DraftTree
@@ -127,41 +127,55 @@ class Adaptive:
         self._row = self._row + 1 if round.width == self._width else 1
         self._width = round.width
         self._restate(round.held)
-        plain = self.prices.plain(round.held)
-        reading = sum(priced.reading_seconds for priced in self._priced)
+        asked = self._expansion is not None and any(priced.guesses for priced in self._priced)
+        self._account(round, asked=asked)
+        if self._expansion is not None:
+            self._learn(round, self._expansion)
+        self._explorer.observe()
+
+    def _account(self, round: Round, *, asked: bool) -> None:  # noqa: A002
+        """Compare the round with plain decoding.
+
+        Args:
+            asked: whether drafters with a price were asked.
+        """
+        plain, paused = self.prices.plain(round.held), self.is_paused
+        reading = sum(priced.reading_seconds for priced in self._priced) if asked else 0.0
         paid = self._instalments.pay(reading / plain)
         compared, same = self._compared(round, reading)
         steps = same + compared / plain + paid
         self._time_value.observe(len(round.tokens), steps)
-        if self._exploring:
-            pace = round.verify_seconds / self._believed[len(round.draft)] if round.draft else None
-            self._explorer.explored(pace)
         self._budget.observe(len(round.tokens), steps)
         self.calibration.gained = self._budget.left
-        asked = any(priced.guesses for priced in self._priced)
-        self._charges.add(self.prices.passes + 1, compared, plain, priced=asked)
+        if not paused:
+            self._charges.add(self.prices.passes + 1, compared, plain, priced=asked)
         if asked:
             self._priced_budget.observe(len(round.tokens), steps)
         else:
             self._priced_budget.observe(1, 1.0 + paid)
-        self._explorer.observe()
+
+    def _learn(self, round: Round, expansion: Expansion) -> None:  # noqa: A002
+        """Learn from a round in which drafters were asked: what its pass cost, and which guesses were right."""
+        if self._exploring:
+            pace = round.verify_seconds / self._believed[len(round.draft)] if round.draft else None
+            self._explorer.explored(pace)
         if not round.draft.is_chain:
             extra = max(0.0, round.verify_seconds - self.prices.price(round.width, round.held))
             self.surcharge.observe(extra)
-        if self._expansion is not None:
-            tree = self._expansion.tree
-            trials = tree.trials(round.tokens, self._nodes, len(round.path))
-            tried = {trial.node: trial.hit for trial in trials}
-            self.calibration.learn((tree.cells[node], hit) for node, hit in tried.items())
-            for priced in self._priced:
-                priced.observe([t for t in trials if t.drafter == priced.name and t.rank == 0])
-            for value in self._passengers:
-                value.observe(round, self._expansion.cost)
+        tree = expansion.tree
+        trials = tree.trials(round.tokens, self._nodes, len(round.path))
+        tried = {trial.node: trial.hit for trial in trials}
+        self.calibration.learn((tree.cells[node], hit) for node, hit in tried.items())
+        for priced in self._priced:
+            priced.observe([t for t in trials if t.drafter == priced.name and t.rank == 0])
+        for value in self._passengers:
+            value.observe(round, expansion.cost)
 
     def _restate(self, held: int) -> None:
         """Compare the latest rounds with what a plain step took at their time, once that is known."""
-        if not self.prices.unsure(1):
-            total, priced = self._charges.restated(self.prices.plain_since, self.prices.plain(held))
+        since = self.prices.plain_since
+        if since != self._charges.since and not self.prices.unsure(1):
+            total, priced = self._charges.restated(since, self.prices.plain(held))
             self._budget.restate(total)
             self._priced_budget.restate(priced)
 
@@ -170,9 +184,11 @@ class Adaptive:
         the plain steps that plain decoding would have made, too."""
         # Whatever a plain step took, plain decoding would have spent the same, but for those just after a wider pass.
         is_plain = round.width <= 1 + round.owed and round.settled
-        # What a paused round takes beside its pass is no loss that a longer pause would avoid. If it counted, no pause
-        # would end where it is more than the share of the time that refills the budget, as with plain steps of 2 ms.
-        beside = 0.0 if self.is_paused else max(0.0, round.draft_seconds - reading)
+        beside = max(0.0, round.draft_seconds - reading)
+        if self.is_paused:
+            # A longer pause does not avoid it. If all of it counted, no pause would end where it is more than the share
+            # of the time that refills the budget, as with the shortest plain steps.
+            beside = min(beside, PAUSED * self.prices.plain(round.held))
         # One hiccup of the machine can take as long as a hundred rounds, and says nothing of drafts.
         most = _HICCUP * self.prices.price(round.width, round.held)
         if is_plain:

@@ -17,6 +17,8 @@ _CARRIED = 16.0
 # Of both, what rounds in which a drafter with a price is asked may lose. With 1, three of them paused look-ups that had
 # 1.14 times the speed of plain decoding on a mix of texts (1.07B, llama.cpp's q8_0). Other parts were not measured.
 _PRICED = 0.75
+#: Of a plain step, what a round of a pause is charged at most: half of what refills the credit, so that pauses end.
+PAUSED = _SHARE / 2
 _INSTALMENTS = 16  # rounds over which most of a reading is paid
 
 

@@ -27,7 +27,8 @@ class Charges:
 
     def __init__(self) -> None:
         self._latest = deque[_Charge](maxlen=_LATEST)
-        self._since = 0
+        #: The pass from which on a plain step had the price with which they were compared last.
+        self.since = 0
 
     def add(self, number: int, seconds: float, plain: float, *, priced: bool) -> None:
         """A round was charged `seconds / plain` plain steps."""
@@ -42,9 +43,9 @@ class Charges:
         Args:
             since: the pass from which on a plain step has taken `plain` seconds.
         """
-        if since == self._since:
+        if since == self.since:
             return 0.0, 0.0
-        self._since = since
+        self.since = since
         total = priced = 0.0
         for charge in self._latest:
             if charge.number < since or charge.plain >= plain:

@@ -134,6 +134,8 @@ class DraftTree:
 
     def draft(self, nodes: Sequence[int]) -> Draft:
         """The subtree of `nodes`, which holds every parent of its nodes."""
+        if not nodes:
+            return Draft()
         order = sorted(nodes)
         place = {node: i for i, node in enumerate(order)}
         drawn = any(self._q[node] for node in order)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
-
-import numpy as np
 
 from ..drafters import Drafter
 from ..verify import RoundContext
@@ -101,14 +100,20 @@ class Expansion:
 
     def value_time(self, rate: float) -> None:
         """Weigh all that takes time as if a second were worth `rate` tokens from now on."""
-        plain = self._passes.curve[0]
         self.rate = rate
-        #: By the number of tokens drafted, the tokens that the time of such a pass is worth beyond a plain step's.
-        self.cost = [rate * (seconds - plain) for seconds in self._passes.curve]
-        self._costs = np.array(self.cost)
+        self._cost: list[float] = []
+        self._cheapest: list[float] = []
         self._debt = [rate * seconds for seconds in self._passes.replaying]
         self._look_price = rate * self._look_seconds
         self._least: dict[int, float] = {}
+
+    @property
+    def cost(self) -> list[float]:
+        """By the number of tokens drafted, the tokens that the time of such a pass is worth beyond a plain step's."""
+        if not self._cost:  # in most rounds without a guess it is never asked for
+            curve, rate = self._passes.curve, self.rate
+            self._cost = [rate * (seconds - curve[0]) for seconds in curve]
+        return self._cost
 
     def offer(self, plain: float) -> float:
         """Tokens per plain step that the round is expected to bring with the best chain of the tree, or with none.
@@ -119,6 +124,8 @@ class Expansion:
         """
         tree, curve = self.tree, self._passes.curve
         best = plain / curve[0]
+        if not tree:
+            return best
         for accepted, depth in zip(tree.accepted(tree.reach()), tree.depths, strict=True):
             if depth + 1 < len(curve):
                 best = max(best, (1 + accepted) * plain / curve[depth + 1])
@@ -189,7 +196,7 @@ class Expansion:
         first, later = priced.ahead.first.value, priced.ahead.later.value
         further = (1 - later**_FURTHER) / (1 - later)
         better = (later if depth else first) - self.tree.cells[child].value
-        return better * further > self.rate * float(priced.prices(depth, 1)[0])
+        return better * further > self.rate * priced.price(depth, 1)
 
     def _guessed(self, priced: PricedDrafter, node: int, path: Sequence[int], length: int, chance: float) -> int | None:
         """The node to go on from after a drafter's guess below `node`; None if it has none.
@@ -274,6 +281,8 @@ class Expansion:
         return chance > least + self._look_price
 
     def _best(self) -> Selection:
+        if not self.tree:
+            return Selection([], 0.0)
         chain = select_chain(self.tree, self.cost, self._debt)
         if self._trees is None:
             return chain
@@ -282,16 +291,28 @@ class Expansion:
         return tree if tree.nodes and tree.gain > chain.gain else chain
 
     def _horizon(self, priced: PricedDrafter, here: Reached) -> Horizon:
-        """The best of all chains that go on from `here` by a drafter's guesses."""
+        """The best of all chains that go on from `here` by a drafter's guesses.
+
+        It looks no further where no longer chain is better, not even with all its guesses in the cheapest pass.
+        """
         n, reach, total, due = here
-        count = len(self.cost) - 1 - n
-        if count < 1:
-            return Horizon(-math.inf, n + 1)
-        first, later = (priced.ahead.later if n else priced.ahead.first).value, priced.ahead.later.value
-        chances = reach * first * later ** np.arange(count)
-        gains = chances.cumsum() - self._costs[n + 1 :] - self.rate * priced.prices(n, count)
-        if self._debt:
-            before = np.concatenate([[reach], chances[:-1]])
-            gains -= ((before - chances) * self._debt[n : n + count]).cumsum()
-        best = int(gains.argmax())
-        return Horizon(total - due + float(gains[best]), n + 1 + best)
+        later = priced.ahead.later.value
+        chance = reach * (later if n else priced.ahead.first.value)
+        cost, cheapest, debt = self.cost, self._cheapest_of_longer(), self._debt
+        best, length = -math.inf, n + 1
+        for count in range(1, len(cost) - n):
+            drafting = self.rate * priced.price(n, count)
+            if total + chance / (1 - later) - due - cheapest[n + count] - drafting <= best:
+                break
+            total += chance
+            due += owing(reach, chance, n + count, debt)
+            if (gain := total - due - cost[n + count] - drafting) > best:
+                best, length = gain, n + count
+            reach, chance = chance, chance * later
+        return Horizon(best, length)
+
+    def _cheapest_of_longer(self) -> list[float]:
+        """By the number of tokens drafted, the least `cost` of a draft of that many or more."""
+        if not self._cheapest:
+            self._cheapest = list(accumulate(reversed(self.cost), min))[::-1]
+        return self._cheapest

@@ -6,11 +6,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-import numpy as np
-
 from ..drafters import Drafter, block_prices_of, plan
 from ..prices import RunningPrice
-from ..types import Doubles, Guess
+from ..types import Guess
 from ..verify import RoundContext
 from .calibration import Ahead
 from .draft_tree import Trial
@@ -54,8 +52,6 @@ class PricedDrafter:
         # Of a pass that makes at least 1, 2, ... guesses, relative to those: a wider pass may be the cheaper one.
         cheapest = [*accumulate(reversed(prices), min)][::-1]
         self._shape = [price / cheapest[0] if cheapest[0] else 1.0 for price in cheapest]
-        self._block = np.array(self._shape)
-        self._several = np.zeros(0)
         #: Guesses of this round, and the seconds they took.
         self.guesses = 0
         self.seconds = 0.0
@@ -119,13 +115,16 @@ class PricedDrafter:
         """Whether a pass of this round makes the guesses at `depth`, which cost nothing then."""
         return depth < self._until
 
-    def prices(self, depth: int, count: int) -> Doubles:
-        """Seconds of the passes still needed for 1, 2, ... `count` guesses from `depth` on, float64 [count]."""
-        known = min(max(0, self._until - depth), count)
-        seconds = self.later.seconds * self._passes(count - known)
+    def price(self, depth: int, count: int) -> float:
+        """Seconds of the passes still needed for `count` guesses from `depth` on."""
+        needed = count - max(0, self._until - depth)
+        if needed <= 0:
+            return 0.0
+        whole, rest = divmod(needed - 1, len(self._shape))
+        seconds = self.later.seconds * (whole * self._shape[-1] + self._shape[rest])
         if not self.guesses:
-            seconds += (self.first.seconds - self.later.seconds) * self._firsts(count - known)
-        return np.concatenate([np.zeros(known), seconds]) if known else seconds
+            seconds += (self.first.seconds - self.later.seconds) * (self._shape[-1] if whole else self._shape[rest])
+        return seconds
 
     def guess(self, path: Sequence[int], most: int, ahead: int = 1) -> Sequence[Guess]:
         """What follows `path`, see `Drafter.guess`; the time it takes is its price from now on.
@@ -167,19 +166,6 @@ class PricedDrafter:
             (self.ahead.later if trial.depth else self.ahead.first).add(trial.hit)
         if trials:
             self._patience = 1 if trials[0].hit else min(max(2 * self._patience, _PATIENCE[0]), _PATIENCE[1])
-
-    def _passes(self, count: int) -> Doubles:
-        """What the passes for 1, 2, ... `count` guesses take together, relative to one that makes one guess."""
-        if len(self._several) < count:
-            blocks = -(-count // len(self._block))
-            whole = np.arange(blocks)[:, None] * self._block[-1]
-            self._several = (whole + self._block).ravel()
-        return self._several[:count]
-
-    def _firsts(self, count: int) -> Doubles:
-        """The same of the first of these passes alone."""
-        further = np.full(max(0, count - len(self._block)), self._block[-1])
-        return np.concatenate([self._block[:count], further])
 
     def _learn_price(self, took: float, planned: int, *, empty: bool) -> None:
         """A pass took so many seconds."""
