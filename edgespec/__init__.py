@@ -13,7 +13,7 @@ Importing this loads no engine; one is loaded with the first model. `edgespec.ai
 from pathlib import Path as _Path
 
 from .backends import Device, Interrupt
-from .drafters import BlockDrafter, Drafter, Follower, PassengerDrafter, Target
+from .drafters import BlockDrafter, Drafter, Follower, PassengerDrafter, ReadingDrafter, Target
 from .engine import Event, Finished, Started, Text
 from .errors import (
     BusyError,
@@ -84,6 +84,7 @@ __all__ = [
     "PassengerDrafter",
     "Passengers",
     "Progress",
+    "ReadingDrafter",
     "RollbackError",
     "Round",
     "RoundContext",

@@ -6,17 +6,24 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.simulator.cards import KEPT, curve, load
+from benchmarks.simulator.reading import joined
 from benchmarks.simulator.trace import Trace
 from benchmarks.simulator.world import CURVES, World
+from edgespec.backends.toy import ToySession, scripted
 from edgespec.controller.adaptive import Adaptive
 from edgespec.controller.budget import Budget, Instalments
+from edgespec.controller.fixed import Fixed
 from edgespec.controller.reading import Reading
+from edgespec.drafters import reading_price_of
+from edgespec.drafters.failsafe import Failsafe
+from edgespec.drafters.model import ModelDrafter
 
 STEP = 0.1
 
 
 def test_only_what_is_new_is_read() -> None:
-    reading, context = Reading(STEP), list(range(100))
+    reading, context = Reading(STEP / 4), list(range(100))
     assert reading.tokens(context) == 100
     assert reading.read(context) == 100
     assert reading.tokens(context) == 0
@@ -27,7 +34,7 @@ def test_only_what_is_new_is_read() -> None:
 
 
 def test_of_another_text_the_common_beginning_is_not_read_again() -> None:
-    reading = Reading(STEP)
+    reading = Reading(STEP / 4)
     reading.read([*range(100)])
     assert reading.tokens([*range(90), *range(50)]) == 50
     assert reading.tokens([*range(100)]) == 10, "what it had of the end is gone"
@@ -36,7 +43,7 @@ def test_of_another_text_the_common_beginning_is_not_read_again() -> None:
 
 
 def test_what_a_round_commits_is_read_with_the_first_guess() -> None:
-    reading, context = Reading(STEP), list(range(100))
+    reading, context = Reading(STEP / 4), list(range(100))
     reading.read(context)
     context.extend(range(16))
     assert reading.expected(context) == 0
@@ -47,7 +54,7 @@ def test_what_a_round_commits_is_read_with_the_first_guess() -> None:
 
 
 def test_what_was_committed_since_the_answer_began_is_not_part_of_its_prompt() -> None:
-    reading, context = Reading(STEP), [0] * 100
+    reading, context = Reading(STEP / 4), [0] * 100
     prompt = reading.expected(context)
     assert reading.expected_of_prompt(context) == prompt > 0
     context.extend([1] * 200)
@@ -59,14 +66,14 @@ def test_what_was_committed_since_the_answer_began_is_not_part_of_its_prompt() -
 
 
 def test_the_price_of_a_token_is_learned() -> None:
-    reading = Reading(STEP)
+    reading = Reading(STEP / 4)
     for _ in range(5):
         reading.observe(100, 2.0)
     assert reading.expected([0] * 50) == pytest.approx(1.0)
 
 
 def test_a_hiccup_is_no_reading() -> None:
-    reading = Reading(STEP)
+    reading = Reading(STEP / 4)
     for _ in range(5):
         reading.observe(100, 2.0)
     assert reading.observe(100, 2.5) == 2.5
@@ -75,7 +82,7 @@ def test_a_hiccup_is_no_reading() -> None:
 
 def test_reading_is_shared_by_the_rounds_that_it_serves() -> None:
     """A drafter that is soon left alone again has little of what it read."""
-    long, short = Reading(STEP), Reading(STEP)
+    long, short = Reading(STEP / 4), Reading(STEP / 4)
     for reading, rounds in ((long, 40), (short, 1)):
         for answer in range(20):
             context = [answer] * 100
@@ -88,8 +95,8 @@ def test_reading_is_shared_by_the_rounds_that_it_serves() -> None:
 
 def test_a_reading_is_paid_in_full_over_some_rounds() -> None:
     instalments = Instalments()
-    paid = [instalments.pay(32.0), *(instalments.pay(0.0) for _ in range(400))]
-    assert paid[0] == 2
+    paid = [instalments.pay(32.0), *(instalments.pay(0.0) for _ in range(1600))]
+    assert paid[0] == 0.5
     assert sum(paid) == pytest.approx(32)
 
 
@@ -97,7 +104,7 @@ def test_one_long_reading_does_not_end_speculation_at_once() -> None:
     budget, instalments = Budget(), Instalments()
     budget.observe(1, 1 + instalments.pay(30.0))
     assert budget.is_left
-    for _ in range(8):
+    for _ in range(16):
         budget.observe(1, 1 + instalments.pay(0.0))
     assert not budget.is_left
 
@@ -126,3 +133,32 @@ def test_reading_for_nothing_costs_little(reading: float) -> None:
     world = World(trace, replace(CURVES[0], step=0.03), reading=reading)
     outcome = world.run(Adaptive([world.look_up, world.model], world.prices, clock=world.clock))
     assert trace.tokens / outcome.seconds > 0.98
+
+
+def on_a_card(weights: str, answers: int, prompt: int, *, model: bool = True) -> float:
+    """The speedup at the prices of an 8B on an H200, where the draft model reads 33 tokens in the time of a guess."""
+    prices = next(curve(line) for line in load(KEPT) if (line.model, line.weights) == ("8B", weights))
+    trace = joined(Trace.load("chat"), answers, prompt)
+    world = World(trace, prices, reading=0.03)
+    world.model.reading_price = 0.03 * prices.step
+    drafters = [world.look_up, world.model] if model else [world.look_up]
+    outcome = world.run(Adaptive(drafters, world.prices, settling=len(prices.starts), clock=world.clock))
+    return World(trace, prices).run(Fixed([], 0)).seconds / outcome.seconds
+
+
+def test_a_model_that_reads_fast_is_used_after_a_long_prompt() -> None:
+    """It was believed to take a quarter of a guess for each token, and never asked after 4,000."""
+    assert on_a_card("f16", 10, 4000) > 1.4 * on_a_card("f16", 10, 4000, model=False)
+
+
+def test_a_reading_that_is_dear_does_not_end_the_guesses_of_others() -> None:
+    """It used up all that speculation may lose, and look-ups were paused for the rest of the answer: 0.88 of them."""
+    assert on_a_card("q4_0", 30, 4000) > 0.98 * on_a_card("q4_0", 30, 4000, model=False)
+
+
+def test_a_draft_model_is_expected_to_read_as_fast_as_its_wide_passes() -> None:
+    session = ToySession(scripted(4, [1, 2, 3]), 4)
+    assert reading_price_of(ModelDrafter(session, 4, STEP, reading_price=0.03 * STEP)) == 0.03 * STEP
+    assert reading_price_of(ModelDrafter(session, 4, STEP, reading_price=STEP)) == STEP / 4
+    assert reading_price_of(ModelDrafter(session, 4, STEP)) == STEP / 4
+    assert reading_price_of(Failsafe(ModelDrafter(session, 4, STEP, reading_price=0.03 * STEP))) == 0.03 * STEP

@@ -8,7 +8,6 @@ from ..backends import common_prefix
 from ..prices import RunningPrice
 
 _FEW = 16  # tokens that the pass of the first guess reads for about its own price: what a round commits at most
-_A_TOKEN = 0.25  # of a guess, what a token takes to read until that was measured; a pass reads many at once
 _ROUNDS = 16.0  # in which a drafter is asked after it has read, until that is known
 _LATELY = 0.7  # of that number, each time
 _HICCUP = 3.0  # times what was expected, for which a reading counts at most
@@ -21,11 +20,11 @@ class Reading:
     nothing of the price of a guess.
 
     Args:
-        step: seconds of a guess.
+        token: seconds that a token should take to read.
     """
 
-    def __init__(self, step: float) -> None:
-        self._token = RunningPrice(_A_TOKEN * step)
+    def __init__(self, token: float) -> None:
+        self._token = RunningPrice(token)
         self._context: Sequence[int] = ()  # that of the answer in which it was asked last
         self._length = 0  # of that, tokens that it has read
         self._prompt = 0  # tokens of the context when the answer began

@@ -14,7 +14,7 @@ from ..errors import DrafterError
 from ..types import Distribution, Evaluated, Guess, Passengers, Round
 from ..values import shown
 from ..verify import RoundContext
-from . import Drafter, Follower, block_prices_of, most_passengers_of, passengers_of, plan, top_of
+from . import Drafter, Follower, block_prices_of, most_passengers_of, passengers_of, plan, reading_price_of, top_of
 
 _MOST = 64  # the greatest `Follower.top`
 _LONGEST = 256  # depths of a block
@@ -46,6 +46,10 @@ class Checked:
                 f"its block_prices are {shown(prices)}; there must be 1 to {_LONGEST}, for each depth one"
             )
         return [_seconds("block_prices", price) for price in prices]
+
+    @property
+    def reading_price(self) -> float:
+        return _seconds("reading_price", reading_price_of(self._drafter))
 
     def plan(self, guesses: int) -> None:
         plan(self._drafter, guesses)

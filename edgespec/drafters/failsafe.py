@@ -8,7 +8,7 @@ from typing import TypeVar
 from ..errors import EdgespecError, Interrupted
 from ..types import Evaluated, Guess, Passengers, Round
 from ..verify import RoundContext
-from . import Drafter, Follower, block_prices_of, most_passengers_of, passengers_of, plan, top_of
+from . import Drafter, Follower, block_prices_of, most_passengers_of, passengers_of, plan, reading_price_of, top_of
 
 R = TypeVar("R")
 
@@ -30,6 +30,10 @@ class Failsafe:
     @property
     def block_prices(self) -> Sequence[float]:
         return self._guarded((0.0,), lambda: block_prices_of(self._drafter))
+
+    @property
+    def reading_price(self) -> float:
+        return self._guarded(0.0, lambda: reading_price_of(self._drafter))
 
     def plan(self, guesses: int) -> None:
         self._guarded(None, lambda: plan(self._drafter, guesses))

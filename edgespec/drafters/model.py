@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ..backends import Session
@@ -19,13 +20,17 @@ class ModelDrafter:
         vocab: the size of the target's vocabulary; no token beyond it is guessed.
         step_price: measured seconds of a pass of the draft model.
         name: another name, for a draft model of another kind.
+        reading_price: seconds that a token of a long text should take to read.
     """
 
     name = "model"
 
-    def __init__(self, session: Session, vocab: int, step_price: float = 0.0, name: str = "") -> None:
+    def __init__(
+        self, session: Session, vocab: int, step_price: float = 0.0, name: str = "", reading_price: float = math.inf
+    ) -> None:
         self.name = name or self.name
         self.step_price = step_price
+        self.reading_price = reading_price
         self._session = DraftSession(session, vocab)
         self._round_context: RoundContext | None = None
 

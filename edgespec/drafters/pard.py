@@ -7,6 +7,7 @@ i-th token from there, not knowing those between. The masks are dropped from the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ..backends import Session
@@ -25,12 +26,21 @@ class PardDrafter:
         vocab: the size of the target's vocabulary.
         mask: the token that stands for one not known; it is never guessed.
         block_prices: measured seconds of a pass that guesses 1, 2, ... tokens; as many as it guesses at most.
+        reading_price: seconds that a token of a long text should take to read.
     """
 
     name = "pard"
 
-    def __init__(self, session: Session, vocab: int, mask: int, block_prices: Sequence[float]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        vocab: int,
+        mask: int,
+        block_prices: Sequence[float],
+        reading_price: float = math.inf,
+    ) -> None:
         self.step_price = block_prices[0]
+        self.reading_price = reading_price
         self.block_prices = tuple(block_prices)
         self._session = DraftSession(session, vocab)
         self._mask = mask

@@ -99,10 +99,12 @@ class Prices:
     def price(self, n: int, context: int | None = None) -> float:
         """Seconds that a pass over `n` >= 1 tokens takes; beyond the widths measured, by their mean slope."""
         curve = self.curve(context)
-        if n <= self.widest:
-            return curve[n - 1]
-        slope = max(0.0, (curve[-1] - curve[0]) / max(1, self.widest - 1))
-        return curve[-1] + slope * (n - self.widest)
+        return curve[n - 1] if n <= self.widest else curve[-1] + self.slope(context) * (n - self.widest)
+
+    def slope(self, context: int | None = None) -> float:
+        """Seconds that one more token adds to a pass, the mean over all widths measured."""
+        curve = self.curve(context)
+        return max(0.0, (curve[-1] - curve[0]) / max(1, self.widest - 1))
 
     def plain(self, context: int | None = None) -> float:
         """Seconds of a plain step."""

@@ -236,13 +236,13 @@ def _drafter(
     if mismatch(target, draft):
         return CrossVocabularyDrafter(session, target.vocabulary, draft.vocabulary, prices.plain())
     if isinstance(draft, PartOfTarget) and draft.is_part:
-        return ModelDrafter(session, target.vocabulary.size, prices.plain(), ExitDrafter.name)
+        return ModelDrafter(session, target.vocabulary.size, prices.plain(), ExitDrafter.name, prices.slope())
     parallel, named = parallel_of(draft), speculation.drafters or ()
     if parallel is None or (alone and ModelDrafter.name in named and PardDrafter.name not in named):
-        return ModelDrafter(session, target.vocabulary.size, prices.plain())
+        return ModelDrafter(session, target.vocabulary.size, prices.plain(), reading_price=prices.slope())
     # A pass over two committed tokens, as after a draft of which one was accepted, and the masks.
     block_prices = [prices.price(1 + guesses) for guesses in range(1, 1 + parallel.guesses)]
-    return PardDrafter(session, target.vocabulary.size, parallel.mask, block_prices)
+    return PardDrafter(session, target.vocabulary.size, parallel.mask, block_prices, prices.slope())
 
 
 def head_kind(model: Model) -> str:

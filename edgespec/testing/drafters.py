@@ -103,6 +103,10 @@ class _Watched:
     def block_prices(self) -> Sequence[float]:
         return self._checked.block_prices
 
+    @property
+    def reading_price(self) -> float:
+        return self._checked.reading_price
+
     def plan(self, guesses: int) -> None:
         self._checked.plan(guesses)
 
