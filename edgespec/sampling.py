@@ -254,7 +254,8 @@ def draw(choices: Distribution, seed: int, position: int, purpose: int) -> int:
         return int(choices.tokens[0])
     noise = uniform(seed, position, choices.tokens, purpose)
     # argmax(log p + gumbel) is argmin(-log u / p), and -log u >= 1 - u: a large vocabulary needs few logarithms.
-    with np.errstate(over="ignore"):  # a probability near the smallest number: infinity is right
+    # Infinity is right where a probability is 0 or near the smallest number.
+    with np.errstate(over="ignore", divide="ignore"):
         least = (1.0 - noise) / choices.probs
     first = int(least.argmin())
     near = np.flatnonzero(least <= _NEAR * -np.log(noise[first]) / choices.probs[first])

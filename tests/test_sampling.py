@@ -138,6 +138,14 @@ def test_a_probability_near_the_smallest_number_is_drawn_from_without_a_warning(
     assert {draw(rare, seed, 1, SHARED) for seed in range(40)} == {3, 8}
 
 
+def test_a_probability_that_is_too_small_for_a_number_is_never_drawn_and_gives_no_warning() -> None:
+    """exp(-800) is 0. Seen on a card, where a column bans the tokens that a small model does not have."""
+    probs = np.exp(np.array([-0.7, -800.0, -0.7, -800.0]))
+    choices = Distribution(np.arange(4), probs / probs.sum())
+    assert {draw(choices, 0, position, SHARED) for position in range(200)} == {0, 2}
+
+
+
 def test_filters_look_at_what_the_one_before_left() -> None:
     """top-p of all tokens would keep three here; of the two that top-k left, it keeps one."""
     row = logits(0.5, 0.25, 0.15, 0.1)
