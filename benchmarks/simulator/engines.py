@@ -160,7 +160,7 @@ Made by `python -m benchmarks.simulator.engines --out docs/engines.md` of `bench
 
 {machine}; {threads} threads; {dates}.
 {versions}.{missing}
-The small target enlarged to 417M and 1.07B parameters (`benchmarks/enlarge.py`); the former is for 2048 tokens at most.
+Llamas of 417M and 1.07B parameters (made by `benchmarks/enlarge.py`); the former is for 2048 tokens at most.
 Each model ran in a process of its own with the machine to itself: medians of 9 sweeps over all widths (5 after 4096
 tokens). Where one was measured twice, the lesser time counts, and the last column is the greatest difference.
 Milliseconds of a pass over one token, then passes over more tokens in plain steps:
