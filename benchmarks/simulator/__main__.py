@@ -158,7 +158,7 @@ _HEAD = """# The controller against others, simulated
 
 Made by `python -m benchmarks.simulator --out docs/simulator.md`; no clock, no noise, the same figures every time.
 
-Traces of the small pair, recorded by `python -m benchmarks.simulator.record` on held-out dialogues: *chat* is answered
+Traces of the demo pair, recorded by `python -m benchmarks.simulator.record` on held-out dialogues: *chat* is answered
 by the target itself; *copy* (repeat or rewrite a dialogue), *hard* (the words of answers in random order) and the
 pieces of *mix* (60 tokens of each of the three in turn) are texts that the target is made to say. A guess of the
 draft model costs {step:g} of a plain step. Every figure is tokens per plain step's time: the speedup over plain
