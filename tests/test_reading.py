@@ -151,9 +151,9 @@ def test_a_model_that_reads_fast_is_used_after_a_long_prompt() -> None:
     assert on_a_card("f16", 10, 4000) > 1.4 * on_a_card("f16", 10, 4000, model=False)
 
 
-def test_a_reading_that_is_dear_does_not_end_the_guesses_of_others() -> None:
-    """It used up all that speculation may lose, and look-ups were paused for the rest of the answer: 0.88 of them."""
-    assert on_a_card("q4_0", 30, 4000) > 0.98 * on_a_card("q4_0", 30, 4000, model=False)
+def test_a_long_reading_does_not_pause_all_drafters() -> None:
+    """Paid over 16 rounds, it used up what speculation may lose, and look-ups were paused, too: 0.97 of them alone."""
+    assert on_a_card("q4_0", 10, 4000) > 1.1 * on_a_card("q4_0", 10, 4000, model=False)
 
 
 def test_a_draft_model_is_expected_to_read_as_fast_as_its_wide_passes() -> None:

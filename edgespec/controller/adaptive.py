@@ -260,8 +260,6 @@ class Adaptive:
     def _ask(self, priced: PricedDrafter, expansion: Expansion, round_context: RoundContext) -> None:
         """Let a drafter with a price go on from what is there, if it is worth asking or due for a probe."""
         reading = priced.reading.expected(round_context.tokens)
-        if reading and not self._priced_budget.affords(reading / self.prices.plain(len(round_context.tokens) - 1)):
-            return
         toll = expansion.rate * priced.reading.share(reading)
         due = priced.due(1 / expansion.rate, priced.reading.expected_of_prompt(round_context.tokens))
         ask = self._trims and (priced.worth > toll or due or priced.is_new)

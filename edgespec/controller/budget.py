@@ -19,9 +19,8 @@ _CARRIED = 16.0
 _PRICED = 0.75
 #: Of a plain step, what a round of a pause is charged at most: half of what refills the credit, so that pauses end.
 PAUSED = _SHARE / 2
-# Rounds over which most of a reading is paid, and of what is left, how much it may take: its guesses should have gained
-# that much by then. Paid over 16 rounds, or without a limit, it paused all drafters after 4,000 tokens (controller.md).
-_INSTALMENTS, _READING = 64, 4.0
+# Rounds over which most of a reading is paid. Over 16, that of 4,000 tokens paused all drafters (docs/controller.md).
+_INSTALMENTS = 64
 
 
 class Instalments:
@@ -69,10 +68,6 @@ class Budget:
     def is_left(self) -> bool:
         """Whether the next round may speculate."""
         return self._credit > 0
-
-    def affords(self, steps: float) -> bool:
-        """Whether a drafter may read for so long, in plain steps."""
-        return steps <= _READING * self._credit
 
     def observe(self, tokens: int, steps: float) -> None:
         """A round brought `tokens` and took as long as so many plain steps."""
