@@ -161,4 +161,5 @@ def test_a_draft_model_is_expected_to_read_as_fast_as_its_wide_passes() -> None:
     assert reading_price_of(ModelDrafter(session, 4, STEP, reading_price=0.03 * STEP)) == 0.03 * STEP
     assert reading_price_of(ModelDrafter(session, 4, STEP, reading_price=STEP)) == STEP / 4
     assert reading_price_of(ModelDrafter(session, 4, STEP)) == STEP / 4
+    assert reading_price_of(ModelDrafter(session, 4, STEP, reading_price=0.0)) == STEP / 100
     assert reading_price_of(Failsafe(ModelDrafter(session, 4, STEP, reading_price=0.03 * STEP))) == 0.03 * STEP

@@ -14,9 +14,10 @@ from ..backends import Vocabulary
 from ..types import Evaluated, Guess, Passengers, Round
 from ..verify import RoundContext
 
-# Of a step, what a token takes to read at most until that was measured. Draft models of 3 to 15 million parameters take
-# 0.10 to 0.29 on two cores of a Xeon, where the slope of passes over 1 to 16 tokens is 0.30 to 0.37; on an H100 0.03.
-_READING = 0.25
+# Of a step, what a token takes to read at least and at most until that was measured. Draft models of 3 to 15 million
+# parameters take 0.10 to 0.29 on two cores of a Xeon, where the slope of passes over 1 to 16 tokens is 0.30 to 0.37; on
+# an H100 0.03. A slope of 0, as noise may have it, would make reading free, and what it took a hiccup.
+_READING = (0.01, 0.25)
 
 
 class Drafter(Protocol):
@@ -140,9 +141,9 @@ def block_prices_of(drafter: Drafter) -> Sequence[float]:
 
 
 def reading_price_of(drafter: Drafter) -> float:
-    """`ReadingDrafter.reading_price`, at most a quarter of a step; for other drafters that quarter."""
-    most = _READING * drafter.step_price
-    return min(most, drafter.reading_price) if isinstance(drafter, ReadingDrafter) else most
+    """`ReadingDrafter.reading_price`, from a hundredth to a quarter of a step; for other drafters a quarter."""
+    least, most = (share * drafter.step_price for share in _READING)
+    return min(most, max(least, drafter.reading_price)) if isinstance(drafter, ReadingDrafter) else most
 
 
 def plan(drafter: Drafter, guesses: int) -> None:
