@@ -147,7 +147,7 @@ class Opening:
         heads, left_out = self._heads(session, speculation, sessions, own)
         lookup = Lookup(earlier=earlier.texts() if earlier else ())
         drafters: list[Drafter] = [lookup, *models, *heads, *self._state_heads(session, speculation)]
-        # Beside a model or a head it brings nothing, and takes 0.2% to 0.7% (docs/drafters/recycling.md).
+        # Beside a model or a head it brings nothing, and takes 0.2% to 0.4% (docs/drafters/recycling.md).
         if len(drafters) == 1 or Recycling.name in (speculation.drafters or ()):
             drafters.append(Recycling(session.vocab))
         if Lookahead.name in (speculation.drafters or ()):  # it seldom pays (docs/drafters/lookahead.md)
