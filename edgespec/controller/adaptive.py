@@ -129,8 +129,9 @@ class Adaptive:
         self._restate(round.held)
         asked = self._expansion is not None and any(priced.guesses for priced in self._priced)
         self._account(round, asked=asked)
+        self._learn_prices(round)
         if self._expansion is not None:
-            self._learn(round, self._expansion)
+            self._learn_guesses(round, self._expansion)
         self._explorer.observe()
 
     def _account(self, round: Round, *, asked: bool) -> None:  # noqa: A002
@@ -154,14 +155,17 @@ class Adaptive:
         else:
             self._priced_budget.observe(1, 1.0 + paid)
 
-    def _learn(self, round: Round, expansion: Expansion) -> None:  # noqa: A002
-        """Learn from a round in which drafters were asked: what its pass cost, and which guesses were right."""
+    def _learn_prices(self, round: Round) -> None:  # noqa: A002
+        """Learn what the pass of a draft cost that was chosen to find that out, and the pass over a tree."""
         if self._exploring:
             pace = round.verify_seconds / self._believed[len(round.draft)] if round.draft else None
             self._explorer.explored(pace)
         if not round.draft.is_chain:
             extra = max(0.0, round.verify_seconds - self.prices.price(round.width, round.held))
             self.surcharge.observe(extra)
+
+    def _learn_guesses(self, round: Round, expansion: Expansion) -> None:  # noqa: A002
+        """Learn which guesses of a round were right."""
         tree = expansion.tree
         trials = tree.trials(round.tokens, self._nodes, len(round.path))
         tried = {trial.node: trial.hit for trial in trials}
