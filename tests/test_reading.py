@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.simulator.cards import KEPT, curve, load
+from benchmarks.simulator.cards import KEPT, curve
+from benchmarks.simulator.measured import load
 from benchmarks.simulator.reading import joined
 from benchmarks.simulator.trace import Trace
 from benchmarks.simulator.world import CURVES, World
@@ -15,7 +16,7 @@ from edgespec.controller.adaptive import Adaptive
 from edgespec.controller.budget import Budget, Instalments
 from edgespec.controller.fixed import Fixed
 from edgespec.controller.reading import Reading
-from edgespec.drafters import reading_price_of
+from edgespec.drafters import Drafter, reading_price_of
 from edgespec.drafters.failsafe import Failsafe
 from edgespec.drafters.model import ModelDrafter
 
@@ -141,7 +142,7 @@ def on_a_card(weights: str, answers: int, prompt: int, *, model: bool = True) ->
     trace = joined(Trace.load("chat"), answers, prompt)
     world = World(trace, prices, reading=0.03)
     world.model.reading_price = 0.03 * prices.step
-    drafters = [world.look_up, world.model] if model else [world.look_up]
+    drafters: list[Drafter] = [world.look_up, world.model] if model else [world.look_up]
     outcome = world.run(Adaptive(drafters, world.prices, settling=len(prices.starts), clock=world.clock))
     return World(trace, prices).run(Fixed([], 0)).seconds / outcome.seconds
 

@@ -145,7 +145,6 @@ def test_a_probability_that_is_too_small_for_a_number_is_never_drawn_and_gives_n
     assert {draw(choices, 0, position, SHARED) for position in range(200)} == {0, 2}
 
 
-
 def test_filters_look_at_what_the_one_before_left() -> None:
     """top-p of all tokens would keep three here; of the two that top-k left, it keeps one."""
     row = logits(0.5, 0.25, 0.15, 0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -104,6 +105,7 @@ class Recorded:
 
     def __init__(self, clock: Clock, step_price: float, reading: float = 0.0) -> None:
         self.step_price = step_price
+        self.reading_price = math.inf  # expected until it is measured
         self.item: Item | None = None
         self.steps = 0
         self._reading = reading
