@@ -84,22 +84,16 @@ class Nodes:
         name = "token_embd"
         if isinstance(packing, Unquantized):
             return self._node("Gather", (self._stored(f"{name}.weight", first), "input_ids"), name)
-        if isinstance(packing, Blockwise):
-            # The bytes of the head, seen as rows.
-            rows = first.part.shape[0]
-            codes = self._stored(f"{name}.rows", first, (rows, first.part.nbytes // rows))
-            scales, zeros = (self._stored(f"{name}.{place.part.suffix}", place) for place in others)
-            width = packing.width(hidden)
-            sizes = {"bits": packing.bits, "block_size": width, "gather_axis": 0, "quantize_axis": 1}
-            whole = self._node("GatherBlockQuantized", (codes, "input_ids", scales, zeros), f"{name}.whole", sizes, MS)
-            return whole if hidden % width == 0 else self._cut(whole, hidden, name)
-        codes, scales = self._stored(f"{name}.codes", first), self._stored(f"{name}.scales", others[0])
-        columns = self._node("Gather", (codes, "input_ids"), f"{name}.columns", {"axis": 1})
-        turned = self._node("Transpose", (columns,), f"{name}.rows", {"perm": [1, 2, 0]})
-        numbers = self._node("Cast", (turned,), f"{name}.numbers", {"to": TensorProto.FLOAT})
-        scale = self._node("Gather", (scales, "input_ids"), f"{name}.scale")
-        steps = self._node("Unsqueeze", (scale, self._constant("last", np.array([-1], np.int64))), f"{name}.steps")
-        return self._node("Mul", (numbers, steps), name)
+        if not isinstance(packing, Blockwise):
+            raise TypeError(f"no scheme packs embeddings as {type(packing).__name__}")
+        # The bytes of the head, seen as rows.
+        rows = first.part.shape[0]
+        codes = self._stored(f"{name}.rows", first, (rows, first.part.nbytes // rows))
+        scales, zeros = (self._stored(f"{name}.{place.part.suffix}", place) for place in others)
+        width = packing.width(hidden)
+        sizes = {"bits": packing.bits, "block_size": width, "gather_axis": 0, "quantize_axis": 1}
+        whole = self._node("GatherBlockQuantized", (codes, "input_ids", scales, zeros), f"{name}.whole", sizes, MS)
+        return whole if hidden % width == 0 else self._cut(whole, hidden, name)
 
     def _cut(self, x: str, width: int, output: str) -> str:
         """The first `width` columns of x."""
