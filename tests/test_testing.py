@@ -154,6 +154,11 @@ class Dear(Good):
     step_price = float("nan")
 
 
+class Reads(Good):
+    step_price = 0.1
+    reading_price = float("nan")
+
+
 class Generous(Good):
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
         return super().guess(path, 9)
@@ -237,6 +242,7 @@ WRONG: list[tuple[type[Good], str, str]] = [
     (Closes, "has_the_members", "place"),
     (Named, "has_the_members", r"its name is 'a\+b'"),
     (Dear, "has_the_members", "its step_price is nan"),
+    (Reads, "has_the_members", "its reading_price is nan"),
     (Dearer, "has_the_members", "its step_price is not the first of its block_prices"),
     (Generous, "may_be_asked_anywhere", "guesses, but at most"),
     (Repeats, "may_be_asked_anywhere", "twice at one node"),
@@ -257,7 +263,7 @@ WRONG: list[tuple[type[Good], str, str]] = [
 def test_a_wrong_drafter_breaks_a_law(wrong: Factory, law: str, says: str) -> None:
     with pytest.raises(Exception, match=says) as raised:
         DRAFTER_LAWS[law](DrafterCase(wrong))
-    assert isinstance(raised.value, (LawError, RuntimeError, AttributeError)) or "step_price" in str(raised.value)
+    assert isinstance(raised.value, (LawError, RuntimeError, AttributeError)) or "_price" in str(raised.value)
 
 
 def test_texts_are_compared_token_by_token(monkeypatch: pytest.MonkeyPatch) -> None:

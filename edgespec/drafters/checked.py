@@ -14,7 +14,16 @@ from ..errors import DrafterError
 from ..types import Distribution, Evaluated, Guess, Passengers, Round
 from ..values import shown
 from ..verify import RoundContext
-from . import Drafter, Follower, block_prices_of, most_passengers_of, passengers_of, plan, reading_price_of, top_of
+from . import (
+    Drafter,
+    Follower,
+    ReadingDrafter,
+    block_prices_of,
+    most_passengers_of,
+    passengers_of,
+    plan,
+    top_of,
+)
 
 _MOST = 64  # the greatest `Follower.top`
 _LONGEST = 256  # depths of a block
@@ -49,7 +58,8 @@ class Checked:
 
     @property
     def reading_price(self) -> float:
-        return _seconds("reading_price", reading_price_of(self._drafter))
+        price = self._drafter.reading_price if isinstance(self._drafter, ReadingDrafter) else math.inf
+        return math.inf if price == math.inf else _seconds("reading_price", price)
 
     def plan(self, guesses: int) -> None:
         plan(self._drafter, guesses)

@@ -156,6 +156,7 @@ def has_the_members(case: DrafterCase) -> None:
     )
     require(0 <= drafter.step_price < math.inf, f"its step_price is {drafter.step_price}; it must be seconds")
     require(drafter.block_prices[0] == drafter.step_price, "its step_price is not the first of its block_prices")
+    require(drafter.reading_price >= 0, f"its reading_price is {drafter.reading_price}; it must be seconds")
     drafter.close()
     drafter.close()
     used = case.drafter()
