@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import click
@@ -68,8 +68,25 @@ class Times:
         plain = self._of("plain", [kind])
         return {name: round(_ratios(plain, self._of(name, [kind]))[0], 4) for name in self._names}
 
+    def best_by_kind(self, names: Sequence[str]) -> dict[str, str]:
+        """By kind of text, the fastest of `names`."""
+        kinds = dict.fromkeys(kind for _, kind in self._rounds)
+        return {kind: max(names, key=self.ratios(kind).__getitem__) for kind in kinds}
+
+    def chosen(self, choice: Mapping[str, str]) -> float:
+        """How many times as fast as plain decoding it is to decode each kind of text as `choice` says, without
+        hiccups."""
+        plain = {kind: _calm(self._of("plain", [kind])) for kind in choice}
+        return sum(plain.values()) / sum(plain[kind] / self.ratios(kind)[name] for kind, name in choice.items())
+
     def _of(self, name: str, kinds: Sequence[str]) -> list[Timed]:
         return [timed for kind in kinds for timed in self._rounds[name, kind]]
+
+
+def _calm(rounds: Sequence[Timed]) -> float:
+    """The seconds of rounds, without hiccups."""
+    most = _HICCUP * statistics.median(timed.seconds for timed in rounds)
+    return sum(min(timed.seconds, most) for timed in rounds)
 
 
 def _ratios(plain: Sequence[Timed], ours: Sequence[Timed]) -> tuple[float, float]:

@@ -16,7 +16,7 @@ one (`--only lookup --only "all together" --tokens 2000`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
 from pathlib import Path
@@ -36,7 +36,7 @@ from .acceptance import drafter_of
 from .bench import take_turns
 from .categories import Timed, Times
 from .dialogues import FILE
-from .kinds import KINDS, Item, items
+from .kinds import KINDS, MIX, Item, items
 
 PLAIN, AGAIN, TOGETHER = "plain", "plain, again", "all together"
 
@@ -136,21 +136,45 @@ def main(  # noqa: PLR0913, PLR0917 - click passes every option
         speakers = {name: configurations.runtime(name) for name in names}
         if kind == kinds[0]:
             click.echo(_prices(speakers[names[-1]][0]))
-        said = 0
-        for item in asked[kind]:
-            for name, timed in race(speakers, item):
-                if said >= before:
-                    times.add(name, kind, timed)
-            said += len(item.answer)
+        parts = Times(names)
+        for name, part, timed in _measured(speakers, asked[kind], before):
+            times.add(name, kind, timed)
+            parts.add(name, part, timed)
         for speaker, _ in speakers.values():
             speaker.close()
         click.echo(times.report())
+        if kind == MIX:
+            click.echo(_parts(parts, [name for name in names if name not in {PLAIN, AGAIN, TOGETHER}]))
         if out is not None:
             with out.open("a", encoding="utf-8") as file:
                 file.write(
                     json.dumps({"target": target.name, "backend": backend, "kind": kind, **times.ratios(kind)}) + "\n"
                 )
     configurations.close()
+
+
+def _measured(
+    speakers: Mapping[str, tuple[Runtime, ReplaySession]], asked: Iterable[Item], before: int
+) -> Iterator[tuple[str, str, Timed]]:
+    """The configuration, the kind of text and the time of each round after the first `before` tokens."""
+    said = 0
+    for item in asked:
+        for name, timed in race(speakers, item):
+            if said >= before:
+                yield name, item.kind, timed
+        said += len(item.answer)
+
+
+def _parts(parts: Times, singles: Sequence[str]) -> str:
+    """What the best choice of one drafter for each kind of text brings over one drafter for all of them."""
+    kinds = parts.best_by_kind(singles)
+    oracle = parts.chosen(kinds)
+    best = max(parts.chosen(dict.fromkeys(kinds, name)) for name in singles)
+    said = ", ".join(f"{kind} {name}" for kind, name in kinds.items())
+    return (
+        f"{parts.report()}\nthe best single drafter of each kind ({said}): {oracle:.3f}, "
+        f"{oracle / best:.3f} of the best one for all"
+    )
 
 
 def _prices(runtime: Runtime) -> str:

@@ -17,14 +17,16 @@ from edgespec.bench.suites import Question, read
 from edgespec.engine import Text
 
 _QUESTIONS = Path(__file__).with_suffix(".jsonl")
-KINDS = ("dialogue", "copy", "rewrite", "list", "mix")
+MIX = "mix"
+KINDS = ("dialogue", "copy", "rewrite", "list", MIX)
 _CATEGORIES = {"copy": "repeat"}  # names of the suite's that differ
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A prompt and its answer, as tokens."""
+    """A prompt and its answer, as tokens, and what kind of text the answer is."""
 
+    kind: str
     prompt: Sequence[int]
     answer: Sequence[int]
 
@@ -39,14 +41,16 @@ def items(runtime: Runtime, tokens: int, longest: int) -> dict[str, list[Item]]:
     """
     questions = read(str(_QUESTIONS)).questions
     streams = {
-        kind: _items(runtime, [each for each in questions if each.category == _CATEGORIES.get(kind, kind)], longest)
+        kind: _items(
+            runtime, kind, [each for each in questions if each.category == _CATEGORIES.get(kind, kind)], longest
+        )
         for kind in KINDS[:-1]
     }
     found = {kind: list(_taken(stream, tokens)) for kind, stream in streams.items()}
-    return {**found, "mix": list(_taken(_balanced(list(streams.values())), 2 * tokens))}
+    return {**found, MIX: list(_taken(_balanced(list(streams.values())), 2 * tokens))}
 
 
-def _items(runtime: Runtime, questions: Sequence[Question], longest: int) -> Iterator[Item]:
+def _items(runtime: Runtime, kind: str, questions: Sequence[Question], longest: int) -> Iterator[Item]:
     for question in questions:
         messages: list[dict[str, str]] = []
         for turn in question.turns:
@@ -56,7 +60,7 @@ def _items(runtime: Runtime, questions: Sequence[Question], longest: int) -> Ite
             answer = (
                 _said(runtime, prompt, longest) if made is None else runtime.vocabulary.tokenize(made(turn))[:longest]
             )
-            yield Item(prompt, answer)
+            yield Item(kind, prompt, answer)
             messages.append({"role": "assistant", "content": runtime.text(answer)})
 
 

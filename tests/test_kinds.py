@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from benchmarks.categories import Timed, Times
 from benchmarks.kinds import KINDS, items
 from edgespec import Device, load
 
@@ -15,9 +18,22 @@ def test_a_mix_has_as_many_tokens_of_each_kind_and_none_of_the_other_items(small
     assert tuple(found) == KINDS
     kinds = {kind: {tuple(item.prompt) for item in found[kind]} for kind in KINDS}
     assert not any(kinds["mix"] & kinds[kind] for kind in KINDS[:-1])
+    assert {item.kind for item in found["mix"]} == {*KINDS[:-1]}
     assert 400 <= sum(len(item.answer) for item in found["mix"]) < 460
     copies = [item for item in found["mix"] if len(item.answer) == 60]
     short = [item for item in found["mix"] if len(item.answer) < 60]
     assert len(short) > len(copies) > 2, "several dialogues and lists for each copy and each rewritten text"
     shares = [sum(len(item.answer) for item in those) / 400 for those in (copies, short)]
     assert min(shares) > 0.3
+
+
+def test_the_best_choice_by_kind_weighs_each_kind_by_its_time() -> None:
+    times = Times(("plain", "a", "b"))
+    seconds = {"copies": {"plain": 3.0, "a": 1.0, "b": 3.0}, "dialogues": {"plain": 5.0, "a": 5.0, "b": 4.0}}
+    for kind, found in seconds.items():
+        for name, each in found.items():
+            times.add(name, kind, Timed(1, 1, each))
+    chosen = times.best_by_kind(("a", "b"))
+    assert chosen == {"copies": "a", "dialogues": "b"}
+    assert times.chosen(chosen) == pytest.approx(8 / 5, abs=1e-3)
+    assert times.chosen(dict.fromkeys(chosen, "a")) == pytest.approx(8 / 6, abs=1e-3)
