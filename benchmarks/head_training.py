@@ -155,10 +155,14 @@ def _dialogue(session: Session, vocabulary: Vocabulary, draw: np.random.Generato
             session.decode(vocabulary.tokenize("\n") if token == end else [end])
 
 
-def output_matrix(target: Path) -> Floats:
-    """The matrix with which a model makes logits, float32 [tokens, width]."""
-    stored = HeadTarget.of(target).weights.output()
-    return np.concatenate([stored.float32(block) for block in stored.blocks()])
+def token_matrices(target: Path) -> tuple[Floats, Floats]:
+    """A model's embeddings, and the matrix with which it makes logits; float32 [tokens, width]."""
+    weights = HeadTarget.of(target).weights
+    embedding, output = (
+        np.concatenate([stored.float32(block) for block in stored.blocks()])
+        for stored in (weights.embedding(), weights.output())
+    )
+    return embedding, output
 
 
 def train(parameters: Sequence[Any], texts: Texts, loss_of: Callable[[Any, Any], Any], schedule: Schedule) -> None:

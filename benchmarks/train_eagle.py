@@ -30,8 +30,8 @@ from .head_training import (
     matrix,
     most_common,
     normed,
-    output_matrix,
     texts_of,
+    token_matrices,
     torch_package,
     train,
     write_checkpoint,
@@ -79,14 +79,15 @@ class Trainer:
     """Trains a head.
 
     Args:
-        embedding: the target's embeddings, which are its output matrix, too.
+        embedding: the target's embeddings, float32 [tokens, width].
+        output: the matrix with which it makes logits, float32 [tokens, width].
     """
 
-    def __init__(self, config: dict[str, Any], embedding: Floats, loss: Loss) -> None:
+    def __init__(self, config: dict[str, Any], embedding: Floats, output: Floats, loss: Loss) -> None:
         torch = self._torch = torch_package()
         torch.manual_seed(0)
         self._config, self._loss = config, loss
-        self._embedding, self._output = torch.from_numpy(embedding), torch.from_numpy(embedding[loss.kept])
+        self._embedding, self._output = torch.from_numpy(embedding), torch.from_numpy(output[loss.kept])
         width, ffn = config["hidden_size"], config["intermediate_size"]
         kv = config["num_key_value_heads"] * _HEAD
         start = torch.cat([torch.zeros(width, width), torch.eye(width)], 1)  # the state as it was
@@ -166,14 +167,14 @@ def main(  # noqa: PLR0913, PLR0917 - click passes every option
     kept: Path | None,
     seed: int,
 ) -> None:
-    """Train a head for TARGET, a GGUF file of a chat model in ChatML with tied embeddings, into FOLDER."""
+    """Train a head for TARGET, a GGUF file of a chat model in ChatML, into FOLDER."""
     width = header(target).number("embedding_length")
     texts = texts_of(target, (), tokens, seed, kept)
-    embedding = output_matrix(target)
+    embedding, output = token_matrices(target)
     config = head_config(width, len(embedding))
     deviation = float(texts.rows.astype(np.float32).std())
     chosen = most_common(texts, len(embedding), rows)
-    trainer = Trainer(config, embedding, Loss(chosen, noise * deviation, entropy))
+    trainer = Trainer(config, embedding, output, Loss(chosen, noise * deviation, entropy))
     train(trainer.parameters, texts, trainer.loss, Schedule(steps, seconds))
     write_checkpoint(folder, config, trainer.tensors())
     click.echo(f"edgespec convert {folder} --for {target} --out head.onnx")
