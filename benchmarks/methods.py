@@ -366,7 +366,7 @@ def main(target: Path, draft: Path, questions: str, work: Path, markdown: Path |
     rows = methods(draft, heads, options["drafts"])
     device = Device(options["ctx"], options["threads"], backend=options["backend"])
     place = Field(target, rows, device)
-    terms = about(place, device, options["most"])
+    terms, curve = about(place, device, options["most"]), _curve(place.plain.prices)
     try:
         journal = Journal(work / NAME, {"suite": suite.digest, **terms}, resume=True)
     except OptionError as error:
@@ -382,7 +382,6 @@ def main(target: Path, draft: Path, questions: str, work: Path, markdown: Path |
                 journal.add(answer)
             answers += found
     finally:
-        curve = _curve(place.plain.prices)
         journal.close()
         place.close()
     asked = {question.id for question in suite.questions}
@@ -398,7 +397,7 @@ _HEADS = {"medusa": "Medusa", "eagle": "EAGLE", "eagle3": "EAGLE-3"}
 
 
 def _curve(prices: Prices) -> str:
-    """The prices that `auto` drafted at."""
+    """The prices that `auto` begins with."""
     curve = prices.curve()
     shown = (f"over {n} tokens {curve[n - 1] / curve[0]:.2f}" for n in (2, 4, 8, 16) if n <= len(curve))
     doubt = "" if prices.trusted else " (measured beside other programs: run it on a quiet machine)"
