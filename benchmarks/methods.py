@@ -132,6 +132,15 @@ def methods(draft: Path, heads: Mapping[str, Path], drafts: Sequence[str]) -> li
     ]
 
 
+def chosen(rows: Sequence[Method], names: Sequence[str]) -> list[Method]:
+    """Those with these names, and plain decoding; all if there are none. Raises click.BadParameter."""
+    if unknown := {*names} - {row.name for row in rows}:
+        raise click.BadParameter(
+            f"--only: no row {'; '.join(unknown)}. There are {'; '.join(row.name for row in rows)}"
+        )
+    return [row for row in rows if not names or row.name in {PLAIN, *names}]
+
+
 @dataclass
 class Speaker:
     """A method at work; `controller` in place of the runtime's own, if one is given."""
@@ -351,6 +360,7 @@ def about(place: Field, device: Device, most: int) -> dict[str, str]:
 @click.option("--limit", type=int, help="Questions of each category [default: all]")
 @click.option("--max-tokens", "most", default=128, show_default=True, help="Tokens of an answer")
 @click.option("--drafts", multiple=True, default=("auto", "flat"), show_default=True, help="auto, flat, or a number K")
+@click.option("--only", multiple=True, help="Rows to measure beside plain decoding [default: all]")
 @click.option("--ctx", default=0, help="Tokens of prompt and answer [default: what the model was trained for]")
 @click.option("--threads", default=2, show_default=True)
 @click.option("--backend", default="auto", help="The target's engine [default: the first that opens the file]")
@@ -363,7 +373,7 @@ def main(target: Path, draft: Path, questions: str, work: Path, markdown: Path |
     if markdown is not None:
         written_into(markdown.read_text("utf-8"), name, "")  # before hours of work
     heads = {title: options[key] for key, title in _HEADS.items() if options[key] is not None}
-    rows = methods(draft, heads, options["drafts"])
+    rows = chosen(methods(draft, heads, options["drafts"]), options["only"])
     device = Device(options["ctx"], options["threads"], backend=options["backend"])
     place = Field(target, rows, device)
     terms, curve = about(place, device, options["most"]), _curve(place.plain.prices)

@@ -173,6 +173,10 @@ def test_each_method_stands_alone_and_at_each_length() -> None:
     for wrong in ("0", "-1", "x", ""):
         with pytest.raises(click.BadParameter, match="must be auto, flat, or 1 or more"):
             rows["PLD"].drafting(wrong)
+    assert methods.chosen(list(rows.values()), ()) == [*rows.values()]
+    assert [row.name for row in methods.chosen(list(rows.values()), ("edgespec", AGAIN))] == [PLAIN, "edgespec", AGAIN]
+    with pytest.raises(click.BadParameter, match="no row EAGLE"):
+        methods.chosen(list(rows.values()), ("EAGLE",))
 
 
 def test_flat_drafts_are_long_whatever_passes_take(clock: Clock) -> None:
