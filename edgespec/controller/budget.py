@@ -43,8 +43,9 @@ class Instalments:
 class Budget:
     """What speculation may still lose, in plain steps: all of it, and the drafters with a price, which may lose a part.
 
-    What they lose beyond their part, as with a reading that took longer than expected, they owe alone: their share of
-    the time pays it off before it refills anything else, and free drafters go on.
+    What they lose beyond their part, as with a reading that took longer than expected, they owe alone. In rounds that
+    may speculate their share of the time pays it off, and free drafters go on. A pause pays off what all have lost, and
+    none of that: free drafters draft first after it.
 
     Args:
         drafters: with a price. Each reads the prompt before its first guess, which is a loss like any other; with the
@@ -81,9 +82,11 @@ class Budget:
         gain, refill = tokens - steps, _SHARE * (steps + reading)
         priced = gain - reading if asked else -reading
         borne = max(priced, -max(0.0, self._priced))
-        refilled = refill if self._priced > 0 else (1 - _PRICED) * refill
-        self._left = min(_CREDIT, self._left + borne + (0.0 if asked else gain) + refilled)
-        self._priced = min(_PRICED * _CREDIT, self._priced + priced + _PRICED * refill)
+        share = _PRICED * refill
+        if not self.is_left_for_priced:
+            share, refill = (share, refill - share) if self.is_left else (0.0, refill)
+        self._left = min(_CREDIT, self._left + borne + (0.0 if asked else gain) + refill)
+        self._priced = min(_PRICED * _CREDIT, self._priced + priced + share)
 
     def restate(self, steps: float, priced: float) -> None:
         """Rounds were charged so many plain steps too much, see `Charges`.
