@@ -286,8 +286,8 @@ def _losses(runs: Sequence[tuple[Job, Run]]) -> Iterator[str]:
     if not found:
         yield "- none"
     yield (
-        "\nIt does not pay where the text cannot be guessed, where passes over two to four tokens cost much more than a "
-        "plain step, or where answers are of a few words."
+        "\nIt does not pay where the text cannot be guessed, where passes over two to four tokens cost much more than "
+        "a plain step, or where answers are of a few words."
     )
 
 
