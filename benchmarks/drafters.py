@@ -143,8 +143,9 @@ def main(  # noqa: PLR0913, PLR0917 - click passes every option
         for speaker, _ in speakers.values():
             speaker.close()
         click.echo(times.report())
-        if kind == MIX:
-            click.echo(_parts(parts, [name for name in names if name not in {PLAIN, AGAIN, TOGETHER}]))
+        singles = [name for name in names if name not in {PLAIN, AGAIN, TOGETHER}]
+        if kind == MIX and singles:
+            click.echo(_parts(parts, singles))
         if out is not None:
             with out.open("a", encoding="utf-8") as file:
                 file.write(

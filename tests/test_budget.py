@@ -173,6 +173,17 @@ def test_what_is_lost_by_all_is_bounded_where_drafters_with_a_price_owe() -> Non
     assert 0.009 * rounds < lost < 0.01 * (rounds + lost) + 4 + 3
 
 
+def test_a_restated_charge_first_cancels_what_drafters_with_a_price_owe() -> None:
+    """The account of all did not bear it."""
+    budget = Budget(1)
+    budget.observe(1, 13.0, asked=True)
+    left, owed = budget.left, -budget._priced
+    budget.restate(5.0, 5.0)
+    assert (budget.left, -budget._priced) == pytest.approx((left, owed - 5.0))
+    budget.restate(5.0, 5.0)
+    assert budget.left == pytest.approx(left + 10.0 - owed)
+
+
 def test_a_reading_is_owed_by_drafters_with_a_price_alone() -> None:
     budget, instalments = Budget(1), Instalments()
     budget.observe(1, 1.0, instalments.pay(64.0), asked=True)
