@@ -103,12 +103,11 @@ def test_a_reading_is_paid_in_full_over_some_rounds() -> None:
 
 def test_one_long_reading_does_not_end_speculation_at_once() -> None:
     budget, instalments = Budget(), Instalments()
-    budget.observe(1, 1.0, instalments.pay(30.0))
-    assert budget.is_left_for_priced
+    budget.observe(1, 1 + instalments.pay(30.0))
+    assert budget.is_left
     for _ in range(16):
-        budget.observe(1, 1.0, instalments.pay(0.0))
-    assert not budget.is_left_for_priced
-    assert budget.is_left, "look-ups read nothing"
+        budget.observe(1, 1 + instalments.pay(0.0))
+    assert not budget.is_left
 
 
 def strangers(name: str, count: int) -> Trace:

@@ -88,7 +88,9 @@ class Adaptive:
         self._priced = [PricedDrafter(d, self.calibration.ahead(d.name), clock, len(asked) - 1) for d in asked]
         self._passengers = [PassengerValue(drafter) for drafter in self._free if trees and most_passengers_of(drafter)]
         self._time_value = TimeValue()
-        self._budget = Budget(len(self._priced), self.calibration.gained)
+        gained = self.calibration.gained
+        self._budget = Budget(len(self._priced), gained=gained)
+        self._priced_budget = Budget.of_priced(len(self._priced), gained)
         self._instalments = Instalments()
         self._charges = Charges()
         self._explorer = Explorer()
@@ -115,7 +117,7 @@ class Adaptive:
         self._expansion = expansion = self._begin_expansion(round_context, limit)
         self._trims = round_context.verifier.trims
         self._ask_free(expansion, round_context)
-        for priced in self._in_turn(expansion) if self._budget.is_left_for_priced else ():
+        for priced in self._in_turn(expansion) if self._priced_budget.is_left else ():
             if not expansion.settled:
                 self._ask(priced, expansion, round_context)
         self._nodes = expansion.bought()
@@ -142,12 +144,16 @@ class Adaptive:
         reading = sum(priced.reading_seconds for priced in self._priced) if asked else 0.0
         paid = self._instalments.pay(reading / plain)
         compared, same = self._compared(round, reading)
-        steps = same + compared / plain
-        self._time_value.observe(len(round.tokens), steps + paid)
-        self._budget.observe(len(round.tokens), steps, paid, asked=asked)
+        steps = same + compared / plain + paid
+        self._time_value.observe(len(round.tokens), steps)
+        self._budget.observe(len(round.tokens), steps)
         self.calibration.gained = self._budget.left
         if not paused:
             self._charges.add(self.prices.passes + 1, compared, plain, priced=asked)
+        if asked:
+            self._priced_budget.observe(len(round.tokens), steps)
+        else:
+            self._priced_budget.observe(1, 1.0 + paid)
 
     def _learn_prices(self, round: Round) -> None:  # noqa: A002
         """Learn what the pass of a draft cost that was chosen to find that out, and the pass over a tree."""
@@ -173,7 +179,9 @@ class Adaptive:
         """Compare the latest rounds with what a plain step took at their time, once that is known."""
         since = self.prices.plain_since
         if since != self._charges.since and not self.prices.unsure(1):
-            self._budget.restate(*self._charges.restated(since, self.prices.plain(held)))
+            total, priced = self._charges.restated(since, self.prices.plain(held))
+            self._budget.restate(total)
+            self._priced_budget.restate(priced)
 
     def _compared(self, round: Round, reading: float) -> tuple[float, float]:  # noqa: A002
         """What a round took without the seconds in which drafters read: the seconds to compare with plain decoding, and

@@ -41,60 +41,38 @@ class Instalments:
 
 
 class Budget:
-    """What speculation may still lose, in plain steps: all of it, and the drafters with a price, which may lose a part.
-
-    What they lose beyond their part, as with a reading that took longer than expected, they owe alone. In rounds that
-    may speculate their share of the time pays it off, and free drafters go on. A pause pays off what all have lost, and
-    none of that: free drafters draft first after it.
+    """What speculation may still lose, in plain steps.
 
     Args:
         drafters: with a price. Each reads the prompt before its first guess, which is a loss like any other; with the
             credit for one, several would end all speculation in the first rounds.
+        part: of all that may be lost.
         gained: plain steps that the last controller with this calibration had left.
     """
 
-    def __init__(self, drafters: int = 0, gained: float = 0.0) -> None:
-        self._left = max(_BEGINNING * max(1, drafters), min(_CARRIED, gained))
-        self._priced = _PRICED * self._left
+    def __init__(self, drafters: int = 1, part: float = 1.0, gained: float = 0.0) -> None:
+        self._credit = part * max(_BEGINNING * max(1, drafters), min(_CARRIED, gained))
+        self._share = part * _SHARE
+
+    @classmethod
+    def of_priced(cls, drafters: int, gained: float) -> Budget:
+        """What the rounds in which drafters with a price are asked may lose."""
+        return cls(drafters, _PRICED, gained)
 
     @property
     def left(self) -> float:
         """Plain steps that may still be lost; below 0 after a loss that exceeded them."""
-        return self._left
+        return self._credit
 
     @property
     def is_left(self) -> bool:
         """Whether the next round may speculate."""
-        return self._left > 0
+        return self._credit > 0
 
-    @property
-    def is_left_for_priced(self) -> bool:
-        """Whether drafters with a price may be asked in it."""
-        return self._priced > 0
+    def observe(self, tokens: int, steps: float) -> None:
+        """A round brought `tokens` and took as long as so many plain steps."""
+        self._credit = min(_CREDIT, self._credit + tokens - steps + self._share * steps)
 
-    def observe(self, tokens: int, steps: float, reading: float = 0.0, *, asked: bool = False) -> None:
-        """A round brought `tokens` and took as long as so many plain steps.
-
-        Args:
-            reading: plain steps that are paid in this round for what drafters with a price read, beside `steps`.
-            asked: whether drafters with a price were asked.
-        """
-        gain, refill = tokens - steps, _SHARE * (steps + reading)
-        priced = gain - reading if asked else -reading
-        borne = max(priced, -max(0.0, self._priced))
-        share = _PRICED * refill
-        if not self.is_left_for_priced:
-            share, refill = (share, refill - share) if self.is_left else (0.0, refill)
-        self._left = min(_CREDIT, self._left + borne + (0.0 if asked else gain) + refill)
-        self._priced = min(_PRICED * _CREDIT, self._priced + priced + share)
-
-    def restate(self, steps: float, priced: float) -> None:
-        """Rounds were charged so many plain steps too much, see `Charges`.
-
-        Args:
-            steps: of all rounds.
-            priced: of those in which drafters with a price were asked.
-        """
-        owed = max(0.0, -self._priced)
-        self._left = min(_CREDIT, self._left + steps - min(priced, owed))
-        self._priced = min(_PRICED * _CREDIT, self._priced + priced)
+    def restate(self, steps: float) -> None:
+        """Rounds were charged so many plain steps too much, see `Charges`."""
+        self._credit = min(_CREDIT, self._credit + steps)
