@@ -170,5 +170,6 @@ def ignore_machine_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunningPrice, "observe", lambda *_arguments: None)
     monkeypatch.setattr(Prices, "observe", lambda *_arguments: None)  # nor a hiccup a change of the machine's pace
     monkeypatch.setattr(Budget, "is_left", True)
+    monkeypatch.setattr(Budget, "is_left_for_priced", True)
     # Nor are its prices those of a machine that has other things to do: a draft costs a hundredth a token.
     monkeypatch.setattr(opening, "_priced", lambda *_arguments: Prices([1.0 + 0.01 * n for n in range(32)]))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgespec.controller.adaptive import Adaptive
-from edgespec.controller.budget import Budget
+from edgespec.controller.budget import Budget, Instalments
 from edgespec.controller.calibration import Calibration
 from edgespec.controller.charges import Charges
 from edgespec.prices import Prices
@@ -74,7 +74,7 @@ def test_what_is_left_is_known_to_the_next_run() -> None:
     assert first.calibration.gained == pytest.approx(first._budget.left)
     again = Adaptive([book((7, 0.9))], Prices([1.0, 1.1, 1.2, 1.3]), Calibration.of(first.calibration.kept()))
     assert again._budget.left == 16.0
-    assert again._priced_budget.left == 12.0
+    assert again._budget._priced == 12.0
 
 
 @pytest.mark.parametrize(("drafters", "goes_on"), [(1, False), (2, True), (3, True)])
@@ -130,6 +130,80 @@ def test_free_drafters_go_on_where_those_with_a_price_have_lost_their_part() -> 
     assert controller.choose(round_context(), 3).tokens == (7,)
 
 
+def test_a_drafter_with_a_price_that_lost_more_than_its_part_owes_the_rest_alone() -> None:
+    """Its first guesses took 12 plain steps, three times what may be lost then. Look-ups were paused for it."""
+    lookup, model = book((7, 0.9)), book(name="model", step_price=0.1)
+    controller = Adaptive([lookup, model], Prices([1.0, 1.1, 1.2, 1.3]), trusting("lookup"))
+    budget, spent = controller._budget, 0.0
+    budget.observe(1, 13.0, asked=True)
+    assert budget.is_left
+    assert not budget.is_left_for_priced
+    assert controller.choose(round_context(), 3).tokens == (7,)
+    assert not model.asked
+    while not budget.is_left_for_priced:
+        budget.observe(1, 1.0)
+        spent += 0.01
+    assert spent == pytest.approx(8.9 / 0.75, rel=0.01), "three quarters of 1% of the time pay it off"
+    assert budget.left == pytest.approx(1.13 + spent / 4, rel=0.02)
+
+
+@pytest.mark.parametrize("owing", [False, True])
+def test_a_pause_pays_off_what_all_have_lost_and_half_as_fast_where_drafters_with_a_price_owe(owing: bool) -> None:
+    budget, rounds = Budget(1), 0
+    if owing:
+        budget.observe(1, 9.0, asked=True)
+    budget.observe(1, 1.0 + budget.left + 2.0)
+    left, owed = budget.left, budget._priced
+    while not budget.is_left:
+        budget.observe(1, 1.0 + budget.pause_charge)
+        rounds += 1
+    assert rounds == pytest.approx(-left / (0.0025 if owing else 0.005), rel=0.01)
+    assert budget._priced == pytest.approx(owed + (0.005 if owing else 0.0075) * rounds, rel=0.02)
+
+
+def test_drafters_with_a_price_may_lose_all_where_there_are_no_free_ones() -> None:
+    budget = Budget(1, free=False)
+    budget.observe(1, 4.9, asked=True)
+    assert budget.is_left_for_priced
+    budget.observe(1, 3.0, asked=True)
+    assert not budget.is_left_for_priced
+
+
+def test_what_is_lost_by_all_is_bounded_where_drafters_with_a_price_owe() -> None:
+    """Free drafters lose whatever they may, and those with a price three steps at once whenever they may be asked."""
+    budget, lost, rounds = Budget(1), 0.0, 20_000
+    for _ in range(rounds):
+        if budget.is_left and budget.is_left_for_priced:
+            budget.observe(1, 4.0, asked=True)
+            lost += 3.0
+        elif budget.is_left:
+            budget.observe(1, 1.1)
+            lost += 0.1
+        else:
+            budget.observe(1, 1.0)
+    assert 0.009 * rounds < lost < 0.01 * (rounds + lost) + 4 + 3
+
+
+def test_a_restated_charge_first_cancels_what_drafters_with_a_price_owe() -> None:
+    """The account of all did not bear it."""
+    budget = Budget(1)
+    budget.observe(1, 13.0, asked=True)
+    left, owed = budget.left, -budget._priced
+    budget.restate(5.0, 5.0)
+    assert (budget.left, -budget._priced) == pytest.approx((left, owed - 5.0))
+    budget.restate(5.0, 5.0)
+    assert budget.left == pytest.approx(left + 10.0 - owed)
+
+
+def test_a_reading_is_owed_by_drafters_with_a_price_alone() -> None:
+    budget, instalments = Budget(1), Instalments()
+    budget.observe(1, 1.0, instalments.pay(64.0), asked=True)
+    for _ in range(63):
+        budget.observe(1, 1.0, instalments.pay(0.0))
+    assert not budget.is_left_for_priced
+    assert budget.left > 1.0
+
+
 def test_rounds_before_a_change_of_pace_was_known_are_charged_anew() -> None:
     """All passes take 1.6 times as long as when they were measured. A draft of 3 whose first token alone is right would
     lose nothing there, and is charged 0.9 plain steps of the old price."""
@@ -162,7 +236,7 @@ def test_no_draft_may_lose_more_than_is_left(left: float, longest: int) -> None:
     """Each drafted token makes a pass half a plain step longer, and the look-up seems to be right always."""
     lookup = book(*[(7, 0.999)] * 15)
     controller = Adaptive([lookup], Prices([1.0 + 0.5 * n for n in range(16)]), trusting("lookup"))
-    controller._budget._credit = left
+    controller._budget._left = left
     assert len(controller.choose(round_context(), 15)) == longest
 
 
@@ -170,5 +244,5 @@ def test_a_price_that_falls_with_the_width_hides_no_affordable_draft() -> None:
     """Kernels take tokens by fours: a pass over 5 tokens may take longer than one over 8."""
     prices = Prices([1.0, 1.1, 1.1, 1.1, 6.0, 6.0, 6.0, 2.0])
     controller = Adaptive([book(*[(7, 0.999)] * 7)], prices, trusting("lookup"))
-    controller._budget._credit = 2.0
+    controller._budget._left = 2.0
     assert len(controller.choose(round_context(), 7)) == 7

@@ -200,12 +200,12 @@ def test_what_was_read_is_paid_once_in_the_rounds_after_it() -> None:
     clock = Clock()
     controller = Adaptive([reading_once(clock, 1.5)], Prices(DEAR), trusting("model"), clock=clock.perf_counter)
     controller._priced[0]._trials = 1
-    credit = controller._budget._credit
+    credit = controller._budget._left
     controller.observe(bought(controller.choose(round_context([0] * 500), 15), (), 1))
     for _ in range(200):
         controller.choose(round_context([0] * 500), 0)
         controller.observe(bought(Draft(), (), 1))
-    lost = credit - controller._budget._credit
+    lost = credit - controller._budget._left
     assert 1.0 < lost + 0.01 * 200 < 4.0
 
 

@@ -64,7 +64,8 @@ def test_the_best_fixed_length_is_nearly_reached(monkeypatch: pytest.MonkeyPatch
 def test_an_always_wrong_drafter_falls_silent_and_is_probed_with_growing_patience(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("edgespec.controller.budget.Budget.is_left", True)  # its pauses would hide who is asked
+    for account in ("is_left", "is_left_for_priced"):  # pauses would hide who is asked
+        monkeypatch.setattr(f"edgespec.controller.budget.Budget.{account}", True)
     run = Run(monkeypatch, adaptive, right(0.0), tokens=1500)
     waits = [b - a for a, b in pairwise(run.asked)]
     silent = [wait for wait in waits if wait > 1][1:]  # but for the first, at which the explorer asks

@@ -143,11 +143,11 @@ def test_rounds_say_whether_their_price_has_settled(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(("settled", "credit"), [(True, 4.0), (False, 2.5)])
 def test_plain_steps_just_after_a_draft_are_paid_by_speculation(settled: bool, credit: float) -> None:
     controller = Adaptive([Lookup()], Prices([2.0, 3.0]))
-    before = controller._budget._credit
+    before = controller._budget._left
     controller.observe(replace(Round(Draft(), (), (7,), 5.0, held=9), settled=settled))
     share = 0.01 * (1.0 if settled else 2.5)
     assert before == 4.0
-    assert controller._budget._credit == pytest.approx(credit + share)
+    assert controller._budget._left == pytest.approx(credit + share)
 
 
 @pytest.mark.parametrize(("switching", "drafts"), [(0.0, True), (0.5, True), (2.0, False)])

@@ -19,7 +19,7 @@ from ..drafters import Drafter, most_passengers_of
 from ..prices import Prices, RunningPrice
 from ..types import Draft, Round
 from ..verify import RoundContext
-from .budget import PAUSED, Budget, Instalments
+from .budget import Budget, Instalments
 from .calibration import Calibration
 from .charges import Charges
 from .draft_tree import DraftTree
@@ -88,9 +88,7 @@ class Adaptive:
         self._priced = [PricedDrafter(d, self.calibration.ahead(d.name), clock, len(asked) - 1) for d in asked]
         self._passengers = [PassengerValue(drafter) for drafter in self._free if trees and most_passengers_of(drafter)]
         self._time_value = TimeValue()
-        gained = self.calibration.gained
-        self._budget = Budget(len(self._priced), gained=gained)
-        self._priced_budget = Budget.of_priced(len(self._priced), gained)
+        self._budget = Budget(len(self._priced), self.calibration.gained, free=bool(self._free))
         self._instalments = Instalments()
         self._charges = Charges()
         self._explorer = Explorer()
@@ -117,7 +115,7 @@ class Adaptive:
         self._expansion = expansion = self._begin_expansion(round_context, limit)
         self._trims = round_context.verifier.trims
         self._ask_free(expansion, round_context)
-        for priced in self._in_turn(expansion) if self._priced_budget.is_left else ():
+        for priced in self._in_turn(expansion) if self._budget.is_left_for_priced else ():
             if not expansion.settled:
                 self._ask(priced, expansion, round_context)
         self._nodes = expansion.bought()
@@ -144,16 +142,12 @@ class Adaptive:
         reading = sum(priced.reading_seconds for priced in self._priced) if asked else 0.0
         paid = self._instalments.pay(reading / plain)
         compared, same = self._compared(round, reading)
-        steps = same + compared / plain + paid
-        self._time_value.observe(len(round.tokens), steps)
-        self._budget.observe(len(round.tokens), steps)
+        steps = same + compared / plain
+        self._time_value.observe(len(round.tokens), steps + paid)
+        self._budget.observe(len(round.tokens), steps, paid, asked=asked)
         self.calibration.gained = self._budget.left
         if not paused:
             self._charges.add(self.prices.passes + 1, compared, plain, priced=asked)
-        if asked:
-            self._priced_budget.observe(len(round.tokens), steps)
-        else:
-            self._priced_budget.observe(1, 1.0 + paid)
 
     def _learn_prices(self, round: Round) -> None:  # noqa: A002
         """Learn what the pass of a draft cost that was chosen to find that out, and the pass over a tree."""
@@ -179,9 +173,7 @@ class Adaptive:
         """Compare the latest rounds with what a plain step took at their time, once that is known."""
         since = self.prices.plain_since
         if since != self._charges.since and not self.prices.unsure(1):
-            total, priced = self._charges.restated(since, self.prices.plain(held))
-            self._budget.restate(total)
-            self._priced_budget.restate(priced)
+            self._budget.restate(*self._charges.restated(since, self.prices.plain(held)))
 
     def _compared(self, round: Round, reading: float) -> tuple[float, float]:  # noqa: A002
         """What a round took without the seconds in which drafters read: the seconds to compare with plain decoding, and
@@ -192,7 +184,7 @@ class Adaptive:
         if self.is_paused:
             # A longer pause does not avoid it. If all of it counted, no pause would end where it is more than the share
             # of the time that refills the budget, as with the shortest plain steps.
-            beside = min(beside, PAUSED * self.prices.plain(round.held))
+            beside = min(beside, self._budget.pause_charge * self.prices.plain(round.held))
         # One hiccup of the machine can take as long as a hundred rounds, and says nothing of drafts.
         most = _HICCUP * self.prices.price(round.width, round.held)
         if is_plain:

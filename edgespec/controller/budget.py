@@ -1,4 +1,4 @@
-"""Never slower than plain decoding: the time that speculation may lose, in one account.
+"""Never slower than plain decoding: the time that speculation may lose.
 
 Every round is compared with plain decoding: what it took, in plain steps, less the tokens it brought. Losses are paid
 from a credit that a small share of the time refills and gains restore. Speculation is allowed while there is credit, so
@@ -17,8 +17,8 @@ _CARRIED = 16.0
 # Of both, what rounds in which a drafter with a price is asked may lose. With 1, three of them paused look-ups that had
 # 1.14 times the speed of plain decoding on a mix of texts (1.07B, llama.cpp's q8_0). Other parts were not measured.
 _PRICED = 0.75
-#: Of a plain step, what a round of a pause is charged at most: half of what refills the credit, so that pauses end.
-PAUSED = _SHARE / 2
+# Of what may be lost, the part that in a pause pays for what drafters with a price owe. The rest ends the pause.
+_OWED = 0.5
 # Rounds over which most of a reading is paid. Over 16, that of 4,000 tokens paused all drafters (docs/controller.md).
 _INSTALMENTS = 64
 
@@ -41,38 +41,72 @@ class Instalments:
 
 
 class Budget:
-    """What speculation may still lose, in plain steps.
+    """What speculation may still lose, in plain steps: all of it, and the drafters with a price, which may lose a part.
+
+    What they lose beyond their part, as with a reading that took longer than expected, they owe alone: free drafters go
+    on, and the next time that may be lost pays it off before these drafters are asked again.
 
     Args:
-        drafters: with a price. Each reads the prompt before its first guess, which is a loss like any other; with the
-            credit for one, several would end all speculation in the first rounds.
-        part: of all that may be lost.
+        priced: drafters with a price. Each reads the prompt before its first guess, which is a loss like any other;
+            with the credit for one, several would end all speculation in the first rounds.
         gained: plain steps that the last controller with this calibration had left.
+        free: whether there are free drafters; without them, those with a price may lose all of it.
     """
 
-    def __init__(self, drafters: int = 1, part: float = 1.0, gained: float = 0.0) -> None:
-        self._credit = part * max(_BEGINNING * max(1, drafters), min(_CARRIED, gained))
-        self._share = part * _SHARE
-
-    @classmethod
-    def of_priced(cls, drafters: int, gained: float) -> Budget:
-        """What the rounds in which drafters with a price are asked may lose."""
-        return cls(drafters, _PRICED, gained)
+    def __init__(self, priced: int = 0, gained: float = 0.0, *, free: bool = True) -> None:
+        self._left = max(_BEGINNING * max(1, priced), min(_CARRIED, gained))
+        self._part = _PRICED if free else 1.0
+        self._priced = self._part * self._left
 
     @property
     def left(self) -> float:
-        """Plain steps that may still be lost; below 0 after a loss that exceeded them."""
-        return self._credit
+        """Plain steps that may still be lost; 0 or less in a pause."""
+        return self._left
 
     @property
     def is_left(self) -> bool:
         """Whether the next round may speculate."""
-        return self._credit > 0
+        return self._left > 0
 
-    def observe(self, tokens: int, steps: float) -> None:
-        """A round brought `tokens` and took as long as so many plain steps."""
-        self._credit = min(_CREDIT, self._credit + tokens - steps + self._share * steps)
+    @property
+    def is_left_for_priced(self) -> bool:
+        """Whether drafters with a price may be asked in it."""
+        return self._priced > 0
 
-    def restate(self, steps: float) -> None:
-        """Rounds were charged so many plain steps too much, see `Charges`."""
-        self._credit = min(_CREDIT, self._credit + steps)
+    @property
+    def pause_charge(self) -> float:
+        """Plain steps that a round of a pause is charged at most: half of what refills the credit, so that it ends."""
+        return self._refill(1.0)[0] / 2
+
+    def observe(self, tokens: int, steps: float, reading: float = 0.0, *, asked: bool = False) -> None:
+        """A round brought `tokens` and took as long as so many plain steps.
+
+        Args:
+            reading: plain steps that are paid in this round for what drafters with a price read, beside `steps`.
+            asked: whether drafters with a price were asked.
+        """
+        refill, share = self._refill(steps + reading)
+        gain = tokens - steps
+        priced = gain - reading if asked else -reading
+        borne = max(priced, -max(0.0, self._priced))
+        self._left = min(_CREDIT, self._left + borne + (0.0 if asked else gain) + refill)
+        self._priced = min(self._part * _CREDIT, self._priced + priced + share)
+
+    def restate(self, steps: float, priced: float) -> None:
+        """Rounds were charged so many plain steps too much, see `Charges`.
+
+        Args:
+            steps: of all rounds.
+            priced: of those in which drafters with a price were asked.
+        """
+        owed = max(0.0, -self._priced)
+        self._left = min(_CREDIT, self._left + steps - min(priced, owed))
+        self._priced = min(self._part * _CREDIT, self._priced + priced)
+
+    def _refill(self, steps: float) -> tuple[float, float]:
+        """What so many plain steps refill: of all that may be lost, and of the part of drafters with a price."""
+        whole = _SHARE * steps
+        if self.is_left_for_priced:
+            return whole, self._part * whole
+        paid = (self._part if self.is_left else _OWED) * whole
+        return whole - paid, paid
