@@ -147,8 +147,8 @@ def test_a_drafter_with_a_price_that_lost_more_than_its_part_owes_the_rest_alone
     assert budget.left == pytest.approx(1.13 + spent / 4, rel=0.02)
 
 
-@pytest.mark.parametrize("owing", [False, True])
-def test_a_pause_pays_off_what_all_have_lost_and_half_as_fast_where_drafters_with_a_price_owe(owing: bool) -> None:
+@pytest.mark.parametrize(("owing", "refill"), [(False, 0.01), (True, 0.0075)])
+def test_a_pause_ends_whatever_its_rounds_take_and_pays_what_is_owed_too(owing: bool, refill: float) -> None:
     budget, rounds = Budget(1), 0
     if owing:
         budget.observe(1, 9.0, asked=True)
@@ -157,16 +157,17 @@ def test_a_pause_pays_off_what_all_have_lost_and_half_as_fast_where_drafters_wit
     while not budget.is_left:
         budget.observe(1, 1.0 + budget.pause_charge)
         rounds += 1
-    assert rounds == pytest.approx(-left / (0.0025 if owing else 0.005), rel=0.01)
-    assert budget._priced == pytest.approx(owed + (0.005 if owing else 0.0075) * rounds, rel=0.02)
+    assert rounds == pytest.approx(-left / (refill / 2), rel=0.01)
+    assert budget._priced == pytest.approx(owed + (0.0025 if owing else 0.0075) * rounds, rel=0.02)
 
 
 def test_drafters_with_a_price_may_lose_all_where_there_are_no_free_ones() -> None:
     budget = Budget(1, free=False)
     budget.observe(1, 4.9, asked=True)
+    assert budget.is_left
     assert budget.is_left_for_priced
     budget.observe(1, 3.0, asked=True)
-    assert not budget.is_left_for_priced
+    assert not budget.is_left
 
 
 def test_what_is_lost_by_all_is_bounded_where_drafters_with_a_price_owe() -> None:

@@ -8,6 +8,8 @@ time and the credit. Drafters with a price may lose a part of it: free ones must
 
 from __future__ import annotations
 
+import math
+
 _SHARE = 0.01  # of the time, that may be lost
 _CREDIT = 48.0  # plain steps that may be lost at once, after gains
 _BEGINNING = 4.0  # and before any, for each drafter with a price: an answer may be short
@@ -17,8 +19,6 @@ _CARRIED = 16.0
 # Of both, what rounds in which a drafter with a price is asked may lose. With 1, three of them paused look-ups that had
 # 1.14 times the speed of plain decoding on a mix of texts (1.07B, llama.cpp's q8_0). Other parts were not measured.
 _PRICED = 0.75
-# Of what may be lost, the part that in a pause pays for what drafters with a price owe. The rest ends the pause.
-_OWED = 0.5
 # Rounds over which most of a reading is paid. Over 16, that of 4,000 tokens paused all drafters (docs/controller.md).
 _INSTALMENTS = 64
 
@@ -44,7 +44,7 @@ class Budget:
     """What speculation may still lose, in plain steps: all of it, and the drafters with a price, which may lose a part.
 
     What they lose beyond their part, as with a reading that took longer than expected, they owe alone: free drafters go
-    on, and the next time that may be lost pays it off before these drafters are asked again.
+    on, and the share of the time pays it off before these drafters are asked again.
 
     Args:
         priced: drafters with a price. Each reads the prompt before its first guess, which is a loss like any other;
@@ -55,8 +55,8 @@ class Budget:
 
     def __init__(self, priced: int = 0, gained: float = 0.0, *, free: bool = True) -> None:
         self._left = max(_BEGINNING * max(1, priced), min(_CARRIED, gained))
-        self._part = _PRICED if free else 1.0
-        self._priced = self._part * self._left
+        self._priced = _PRICED * self._left if free else math.inf
+        self._most_priced = _PRICED * _CREDIT if free else math.inf
 
     @property
     def left(self) -> float:
@@ -90,7 +90,7 @@ class Budget:
         priced = gain - reading if asked else -reading
         borne = max(priced, -max(0.0, self._priced))
         self._left = min(_CREDIT, self._left + borne + (0.0 if asked else gain) + refill)
-        self._priced = min(self._part * _CREDIT, self._priced + priced + share)
+        self._priced = min(self._most_priced, self._priced + priced + share)
 
     def restate(self, steps: float, priced: float) -> None:
         """Rounds were charged so many plain steps too much, see `Charges`.
@@ -101,12 +101,12 @@ class Budget:
         """
         owed = max(0.0, -self._priced)
         self._left = min(_CREDIT, self._left + steps - min(priced, owed))
-        self._priced = min(self._part * _CREDIT, self._priced + priced)
+        self._priced = min(self._most_priced, self._priced + priced)
 
     def _refill(self, steps: float) -> tuple[float, float]:
         """What so many plain steps refill: of all that may be lost, and of the part of drafters with a price."""
-        whole = _SHARE * steps
+        whole, share = _SHARE * steps, _PRICED * _SHARE * steps
         if self.is_left_for_priced:
-            return whole, self._part * whole
-        paid = (self._part if self.is_left else _OWED) * whole
-        return whole - paid, paid
+            return whole, share
+        # What they owe is no part of what is left. Most of a pause's refill ends the pause.
+        return (whole - share, share) if self.is_left else (share, whole - share)
