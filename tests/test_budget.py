@@ -170,6 +170,26 @@ def test_drafters_with_a_price_may_lose_all_where_there_are_no_free_ones() -> No
     assert not budget.is_left
 
 
+def test_a_controller_without_free_drafters_lets_those_with_a_price_lose_all() -> None:
+    controller = Adaptive([book(name="model", step_price=0.1)], Prices([1.0, 1.1, 1.2, 1.3]))
+    controller.choose(round_context(), 3)
+    controller.observe(bought(Draft(), (), 5, drafting=3.5))
+    assert controller._budget.left == pytest.approx(4.0 - 2.0 + 0.01 * 3.0), "a round counts for at most three steps"
+    controller.choose(round_context(), 3)
+    controller.observe(bought(Draft(), (), 5, drafting=1.5))
+    assert controller._budget.is_left_for_priced
+
+
+def test_gains_of_long_ago_pay_for_few_losses_of_drafters_with_a_price() -> None:
+    budget = Budget(1)
+    for _ in range(100):
+        budget.observe(3, 1.0, asked=True)
+    assert budget.left == 48.0
+    budget.observe(1, 38.0, asked=True)
+    assert not budget.is_left_for_priced, "three quarters of 48"
+    assert budget.is_left
+
+
 def test_what_is_lost_by_all_is_bounded_where_drafters_with_a_price_owe() -> None:
     """Free drafters lose whatever they may, and those with a price three steps at once whenever they may be asked."""
     budget, lost, rounds = Budget(1), 0.0, 20_000
