@@ -92,6 +92,7 @@ HEURISTICS: Mapping[str, Off] = {
     "probes of silent drafters": lambda: patch.object(priced_drafter.PricedDrafter, "due", lambda *_given: False),
     "patience": _constant(priced_drafter, _PATIENCE=(1, 1)),
     "prices of drafters relearned": lambda: patch.object(RunningPrice, "observe", _ignore),
+    "what a guess opens the way to": _constant(expansion, _FURTHER=1),
     "budget of losses": lambda: patch.multiple(budget.Budget, is_left=True, is_left_for_priced=True),
     "budget: part of drafters with a price": _constant(budget, _PRICED=1.0),
     "budget: charges restated": lambda: patch.object(charges.Charges, "restated", lambda *_given: (0.0, 0.0)),

@@ -18,6 +18,7 @@ _BRANCHES = 2  # guesses a drafter may make at one place, where trees can be ver
 # Tokens that a tree must bring beyond a chain: it leaves the cache out of order, and that moves the last bits of what
 # comes after it.
 _RELUCTANCE = 0.1
+_FURTHER = 4  # tokens that a token opens the way to, as far as they are weighed
 
 
 class Reached(NamedTuple):
@@ -192,8 +193,10 @@ class Expansion:
             return False  # it was asked wherever that pays
         if child is None:
             return True
-        ahead = priced.ahead.later if depth else priced.ahead.first
-        return ahead.value - self.tree.cells[child].value > self.rate * priced.price(depth, 1)
+        first, later = priced.ahead.first.value, priced.ahead.later.value
+        further = (1 - later**_FURTHER) / (1 - later)
+        better = (later if depth else first) - self.tree.cells[child].value
+        return better * further > self.rate * priced.price(depth, 1)
 
     def _guessed(self, priced: PricedDrafter, node: int, path: Sequence[int], length: int, chance: float) -> int | None:
         """The node to go on from after a drafter's guess below `node`; None if it has none.
