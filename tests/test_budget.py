@@ -161,25 +161,6 @@ def test_a_pause_ends_whatever_its_rounds_take_and_pays_what_is_owed_too(owing: 
     assert budget._priced == pytest.approx(owed + (0.0025 if owing else 0.0075) * rounds, rel=0.02)
 
 
-def test_drafters_with_a_price_may_lose_all_where_there_are_no_free_ones() -> None:
-    budget = Budget(1, free=False)
-    budget.observe(1, 4.9, asked=True)
-    assert budget.is_left
-    assert budget.is_left_for_priced
-    budget.observe(1, 3.0, asked=True)
-    assert not budget.is_left
-
-
-def test_a_controller_without_free_drafters_lets_those_with_a_price_lose_all() -> None:
-    controller = Adaptive([book(name="model", step_price=0.1)], Prices([1.0, 1.1, 1.2, 1.3]))
-    controller.choose(round_context(), 3)
-    controller.observe(bought(Draft(), (), 5, drafting=3.5))
-    assert controller._budget.left == pytest.approx(4.0 - 2.0 + 0.01 * 3.0), "a round counts for at most three steps"
-    controller.choose(round_context(), 3)
-    controller.observe(bought(Draft(), (), 5, drafting=1.5))
-    assert controller._budget.is_left_for_priced
-
-
 def test_gains_of_long_ago_pay_for_few_losses_of_drafters_with_a_price() -> None:
     budget = Budget(1)
     for _ in range(100):

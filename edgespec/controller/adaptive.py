@@ -88,7 +88,7 @@ class Adaptive:
         self._priced = [PricedDrafter(d, self.calibration.ahead(d.name), clock, len(asked) - 1) for d in asked]
         self._passengers = [PassengerValue(drafter) for drafter in self._free if trees and most_passengers_of(drafter)]
         self._time_value = TimeValue()
-        self._budget = Budget(len(self._priced), self.calibration.gained, free=bool(self._free))
+        self._budget = Budget(len(self._priced), self.calibration.gained)
         self._instalments = Instalments()
         self._charges = Charges()
         self._explorer = Explorer()

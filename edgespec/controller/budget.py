@@ -8,8 +8,6 @@ time and the credit. Drafters with a price may lose a part of it: free ones must
 
 from __future__ import annotations
 
-import math
-
 _SHARE = 0.01  # of the time, that may be lost
 _CREDIT = 48.0  # plain steps that may be lost at once, after gains
 _BEGINNING = 4.0  # and before any, for each drafter with a price: an answer may be short
@@ -50,13 +48,11 @@ class Budget:
         priced: drafters with a price. Each reads the prompt before its first guess, which is a loss like any other;
             with the credit for one, several would end all speculation in the first rounds.
         gained: plain steps that the last controller with this calibration had left.
-        free: whether there are free drafters; without them, those with a price may lose all of it.
     """
 
-    def __init__(self, priced: int = 0, gained: float = 0.0, *, free: bool = True) -> None:
+    def __init__(self, priced: int = 0, gained: float = 0.0) -> None:
         self._left = max(_BEGINNING * max(1, priced), min(_CARRIED, gained))
-        self._priced = _PRICED * self._left if free else math.inf
-        self._most_priced = _PRICED * _CREDIT if free else math.inf
+        self._priced = _PRICED * self._left
 
     @property
     def left(self) -> float:
@@ -90,7 +86,7 @@ class Budget:
         priced = gain - reading if asked else -reading
         borne = max(priced, -max(0.0, self._priced))
         self._left = min(_CREDIT, self._left + borne + (0.0 if asked else gain) + refill)
-        self._priced = min(self._most_priced, self._priced + priced + share)
+        self._priced = min(_PRICED * _CREDIT, self._priced + priced + share)
 
     def restate(self, steps: float, priced: float) -> None:
         """Rounds were charged so many plain steps too much, see `Charges`.
@@ -101,7 +97,7 @@ class Budget:
         """
         owed = max(0.0, -self._priced)
         self._left = min(_CREDIT, self._left + steps - min(priced, owed))
-        self._priced = min(self._most_priced, self._priced + priced)
+        self._priced = min(_PRICED * _CREDIT, self._priced + priced)
 
     def _refill(self, steps: float) -> tuple[float, float]:
         """What so many plain steps refill: of all that may be lost, and of the part of drafters with a price."""
