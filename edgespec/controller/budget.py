@@ -104,6 +104,6 @@ class Budget:
         whole, share = _SHARE * steps, _PRICED * _SHARE * steps
         if self.is_left_for_priced:
             return whole, share
-        # What they owe is no part of what is left. In a pause the parts change places, so that it ends soon: measured with
-        # a half, a quarter and nothing for what is owed (docs/controller.md).
+        # What they owe is no part of what is left. In a pause the parts change places, so that it ends soon: a half, a
+        # quarter and nothing for what is owed were measured (docs/controller.md).
         return (whole - share, share) if self.is_left else (share, whole - share)
