@@ -136,8 +136,9 @@ class Trainer:
             (stream @ p[f"{_LAYER}self_attn.{each}_proj"].T).view(batch, n, -1, _HEAD).transpose(1, 2) for each in "qkv"
         )
         groups = q.shape[1] // k.shape[1]
-        k, v = (each.repeat_interleave(groups, 1) for each in (turned(k, theta), v))
-        mixed = torch.nn.functional.scaled_dot_product_attention(turned(q, theta), k, v, is_causal=True)
+        places = torch.arange(n)
+        k, v = (each.repeat_interleave(groups, 1) for each in (turned(k, theta, places), v))
+        mixed = torch.nn.functional.scaled_dot_product_attention(turned(q, theta, places), k, v, is_causal=True)
         stream = stream + mixed.transpose(1, 2).reshape(batch, n, -1) @ p[f"{_LAYER}self_attn.o_proj"].T
         inner = normed(stream, p[f"{_LAYER}post_attention_layernorm"], self._config["rms_norm_eps"])
         gate = torch.nn.functional.silu(inner @ p[f"{_LAYER}mlp.gate_proj"].T)

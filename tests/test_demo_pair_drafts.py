@@ -230,10 +230,10 @@ def _alone(head: Any, target: Any, text: Any, last: int, count: int) -> list[int
     if not hasattr(head, "_layers"):
         return [int(head._heads.logits(depth, states[-1][0, last - 1]).argmax()) for depth in range(min(4, count + 1))]
     rows = torch.cat([states[layer][:, :last] for layer in head._layers], -1)
-    sees = torch.ones(last, last, dtype=torch.bool).tril()
+    sees = torch.ones(1, 1, 1, last, dtype=torch.bool)
     tokens = torch.nn.functional.pad(text[None], (0, count + 1))
-    chains = head._head.chains(tokens, rows, sees, count + 1)
-    return [int(head._head.logits(state[0, -1]).argmax()) for state in chains]
+    chains = head._head.chains(tokens, rows, torch.tensor([[last - 1]]), sees, count + 1)
+    return [int(head._head.logits(state[0, 0]).argmax()) for state in chains]
 
 
 def test_layers_of_the_target_are_a_draft() -> None:

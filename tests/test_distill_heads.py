@@ -29,6 +29,7 @@ from edgespec.terminal.distill_options import DistillOptions
 
 from .commandline import refused, run
 from .distillation import VOCABULARY, example, examples, judge, small_files, with_torch
+from .eagle3_heads import Reference
 from .medusa_heads import Chain, chain_in
 
 LEARNING = Training(epochs=4, rate=1e-2, batch=64, checks=1, patience=9)
@@ -96,6 +97,27 @@ def test_guesses_are_compared_with_the_tokens_they_are_for(kind: str) -> None:
                 assert not found[at, len(said) :].any()
 
 
+@with_torch
+def test_chains_are_what_a_head_drafts() -> None:
+    """The logits of each chain of a batch are those of the reference in NumPy."""
+    import torch  # noqa: PLC0415
+
+    made, texts = head("eagle3"), [heard("eagle3")[0], heard("eagle3")[4].after(1)]
+    for each in made.trained.parameters():
+        torch.nn.init.normal_(each, mean=float(each.ndim == 1), std=0.2)
+    weights = {name: each.detach().numpy() for name, each in made.trained.state_dict().items()}
+    reference, compared = Reference(made.config(), weights, VOCABULARY), 0
+    with torch.inference_mode():
+        logits = torch.stack([made.logits(state) for state in made._passes(texts, HEADS)], 2).numpy()
+    for own, text in zip(logits, texts, strict=True):
+        for number, at in enumerate(range(max(text.start, 2), len(text.tokens) - HEADS)):
+            tokens = text.tokens.tolist()
+            expected = reference.logits(text.rows[: at - 1], tokens[:at], tokens[at : at + HEADS - 1])
+            np.testing.assert_allclose(own[number], expected, rtol=1e-3, atol=1e-3)
+            compared += 1
+    assert compared > 10
+
+
 def _guesses(made: Any, text: Any, begin: int, count: int) -> list[int]:
     """The guesses of a round that begins at the token `begin`: from the rows before alone, and the guesses' own tokens
     where the text is known."""
@@ -106,7 +128,8 @@ def _guesses(made: Any, text: Any, begin: int, count: int) -> list[int]:
         return [int(made.logits(depth, state).argmax()) for depth in range(count)]
     short = replace(text, tokens=text.tokens[: begin + count], rows=text.rows[: begin - 1])
     passes = list(made._passes([short], min(count, len(text.tokens) - begin)))
-    return [int(made.logits(state[0, begin - 2]).argmax()) for state in passes]
+    number = begin - max(text.start, 2)  # of the chain
+    return [int(made.logits(state[0, number]).argmax()) for state in passes]
 
 
 @with_torch

@@ -52,7 +52,8 @@ class Eagle3Head:
         batch = taught.batch
         tokens = torch.nn.functional.pad(batch.tokens, (0, ahead))
         rows = torch.cat([taught.states[layer][:, :-1] for layer in self._layers], -1).float()
-        return self._head.chains(tokens, rows, batch.mask()[:, :, :-1, :-1], ahead)
+        begins = torch.arange(rows.shape[1], device=rows.device).expand(len(rows), -1)
+        return self._head.chains(tokens, rows, begins, batch.mask()[:, :, :-1, :-1], ahead)
 
 
 class MedusaHeads:

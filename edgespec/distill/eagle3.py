@@ -167,56 +167,80 @@ class Eagle3:
         return made
 
     def _passes(self, batch: Sequence[Example], ahead: int) -> Iterator[Any]:
-        """The head's own rows for each guess of the chains that begin at all positions, float32 [texts, n, hidden]."""
+        """The head's own rows for each guess of the chains that begin in the answers, float32 [texts, chains, hidden].
+        Those of a text with fewer chains are filled up with others that guess nothing."""
         n = max(len(each.tokens) for each in batch) - 1
         rows = self._torch.zeros((len(batch), n, 3 * self._width))
         for own, each in zip(rows, batch, strict=True):
             known = rows_of(each)[:n]
             own[: len(known)] = self._torch.from_numpy(known.astype(np.float32))
+        begins = self._tensor(padded([each.start - 2 + begun(each, 0) for each in batch]))
+        sees = self._torch.arange(n, device=self._device) <= begins[..., None]
         tokens = self._tensor(padded([each.tokens for each in batch], ahead))
-        sees = self._torch.ones((n, n), dtype=self._torch.bool, device=self._device).tril()
-        return self.chains(tokens, rows.to(self._device), sees, ahead)
+        return self.chains(tokens, rows.to(self._device), begins, sees[:, None], ahead)
 
-    def chains(self, tokens: Any, rows: Any, sees: Any, ahead: int) -> Iterator[Any]:
-        """The head's own rows for each guess of the chains that begin at all positions, float32 [texts, n, hidden].
+    def chains(self, tokens: Any, rows: Any, begins: Any, sees: Any, ahead: int) -> Iterator[Any]:
+        """The head's own rows for each guess of chains, float32 [texts, chains, hidden].
+
+        A prompt is many times as long as the answer to it, and all that is computed for it are keys and values.
 
         Args:
             tokens: of the texts and `ahead` more, int64 [texts, n + 1 + ahead] or wider.
             rows: the target's, of the first `n` tokens, float32 [texts, n, 3 * width].
-            sees: which of these rows each attends to, bool, of a shape that broadcasts to [texts, heads, n, n].
+            begins: of each chain, the last token whose row it has, int64 [texts, chains].
+            sees: which rows each attends to, bool, of a shape that broadcasts to [texts, heads, chains, n].
             ahead: guesses of a chain.
         """
-        n, keys = rows.shape[1], list[Any]()
+        n, places = rows.shape[1], self._torch.arange(rows.shape[1], device=rows.device)
         state = self.trained["fc"](rows)
+        both = self._both(self.trained["embed_tokens"](tokens[:, 1 : 1 + n]), state)
+        target = self._keys(both, places)
         hidden = self._torch.zeros(sees.shape, device=sees.device).masked_fill(~sees, float("-inf"))
+        state, both = (each.take_along_dim(begins[..., None], 1) for each in (state, both))
+        own = list[Any]()
         for step in range(ahead):
-            embedded = self.trained["embed_tokens"](tokens[:, 1 + step : 1 + step + n])
-            state = self._layer(embedded, state, keys, hidden)
+            turns = (begins + step)[:, None]
+            if step:
+                both = self._both(self.trained["embed_tokens"](tokens.gather(1, begins + 1 + step)), state)
+                own.append(self._keys(both, turns))
+            state = self._layer(state, turned(self._heads("q", both), _THETA, turns), target, own, hidden)
             yield state
 
-    def _layer(self, embedded: Any, state: Any, keys: list[Any], hidden: Any) -> Any:
-        """The layer at the next step of all chains. Each attends to the target's rows up to its own, and to itself.
+    def _both(self, embedded: Any, state: Any) -> Any:
+        """What the attention reads, [..., 2 * hidden]."""
+        layer = self.trained["midlayer"]
+        return self._torch.cat([layer["input_layernorm"](embedded), layer["hidden_norm"](state)], -1)
+
+    def _heads(self, kind: str, both: Any) -> Any:
+        """Queries ("q"), keys or values of all heads, [texts, heads, m, numbers of a head]."""
+        found = self.trained["midlayer"]["self_attn"][f"{kind}_proj"](both)
+        return found.view(*both.shape[:2], -1, _HEAD).transpose(1, 2)
+
+    def _keys(self, both: Any, places: Any) -> tuple[Any, Any]:
+        """Keys and values for each head of the queries."""
+        attention = self.trained["midlayer"]["self_attn"]
+        groups = attention["q_proj"].out_features // attention["k_proj"].out_features
+        k, v = turned(self._heads("k", both), _THETA, places), self._heads("v", both)
+        return k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+
+    def _layer(self, state: Any, q: Any, target: tuple[Any, Any], own: Sequence[tuple[Any, Any]], hidden: Any) -> Any:
+        """The layer at the next step of all chains.
 
         Args:
-            keys: keys and values of the steps before; those of this one are added.
+            state: [texts, chains, hidden].
+            q: queries.
+            target: keys and values of the target's rows.
+            own: of the chain itself, one of each step from the second on.
             hidden: -inf for the target's rows that one does not attend to, else 0.
         """
-        torch, layer = self._torch, self.trained["midlayer"]
-        both = torch.cat([layer["input_layernorm"](embedded), layer["hidden_norm"](state)], -1)
-        batch, n = state.shape[:2]
-        own = (layer["self_attn"][f"{each}_proj"](both).view(batch, n, -1, _HEAD).transpose(1, 2) for each in "qkv")
-        q, k, v = own
-        q, k = turned(q, _THETA, len(keys)), turned(k, _THETA, len(keys))
-        k, v = (each.repeat_interleave(q.shape[1] // each.shape[1], 1) for each in (k, v))
-        keys.append((k, v))
-        first, values = keys[0]
-        scores = [q @ first.transpose(-1, -2) + hidden]
-        scores += [(q * key).sum(-1, keepdim=True) for key, _ in keys[1:]]
+        torch, layer, n = self._torch, self.trained["midlayer"], target[0].shape[2]
+        scores = [q @ target[0].transpose(-1, -2) + hidden]
+        scores += [(q * key).sum(-1, keepdim=True) for key, _ in own]
         weights = (torch.cat(scores, -1) / _HEAD**0.5).softmax(-1)
-        mixed = weights[..., :n] @ values
-        for i, (_, value) in enumerate(keys[1:]):
+        mixed = weights[..., :n] @ target[1]
+        for i, (_, value) in enumerate(own):
             mixed = mixed + weights[..., n + i : n + i + 1] * value
-        stream = state + layer["self_attn"]["o_proj"](mixed.transpose(1, 2).reshape(batch, n, -1))
+        stream = state + layer["self_attn"]["o_proj"](mixed.transpose(1, 2).flatten(2))
         inner, mlp = layer["post_attention_layernorm"](stream), layer["mlp"]
         return stream + mlp["down_proj"](torch.nn.functional.silu(mlp["gate_proj"](inner)) * mlp["up_proj"](inner))
 
@@ -227,22 +251,20 @@ class Eagle3:
     def _places(
         self, batch: Sequence[Example], depth: int
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], list[npt.NDArray[np.int64]]]:
-        """The texts and positions of the guesses at `depth`, and the places in each answer that they guess."""
+        """The texts and numbers of the chains with a guess at `depth`, and the places in each answer that it is for."""
         begins = [begun(each, depth) for each in batch]
-        rows = np.repeat(np.arange(len(batch)), [len(each) for each in begins])
-        places = np.concatenate([each.start - 2 + at for each, at in zip(batch, begins, strict=True)])
-        return rows, places, [at + depth for at in begins]
+        texts = np.repeat(np.arange(len(batch)), [len(each) for each in begins])
+        return texts, np.concatenate([np.arange(len(each)) for each in begins]), [at + depth for at in begins]
 
     def _tensor(self, values: npt.NDArray[Any]) -> Any:
         return self._torch.from_numpy(values).to(self._device)
 
 
-def turned(x: Any, theta: float, start: int = 0) -> Any:
-    """x [..., n, head_dim] turned by positions from `start` on."""
+def turned(x: Any, theta: float, places: Any) -> Any:
+    """x [..., n, head_dim] turned by its places, of a shape that broadcasts to [..., n] (RoPE)."""
     import torch  # noqa: PLC0415
 
     half = x.shape[-1] // 2
-    turns = torch.arange(x.shape[-2], device=x.device)[:, None] + start
-    angles = turns * theta ** (-torch.arange(half, device=x.device) / half)
+    angles = places[..., None] * theta ** (-torch.arange(half, device=x.device) / half)
     cos, sin, first, second = angles.cos(), angles.sin(), x[..., :half], x[..., half:]
     return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)

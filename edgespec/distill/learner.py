@@ -91,7 +91,7 @@ class Draft:
         return self.model(input_ids=tokens, use_cache=False).logits[rows, places].float()
 
 
-def padded(texts: Sequence[npt.NDArray[np.int32]], more: int = 0) -> npt.NDArray[np.int64]:
+def padded(texts: Sequence[npt.NDArray[np.integer[Any]]], more: int = 0) -> npt.NDArray[np.int64]:
     """The texts as one array, int64 [texts, longest + more]. Shorter ones are filled up with zeros at their end, which
     no token before it attends to."""
     tokens = np.zeros((len(texts), more + max(map(len, texts))), np.int64)
