@@ -1,4 +1,4 @@
-"""Make a small Llama checkpoint, or a head of EAGLE-3, large without changing what it says.
+"""Make a small Llama checkpoint, or a head of EAGLE-1 or EAGLE-3, large without changing what it says.
 
 Extra FFN neurons get a zero down projection; extra layers an attention output and a down projection of about 1e-7,
 which add nothing that the residual stream's bits can hold: each costs what a real one costs. So a small trained pair
@@ -107,8 +107,9 @@ def main(source: Path, output: Path, layers: int, ffn: int, context: int) -> Non
             shutil.copy(path, output)
     config = json.loads((source / "config.json").read_text())
     tensors = list(enlarged(read_tensors(source), layers, ffn))
-    kept = config["num_hidden_layers"] if "draft_vocab_size" in config else layers
-    config |= {"num_hidden_layers": kept, "intermediate_size": ffn, "max_position_embeddings": context}
+    if any(name.startswith(_LAYER) for name, _ in tensors):
+        config["num_hidden_layers"] = layers
+    config |= {"intermediate_size": ffn, "max_position_embeddings": context}
     (output / "config.json").write_text(json.dumps(config, indent=2))
     write_safetensors(output / "model.safetensors", tensors)
     click.echo(f"{output}: {sum(tensor.size for _, tensor in tensors) / 1e6:.0f}M parameters")

@@ -13,7 +13,7 @@ from edgespec.backends import Device, Interrupt, open_model
 from edgespec.converters import convert
 from edgespec.types import Floats
 
-from . import eagle3_heads
+from . import eagle3_heads, eagle_heads
 from .pair_checkpoints import checkpoint_of
 
 PAIR = Path(__file__).parent / "pair"
@@ -36,6 +36,25 @@ def _guesses(config: eagle3_heads.Json, tensors: dict[str, eagle3_heads.Floats])
     rows = np.random.default_rng(1).standard_normal((4, 3 * 48)).astype(np.float32)
     reference = eagle3_heads.Reference(config, tensors, 300)
     return reference.logits(rows, (3, 1, 4, 1, 5), (9,))
+
+
+def test_a_head_of_eagle_guesses_the_same(tmp_path: Path) -> None:
+    config = eagle_heads.config()
+    tensors = eagle_heads.tensors(config, embeddings=300)
+    small = eagle3_heads.write(tmp_path / "small", config, tensors)
+    _enlarge(small, tmp_path / "large", "--ffn", 512)
+    found = read_tensors(tmp_path / "large")
+    changed = json.loads((tmp_path / "large" / "config.json").read_text())
+    assert found["layers.0.mlp.down_proj.weight"].shape == (64, 512)
+    assert (changed["num_hidden_layers"], changed["intermediate_size"]) == (1, 512)
+    output, states = (
+        np.random.default_rng(seed).standard_normal((n, 64)).astype(np.float32) for seed, n in ((1, 300), (2, 4))
+    )
+    logs = [
+        eagle_heads.Reference(made, weights, output).logs(states, (3, 1, 4, 1, 5), (9,))
+        for made, weights in ((changed, found), (config, tensors))
+    ]
+    np.testing.assert_allclose(*logs, atol=1e-5)
 
 
 def test_a_llama_with_more_layers_says_the_same(tmp_path: Path) -> None:
