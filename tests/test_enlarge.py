@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from click.testing import CliRunner
@@ -22,14 +23,20 @@ PAIR = Path(__file__).parent / "pair"
 def test_a_head_of_eagle3_guesses_the_same(tmp_path: Path) -> None:
     config = eagle3_heads.config()
     tensors = eagle3_heads.tensors(config, {"hidden": 48, "vocabulary": 300})
-    small = eagle3_heads.write(tmp_path / "small", config, tensors)
-    _enlarge(small, tmp_path / "large", "--ffn", 512)
-    found = read_tensors(tmp_path / "large")
-    changed = json.loads((tmp_path / "large" / "config.json").read_text())
+    changed, found = _wide_head(tmp_path, config, tensors)
     assert found["midlayer.mlp.gate_proj.weight"].shape == (512, 64)
-    assert (changed["num_hidden_layers"], changed["intermediate_size"]) == (1, 512)
     np.testing.assert_array_equal(found["d2t"], tensors["d2t"])
     np.testing.assert_allclose(_guesses(changed, found), _guesses(config, tensors), atol=1e-5)
+
+
+def _wide_head(
+    folder: Path, config: eagle3_heads.Json, tensors: dict[str, Any]
+) -> tuple[eagle3_heads.Json, dict[str, Any]]:
+    """The config.json and the tensors of a head that was enlarged to 512 neurons."""
+    _enlarge(eagle3_heads.write(folder / "small", config, tensors), folder / "large", "--ffn", 512)
+    changed = json.loads((folder / "large" / "config.json").read_text())
+    assert (changed["num_hidden_layers"], changed["intermediate_size"]) == (1, 512)
+    return changed, read_tensors(folder / "large")
 
 
 def _guesses(config: eagle3_heads.Json, tensors: dict[str, eagle3_heads.Floats]) -> Floats:
@@ -41,12 +48,8 @@ def _guesses(config: eagle3_heads.Json, tensors: dict[str, eagle3_heads.Floats])
 def test_a_head_of_eagle_guesses_the_same(tmp_path: Path) -> None:
     config = eagle_heads.config()
     tensors = eagle_heads.tensors(config, embeddings=300)
-    small = eagle3_heads.write(tmp_path / "small", config, tensors)
-    _enlarge(small, tmp_path / "large", "--ffn", 512)
-    found = read_tensors(tmp_path / "large")
-    changed = json.loads((tmp_path / "large" / "config.json").read_text())
+    changed, found = _wide_head(tmp_path, config, tensors)
     assert found["layers.0.mlp.down_proj.weight"].shape == (64, 512)
-    assert (changed["num_hidden_layers"], changed["intermediate_size"]) == (1, 512)
     output, states = (
         np.random.default_rng(seed).standard_normal((n, 64)).astype(np.float32) for seed, n in ((1, 300), (2, 4))
     )
