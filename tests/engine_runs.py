@@ -57,8 +57,8 @@ def speaking(clock: Clock | None = None) -> Priced:
     return Priced(TARGET, VOCAB, clock or Clock(), STAIRS)
 
 
-def drafting(rule: Rule, clock: Clock | None = None, name: str = "model") -> ModelDrafter:
-    return ModelDrafter(Priced(rule, VOCAB, clock or Clock(), [0.05]), VOCAB, step_price=0.05, name=name)
+def drafting(rule: Rule, clock: Clock | None = None, name: str = "model", price: float = 0.05) -> ModelDrafter:
+    return ModelDrafter(Priced(rule, VOCAB, clock or Clock(), [price]), VOCAB, step_price=price, name=name)
 
 
 def block_drafting(rule: Rule, clock: Clock | None = None, guesses: int = 5) -> PardDrafter:

@@ -114,6 +114,19 @@ def test_a_model_that_became_the_better_one_is_noticed(rule: str, seed: int, clo
     assert finished.stats.by_drafter["model2"][1] > 250
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_models_that_say_the_same_the_cheaper_one_drafts(order: int, clock: Clock) -> None:
+    """Whichever was given first: what the second one asked repeats is worth nothing."""
+    target = speaking(clock)
+    rule = blend(TARGET, OTHER, 0.4)
+    models = [drafting(rule, clock, price=0.08), drafting(rule, clock, "model2", price=0.04)][::order]
+    controller = Adaptive(models, Prices(STAIRS), clock=clock.perf_counter)
+    _, finished = run(engine(target, controller).generate(Request(PROMPT, Sampling(), 600)), target, PROMPT)
+    drafted = {name: n for name, (n, _) in finished.stats.by_drafter.items()}
+    assert drafted["model2"] > 300
+    assert drafted["model"] < drafted["model2"] / 5
+
+
 # --- a runtime over several models
 
 

@@ -244,12 +244,13 @@ class Adaptive:
         expansion.value_time(self._time_value.ahead(round_context.tokens, expansion.offer(plain)) / plain)
 
     def _in_turn(self, expansion: Expansion) -> Sequence[PricedDrafter]:
-        """The drafters with a price in the order in which they are asked.
+        """The drafters with a price in the order in which they are asked: first that of which most is expected.
 
-        Where tokens are drawn, only one of them drafts in a round (`Expansion.settled`): that of which most is
-        expected. One that was left alone may be asked before it, as far as what is expected less is worth a probe.
+        What the next ones guess is only worth what it adds. Where tokens are drawn, only the first one drafts in a
+        round (`Expansion.settled`). One that was left alone may be asked before it, as far as what is expected less is
+        worth a probe.
         """
-        if self._trims or len(self._priced) < 2:
+        if len(self._priced) < 2:
             return self._priced
         return sorted(self._priced, key=lambda priced: expansion.prospect(priced) + priced.credit, reverse=True)
 
