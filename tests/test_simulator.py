@@ -19,6 +19,7 @@ from benchmarks.simulator.clairvoyant import clairvoyant
 from benchmarks.simulator.engines import Wrong, markdown, picture, prices, replayed, summary
 from benchmarks.simulator.measured import CONTEXTS, WIDTHS, Measured, flat, kept_with, load, passes
 from benchmarks.simulator.recycled import Rows
+from benchmarks.simulator.several import pieces, seconds
 from benchmarks.simulator.trace import Trace
 from benchmarks.simulator.world import CURVES, Curve, Outcome, World, accepted
 from edgespec.backends.toy import ToySession, ngram_rule
@@ -251,3 +252,21 @@ def test_a_block_pays_on_a_flat_curve_where_its_guesses_are_good(kept: float, be
     steps = speedup(trace, curve)
     assert (speedup(trace, curve, lambda world: Block(world, kept, 8)) > 1.02 * steps) == better
     assert speedup(trace, curve, lambda world: Block(world, 0.0, 8)) >= 0.97
+
+
+def test_of_two_drafters_that_guess_the_same_the_cheaper_one_counts_whichever_is_given_first() -> None:
+    trace, curve = beginning("chat", 1500), replace(CURVES[2], step=0.06)
+    model, first, second = (
+        seconds(trace, curve, names) for names in (("model",), ("model", "twin"), ("twin", "model"))
+    )
+    assert first == pytest.approx(second, rel=0.01)
+    assert first < 0.9 * model
+
+
+def test_pieces_are_whole_answers_of_250_tokens_or_a_little_more() -> None:
+    trace = Trace.load("chat")
+    found = list(pieces(trace))
+    assert all(250 <= piece.tokens < 250 + len(piece.items[-1].answer) for piece in found)
+    joined = [item for piece in found for item in piece.items]
+    assert all(mine is theirs for mine, theirs in zip(joined, trace.items, strict=False))
+    assert 0 <= trace.tokens - sum(piece.tokens for piece in found) < 250
