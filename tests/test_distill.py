@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -273,12 +274,26 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     assert small.tokens == 500
     assert small.answering == pytest.approx(5.0)
     assert small.trained == 550 * 3
+    assert small.answered == pytest.approx(500 / 550)
     small.require(tmp_path, 1 << 30)
     with pytest.raises(EngineError, match="not enough memory"):
         small.require(tmp_path, 1000)
     with pytest.raises(OptionError, match="not enough space"):
         replace(small, disk=1 << 60).require(tmp_path, 1 << 30)
     assert "500 tokens of answers in 5 s, training 33 s" in small.line(0.02)
+
+
+@pytest.mark.parametrize(("answered", "answer"), [(0.25, 64), (1.0, 254), (0.0, 2)])
+def test_the_step_that_is_timed_has_the_share_of_answers(answered: float, answer: int) -> None:
+    """Heads compute less for prompts; an answer and a prompt of two tokens there are always."""
+    seen: list[Example] = []
+    backward = SimpleNamespace(backward=lambda: None)
+    learner = SimpleNamespace(loss=lambda examples, _: seen.extend(examples) or backward)
+    assert estimate.training_pace(cast(Any, learner), answered, row=6) >= 0
+    for timed in seen:
+        assert len(timed.tokens) - timed.start == len(timed.likely) == answer
+        assert timed.rows is not None
+        assert timed.rows.shape == (len(timed.tokens), 6)
 
 
 def test_wrong_options_are_one_line(tmp_path: Path, small_pair: dict[str, Path]) -> None:

@@ -54,6 +54,7 @@ class Estimate:
         tokens: of all answers.
         answering: seconds.
         trained: tokens of all training steps.
+        answered: the share of answers in those, the others being prompts.
         memory: bytes, while training.
         disk: bytes.
     """
@@ -61,6 +62,7 @@ class Estimate:
     tokens: int
     answering: float
     trained: int
+    answered: float
     memory: int
     disk: int
 
@@ -111,6 +113,7 @@ def estimated(student: Student, wanted: Wanted, training: Training, plain: float
         tokens,
         tokens * plain,
         (tokens + prompts) * training.epochs,
+        tokens / max(1, tokens + prompts),
         student.parameters * _STATE + student.frozen * _FROZEN + batch * (held + student.row * 4),
         student.parameters * _KEPT
         + student.frozen * _FROZEN
@@ -119,15 +122,17 @@ def estimated(student: Student, wanted: Wanted, training: Training, plain: float
     )
 
 
-def training_pace(learner: Learner, row: int = 0) -> float:
+def training_pace(learner: Learner, answered: float, row: int = 0) -> float:
     """Seconds that a token takes in training, by a short step, which changes no weights.
 
     Args:
+        answered: the share of answers in the tokens: EAGLE-3 heads compute chains of guesses in answers alone.
         row: numbers of the target's hidden rows, for a learner that reads them.
     """
-    tokens, likely = np.zeros(_TIMED, np.int32), np.zeros((_TIMED - 2, LIKELY), np.int32)
+    start = min(max(2, round(_TIMED * (1 - answered))), _TIMED - 2)
+    tokens, likely = np.zeros(_TIMED, np.int32), np.zeros((_TIMED - start, LIKELY), np.int32)
     rows = np.zeros((_TIMED, row), np.float16) if row else None
-    example = Example(tokens, 2, likely, np.full(likely.shape, -10, np.float16), 0.0, False, rows)
+    example = Example(tokens, start, likely, np.full(likely.shape, -10, np.float16), 0.0, False, rows)
     for _ in range(2):  # the first one starts threads and allocates
         started = time.perf_counter()
         learner.loss([example], 0.0).backward()

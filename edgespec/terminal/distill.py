@@ -188,7 +188,8 @@ class _Run:
         sizes = self.kind.sizes
         found = estimate.estimated(sizes, wanted, self._training(), plain)
         found.require(self.place.folder, machine_memory().free)
-        click.echo(found.line(estimate.training_pace(self.kind.learner(()), sizes.row)), err=True)
+        pace = estimate.training_pace(self.kind.learner(()), found.answered, sizes.row)
+        click.echo(found.line(pace), err=True)
 
     def _training(self) -> Training:
         rate = self.kind.rate if self.options.rate is None else self.options.rate
