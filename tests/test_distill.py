@@ -287,9 +287,14 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
 def test_the_step_that_is_timed_has_the_share_of_answers(answered: float, answer: int) -> None:
     """Heads compute less for prompts; an answer and a prompt of two tokens there are always."""
     seen: list[Example] = []
-    backward = SimpleNamespace(backward=lambda: None)
-    learner = SimpleNamespace(loss=lambda examples, _: seen.extend(examples) or backward)
-    assert estimate.training_pace(cast(Any, learner), answered, row=6) >= 0
+
+    class Watched:
+        def loss(self, examples: list[Example], _: float) -> SimpleNamespace:
+            seen.extend(examples)
+            return SimpleNamespace(backward=lambda: None)
+
+    assert estimate.training_pace(cast(Any, Watched()), answered, row=6) >= 0
+    assert len(seen) == 2
     for timed in seen:
         assert len(timed.tokens) - timed.start == len(timed.likely) == answer
         assert timed.rows is not None

@@ -14,6 +14,7 @@ from dataclasses import replace
 import click
 
 from edgespec.controller.adaptive import Adaptive
+from edgespec.drafters import Drafter
 from edgespec.types import Guess
 from edgespec.verify import RoundContext
 
@@ -56,7 +57,7 @@ def seconds(trace: Trace, curve: Curve, names: Sequence[str]) -> float:
     """What a controller without calibration takes for the trace with look-ups and `names`, in that order."""
     world = World(trace, curve, reading=_READING)
     known = {"model": world.model, "twin": Other(world, "twin", price=0.25), "poor": Other(world, "poor", wrong=0.45)}
-    drafters = [world.look_up, *(known[name] for name in names)]
+    drafters: list[Drafter] = [world.look_up, *(known[name] for name in names)]
     return world.run(Adaptive(drafters, world.prices, clock=world.clock)).seconds
 
 
