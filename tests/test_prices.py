@@ -227,7 +227,8 @@ def test_prices_are_kept_and_recalled(own_cache: Path) -> None:
         {"version": 3},  # may have been measured beside busy programs
         {"version": 4},  # measured with tokens 1, 2, 3, ...
         {"version": 5},  # measured between passes of other widths
-        {"version": 7},
+        {"version": 6},  # fell from run to run
+        {"version": 8},
         {"identity": "another"},
         {"rows": []},
         {"rows": {}},
@@ -417,8 +418,8 @@ def test_widths_that_were_not_measured_are_not_kept_until_passes_taught_them(own
 
 
 def test_company_is_not_kept(own_cache: Path) -> None:
-    """What is slow only while another program runs is no truth about the machine; a faster machine is."""
-    for factor, kept in ((3.0, 1.0), (1 / 3, 1 / 3)):
+    """What a pass costs beside a plain step is kept, and not the pace of the machine."""
+    for factor in (3.0, 1 / 3):
         prices = Prices(STAIRS)
         for n in (1, 4, 5, 8) * 20:
             prices.observe(n, 64, factor * STAIRS[n - 1])
@@ -426,7 +427,7 @@ def test_company_is_not_kept(own_cache: Path) -> None:
         keep(session(), prices)
         found = recall(session())
         assert found is not None
-        assert found.curve() == pytest.approx([kept * s for s in STAIRS])
+        assert found.curve() == pytest.approx(STAIRS)
 
 
 def test_what_another_process_kept_is_not_lost(own_cache: Path) -> None:

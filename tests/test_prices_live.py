@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from edgespec.backends.toy import ToySession, ngram_rule
-from edgespec.prices import WIDTHS, Prices, keep, recall
+from edgespec.prices import WIDTHS, Prices
 
 #: llama.cpp's Q8_0: t(n)/t(1) for n = 1..16.
 Q8_0 = (1.0, 1.5, 1.8, 1.8, 2.8, 3.0, 3.0, 2.9, 3.6, 3.8, 4.0, 4.1, 4.6, 4.8, 5.0, 5.2)
@@ -228,8 +227,8 @@ def test_what_company_left_behind_is_forgotten() -> None:
 def test_a_faster_machine_than_was_measured_is_believed() -> None:
     """The table was measured under load."""
     machine = MachineOptions(mixed, times(0.4), seed=2).run(420)
-    row = machine.prices.rows()[64]
-    assert [s and s / true for s, true in zip(row, Q8_0, strict=True)] == pytest.approx([0.4] * WIDTHS, rel=0.2)
+    assert all(0.8 < machine.error(n) < 1.25 for n in range(1, WIDTHS + 1))
+    assert calm(machine.prices, 100)
 
 
 def test_wrong_prices_of_one_width_are_found_without_a_drift() -> None:
@@ -356,13 +355,14 @@ def test_prices_say_what_they_do_not_know() -> None:
     assert not prices.unsure(1)
 
 
-def test_rescaling_is_today_s_machine_and_not_what_is_kept() -> None:
-    for factor, kept in ((1.1, 1.0), (3.0, 1.0), (0.3, 0.3)):
-        prices = Prices(Q8_0)
-        prices.rescale(factor)
-        assert list(prices.curve()) == pytest.approx([factor * s for s in Q8_0])
-        assert list(prices.rows()[64]) == pytest.approx([kept * s for s in Q8_0])
-        assert prices.unsure(4) == (factor != 1.1)
+@pytest.mark.parametrize("factor", [0.3, 0.9, 1.1, 3.0])
+def test_rescaling_is_today_s_machine_and_not_what_is_kept(factor: float) -> None:
+    prices = Prices(Q8_0)
+    prices.rescale(factor)
+    assert list(prices.curve()) == pytest.approx([factor * s for s in Q8_0])
+    assert list(prices.rows()[64]) == pytest.approx(Q8_0)
+    assert prices.unsure(4)
+    assert prices.unsure(1) == (factor in {0.3, 3.0})
 
 
 @pytest.mark.parametrize("factor", [2.0, 4.0])
@@ -396,15 +396,3 @@ def test_a_width_that_was_seen_is_corrected_by_several_passes_only() -> None:
     prices.observe(8, 100, 1.2)
     assert prices.price(4) == Q8_0[3]
     assert prices.price(8) == pytest.approx(1.2)
-
-
-def test_prices_kept_too_dear_are_corrected_for_the_next_run(own_cache: object) -> None:
-    session = ToySession(ngram_rule(5), 64)
-    keep(session, Prices([1.0, *(2 * seconds for seconds in Q8_0[1:])]))
-    found = recall(session)
-    assert found is not None
-    found.observe(4, 60, Q8_0[3])
-    keep(session, found)
-    healed = recall(session)
-    assert healed is not None
-    assert list(healed.curve()) == pytest.approx(list(Q8_0))

@@ -11,7 +11,7 @@ from .measuring import WIDTHS, calmed, measure, restless
 from .prices import BASE, Prices
 from .table import Row
 
-_VERSION = 6  # 5 was measured between passes of other widths, which cost more on a graphics card
+_VERSION = 7  # prices of 6 fell from run to run, see `Prices.rows`
 _FASTEST, _SLOWEST = 1e-9, 1e6  # seconds of a pass that a file may state
 _LONGEST = 1 << 24  # tokens of a cache
 
