@@ -19,6 +19,7 @@ _WEIGHT = 3.0  # tries that the prior of a guess counts for
 # Of a guess not yet made. A prior is never forgotten: with this weight a drafter that is always wrong is expected to be
 # right in 2% of the cases, with a weight of 3 in 6%, for which cheap drafters were asked all the time.
 _AHEAD_WEIGHT = 1.0
+_FIRST_AHEAD = 3.0  # tries that it counts for besides at first; these are forgotten as others are
 _TRUST = 0.7  # in the confidence of a drafter not yet known
 _SUREST = 0.995
 _REMEMBERED = 30.0  # tries that what an earlier run learned counts for at most
@@ -140,6 +141,8 @@ class Ahead:
     def __init__(self) -> None:
         self.first = Rate(_TRUST, 0.97)
         self.later = Rate(_TRUST, 0.98)
+        for rate in (self.first, self.later):
+            rate.remember((_FIRST_AHEAD * _TRUST, _FIRST_AHEAD))
 
     def kept(self) -> list[list[float]]:
         """The counts, as JSON has them."""
