@@ -100,7 +100,10 @@ HEURISTICS: Mapping[str, Off] = {
     "explorer": lambda: patch.object(exploration.Explorer, "due", False),
     "plain step every 64 rounds": _constant(adaptive, _PLAIN_EVERY=10**9),
     "hiccups cut in the record": _constant(adaptive, _HICCUP=1e9),
-    "prices: pace": lambda: patch.object(pace.Pace, "observe", lambda _self, _round, _surprise: 0.0),
+    "prices: pace": lambda: patch.object(pace.Pace, "observe", lambda *_given: 0.0),
+    "prices: pace of narrow widths": lambda: patch.object(
+        pace.Pace, "narrowest", property(lambda _self: 1, _ignore), create=True
+    ),
     "prices: first pass corrects others": lambda: patch.object(prices.Prices, "_confirm", _ignore),
     "prices: slow correction": _constant(prices, _MOST=0.0),
     "prices: learning at all": lambda: patch.object(prices.Prices, "observe", _ignore),

@@ -10,11 +10,20 @@ from __future__ import annotations
 import statistics
 from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 CHANGE = 0.22  # log; what passes must differ by from the present pace to show another; they vary by less
 CALM = 0.12  # log; a pace nearer than this to the table is the machine as it was measured
 GAIN = 0.05  # share of a smaller surprise that a price takes over from one pass
 _CERTAIN = 2  # passes that outweigh what was assumed before them
+
+
+class _Pass(NamedTuple):
+    """A pass: its round, its tokens, and the log of its seconds over the table's."""
+
+    round: int
+    width: int
+    surprise: float
 
 
 class Pace:
@@ -30,7 +39,9 @@ class Pace:
         self.since = 0
         #: Whether the latest pass proved wrong what was assumed.
         self.refuted = False
-        self._latest = deque[tuple[int, float]](maxlen=passes)
+        #: Tokens of the narrowest pass by which the pace was found. Of those narrower it says nothing for certain.
+        self.narrowest = 1
+        self._latest = deque[_Pass](maxlen=passes)
         #: What is assumed since the other kind changed its pace; None where passes have confirmed it.
         self._assumed: float | None = None
 
@@ -39,13 +50,14 @@ class Pace:
         """Whether passes have said more than what was assumed."""
         return self._assumed is None
 
-    def observe(self, round_: int, surprise: float) -> float:
-        """Take a pass, the log of its seconds over the table's; the log of the change of pace that it shows, or 0.
+    def observe(self, round_: int, width: int, surprise: float) -> float:
+        """Take a pass over `width` tokens, the log of its seconds over the table's; the log of the change of pace that
+        it shows, or 0.
 
         What settles an assumption is no change: it was one when it was assumed.
         """
-        self._latest.append((round_, surprise))
-        surprises = [each for _, each in self._latest]
+        self._latest.append(_Pass(round_, width, surprise))
+        surprises = [each.surprise for each in self._latest]
         self.refuted = False
         if self._assumed is not None:
             self._settle(surprises)
@@ -54,39 +66,53 @@ class Pace:
             return self._change(statistics.median(surprises))
         if self.log and abs(surprise - self.log) <= CHANGE:
             self.log += GAIN * (surprise - self.log)
+            self._widen()
         return 0.0
 
     def assume(self, log: float, since: int) -> None:
         """Take `log` for the pace since the round `since`, until passes seen since then tell otherwise."""
-        seen = [each for each in self._latest if each[0] >= since]
+        seen = [each for each in self._latest if each.round >= since]
         self._latest.clear()
         self.log = self._assumed = log
         self.since = since
+        self.narrowest = 1
         for each in seen:
             self.observe(*each)
 
     def shift(self, by: float) -> None:
         """The table became dearer by the log `by`."""
         self.log -= by
-        self._latest = deque([(round_, s - by) for round_, s in self._latest], maxlen=self._latest.maxlen)
+        shifted = (each._replace(surprise=each.surprise - by) for each in self._latest)
+        self._latest = deque(shifted, maxlen=self._latest.maxlen)
 
     def saw(self, since: int) -> bool:
         """Whether a pass was seen since the round `since`."""
-        return bool(self._latest) and self._latest[-1][0] >= since
+        return bool(self._latest) and self._latest[-1].round >= since
 
     def _settle(self, surprises: Sequence[float]) -> None:
         """The lower median of what was assumed and the passes since: a cheaper pass is believed at once, for no hiccup
         makes a pass cheap, a dearer one when a second confirms it."""
         assumed = self._assumed or 0.0
-        self.log = _calmed(statistics.median_low([assumed, *surprises]))
+        self.log = _calmed(found := statistics.median_low([assumed, *surprises]))
+        self.narrowest = 1 if found == assumed else self._seen_narrowest()
         if len(surprises) >= _CERTAIN:
             self._assumed = None
             self.refuted = abs(self.log - assumed) > CHANGE
 
     def _change(self, log: float) -> float:
         before, self.log = self.log, _calmed(log)
-        self.since = self._latest[0][0]
+        self.since = self._latest[0].round
+        self.narrowest = self._seen_narrowest()
         return self.log - before
+
+    def _seen_narrowest(self) -> int:
+        return min(each.width for each in self._latest)
+
+    def _widen(self) -> None:
+        """Two narrower passes that show the pace, too, are no accident."""
+        narrower = [e.width for e in self._latest if e.width < self.narrowest and abs(e.surprise - self.log) <= CHANGE]
+        if len(narrower) > 1:
+            self.narrowest = max(narrower)
 
 
 def agree(surprises: Sequence[float], threshold: float) -> bool:

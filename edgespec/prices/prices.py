@@ -43,7 +43,7 @@ class Prices:
     """Seconds of a pass by width and cache length.
 
     A price is that of the table, which rounds correct slowly, times the machine's pace: one for plain steps and one for
-    wider passes. The plain step has a pace of its own because all is weighed against it: were it dearer because
+    wider passes, between which narrow ones may lie. The plain step has a pace of its own because all is weighed against it: were it dearer because
     drafts are, no draft would ever look too dear. When wider passes change their pace, it follows downwards only.
 
     Args:
@@ -88,11 +88,8 @@ class Prices:
         if context is not None and context != self._context:
             self._context, self._curve = context, None
         if self._curve is None:
-            wide = math.exp(self._wide.log)
             self._row = self._table.at(self._context)
-            curve = [wide * seconds for seconds in self._row]
-            curve[0] *= math.exp(self._plain.log) / wide
-            self._curve = curve
+            self._curve = [seconds * math.exp(self._log(n)) for n, seconds in enumerate(self._row, 1)]
         return self._curve
 
     def calm(self, context: int) -> Sequence[float]:
@@ -159,13 +156,8 @@ class Prices:
         cell.latest.append((self._rounds, surprise))
         if (row, n) not in self._known:
             self._teach(row, n, cell)
-        elif by := self._pace(n).observe(self._rounds, surprise):
-            self._changed(self._pace(n), by)
-        elif not self._pace(n).log:
-            self._learn(row, n, cell, surprise)
-        if n > 1 and self._wide.refuted:
-            # Plain steps alone were slow, as first passes are: they may have been the exception.
-            self._plain.assume(self._plain.log, self._rounds + 1)
+        elif not self._is_expected(n, surprise):
+            self._follow(row, n, cell, surprise)
         self._believe_faster()
 
     def rows(self) -> dict[int, tuple[float | None, ...]]:
@@ -178,6 +170,21 @@ class Prices:
 
     def _pace(self, n: int) -> Pace:
         return self._plain if n == 1 else self._wide
+
+    def _log(self, n: int) -> float:
+        """The log of the pace of passes over `n` tokens.
+
+        Those between a plain step and the passes that showed the pace of wider ones lie between: where a processor
+        computes more slowly than when it was measured, the widest passes are much dearer and narrow ones little, for
+        these wait for the weights.
+        """
+        plain, wide = self._plain.log, self._wide.log
+        share = min(1.0, (n - 1) / max(1, self._wide.narrowest - 1))
+        return plain + share * (wide - plain)
+
+    def _is_expected(self, n: int, surprise: float) -> bool:
+        """Whether a pass narrower than those that showed the pace took what lies between."""
+        return 1 < n < self._wide.narrowest and abs(surprise - self._log(n)) <= CHANGE
 
     def _surprise(self, n: int, context: int, seconds: float) -> float:
         is_known = context == self._context and self._curve is not None
@@ -214,13 +221,24 @@ class Prices:
     def _teach(self, row: int, n: int, cell: _Cell) -> None:
         """Move a price that was not measured to the lower median of its passes, and of what was assumed while they are
         few: a cheaper pass is believed at once, for no hiccup makes a pass cheap."""
-        pace = self._pace(n).log
+        pace = self._log(n)
         assumed = [-cell.moved] if cell.seen < _TAUGHT else []
         by = statistics.median_low([*assumed, *(surprise - pace for _, surprise in cell.latest)])
         cell.moved += by
         self._move(row, n, cell, by)
         if cell.seen <= _CELL or cell.seen % _REFIT == 0:
             self._table.refit()
+
+    def _follow(self, row: int, n: int, cell: _Cell, surprise: float) -> None:
+        """A pass of a width that was measured: it shows the pace of the machine, or on a calm one its own price."""
+        pace = self._pace(n)
+        if by := pace.observe(self._rounds, n, surprise):
+            self._changed(pace, by)
+        elif not pace.log:
+            self._learn(row, n, cell, surprise)
+        if n > 1 and self._wide.refuted:
+            # Plain steps alone were slow, as first passes are: they may have been the exception.
+            self._plain.assume(self._plain.log, self._rounds + 1)
 
     def _learn(self, row: int, n: int, cell: _Cell, surprise: float) -> None:
         """A pass of a measured width on a calm machine."""
@@ -256,12 +274,12 @@ class Prices:
         """Once both paces are known: a machine that is faster than was measured is what it can do."""
         paces = (self._plain, self._wide)
         if all(pace.sure and pace.log <= 0 for pace in paces) and any(pace.log for pace in paces):
-            plain, wide = (pace.log for pace in paces)
-            self._table = self._table.scaled(plain, wide)
-            self._level += plain
-            for pace, by in zip(paces, (plain, wide), strict=True):
-                pace.shift(by)
+            logs = [self._log(n) for n in range(1, self.widest + 1)]
+            self._table = self._table.scaled(logs)
+            self._level += self._plain.log
             for row in self._cells.values():
                 for n, cell in row.items():
-                    cell.shift(plain if n == 1 else wide)
+                    cell.shift(logs[n - 1])
+            for pace in paces:
+                pace.shift(pace.log)
             self._curve = None

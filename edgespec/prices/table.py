@@ -108,15 +108,10 @@ class Table:
         if row == self._first:
             self._gaps.discard(n)
 
-    def scaled(self, plain: float, wide: float) -> Table:
-        """Plain steps and wider passes dearer by the logs given."""
-        first, others = math.exp(plain), math.exp(wide)
-        return Table(
-            {
-                context: [s and s * (others if n else first) for n, s in enumerate(row)]
-                for context, row in self.rows.items()
-            }
-        )
+    def scaled(self, logs: Sequence[float]) -> Table:
+        """Passes over 1, 2, ... tokens dearer by the logs given."""
+        rows = self.rows.items()
+        return Table({c: [s and s * math.exp(by) for s, by in zip(row, logs, strict=True)] for c, row in rows})
 
     def refit(self) -> None:
         """Find the surcharge by what is known, and with it what is not."""

@@ -1,0 +1,66 @@
+"""The pace that wide passes showed, and what it says of narrower ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pytest
+
+from edgespec.prices import Prices
+
+#: llama.cpp's Q4_0 of a target of one billion parameters, measured: t(n)/t(1) for n = 1..16.
+Q4_0 = (1.0, 1.5, 2.0, 1.4, 1.8, 2.3, 2.4, 2.5, 2.8, 3.3, 3.9, 3.4, 4.1, 4.5, 5.0, 4.4)
+DEARER = 1.5
+
+
+def taught(passes: Iterable[tuple[int, float]]) -> Prices:
+    """Prices after passes of so many tokens that took so many times what was measured."""
+    prices = Prices(Q4_0)
+    for width, factor in passes:
+        prices.observe(width, 60, factor * Q4_0[width - 1])
+    return prices
+
+
+def factors(prices: Prices) -> Sequence[float]:
+    return [price / true for price, true in zip(prices.curve(60), Q4_0, strict=True)]
+
+
+def test_wide_passes_that_got_dearer_say_little_of_narrow_ones() -> None:
+    """Drafts of 8 to 15 tokens took a third longer than measured. Drafts of 3 were taken to do so, too, and not bought."""
+    found = factors(taught([(16, DEARER), (12, DEARER), (9, DEARER), (16, DEARER)]))
+    assert found[8:] == pytest.approx([DEARER] * 8), "as wide, and wider"
+    assert found[:9] == pytest.approx([DEARER ** (n / 8) for n in range(9)]), "between that and a plain step"
+
+
+def test_a_narrow_pass_as_dear_as_expected_changes_nothing() -> None:
+    before = [(16, DEARER)] * 4
+    prices = taught([*before, *[(4, 1.0)] * 8])
+    assert factors(prices) == pytest.approx(factors(taught(before)))
+    prices.observe(16, 60, DEARER * Q4_0[15])
+    assert prices.price(16, 60) == pytest.approx(DEARER * Q4_0[15])
+
+
+def test_two_narrow_passes_show_that_they_are_as_dear() -> None:
+    """One may be a hiccup."""
+    before = [(16, DEARER)] * 4
+    one, two = (taught([*before, *[(4, DEARER)] * n]) for n in (1, 2))
+    assert factors(one)[3] == pytest.approx(DEARER ** (3 / 15))
+    assert factors(two)[3:] == pytest.approx([DEARER] * 13)
+
+
+def test_narrow_passes_alone_speak_for_all_wider_ones() -> None:
+    assert factors(taught([(2, DEARER)] * 4))[1:] == pytest.approx([DEARER] * 15)
+
+
+def test_what_is_assumed_since_plain_steps_changed_holds_for_all_widths() -> None:
+    prices = taught([*[(16, DEARER)] * 4, *[(1, 1.0)] * 3, *[(1, 3.0)] * 3])
+    assert len({round(factor, 6) for factor in factors(prices)[1:]}) == 1
+    for _ in range(2):
+        prices.observe(12, 60, 9.0 * Q4_0[11])
+    assert factors(prices)[11:] == pytest.approx([9.0] * 5)
+    assert factors(prices)[3] == pytest.approx(3.0 * 3 ** (3 / 11))
+
+
+def test_a_machine_that_computes_faster_is_believed_as_far_as_passes_show_it() -> None:
+    found = factors(taught([*[(16, 0.75)] * 4, *[(1, 1.0)] * 3]))
+    assert found == pytest.approx([0.75 ** (n / 15) for n in range(16)])
