@@ -26,7 +26,7 @@ def factors(prices: Prices) -> Sequence[float]:
 
 
 def test_wide_passes_that_got_dearer_say_little_of_narrow_ones() -> None:
-    """Drafts of 8 to 15 tokens took a third longer than measured. Drafts of 3 were taken to do so, too, and not bought."""
+    """Drafts of 8 to 15 tokens took longer than measured. Drafts of 3 were taken to do so, too, and not bought."""
     found = factors(taught([(16, DEARER), (12, DEARER), (9, DEARER), (16, DEARER)]))
     assert found[8:] == pytest.approx([DEARER] * 8), "as wide, and wider"
     assert found[:9] == pytest.approx([DEARER ** (n / 8) for n in range(9)]), "between that and a plain step"

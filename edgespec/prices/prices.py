@@ -43,8 +43,9 @@ class Prices:
     """Seconds of a pass by width and cache length.
 
     A price is that of the table, which rounds correct slowly, times the machine's pace: one for plain steps and one for
-    wider passes, between which narrow ones may lie. The plain step has a pace of its own because all is weighed against it: were it dearer because
-    drafts are, no draft would ever look too dear. When wider passes change their pace, it follows downwards only.
+    wider passes, between which narrow ones may lie. The plain step has a pace of its own because all is weighed against
+    it: were it dearer because drafts are, no draft would ever look too dear. When wider passes change their pace, it
+    follows downwards only.
 
     Args:
         seconds: measured seconds for 1, 2, ... tokens with about `BASE` tokens in the cache; at least one, all
