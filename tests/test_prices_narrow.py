@@ -64,3 +64,9 @@ def test_what_is_assumed_since_plain_steps_changed_holds_for_all_widths() -> Non
 def test_a_machine_that_computes_faster_is_believed_as_far_as_passes_show_it() -> None:
     found = factors(taught([*[(16, 0.75)] * 4, *[(1, 1.0)] * 3]))
     assert found == pytest.approx([0.75 ** (n / 15) for n in range(16)])
+
+
+def test_once_wide_passes_are_as_measured_again_narrow_ones_teach_their_own_price() -> None:
+    found = factors(taught([*[(16, DEARER)] * 4, *[(16, 1.0)] * 4, *[(4, 1.15)] * 40]))
+    assert found[3] == pytest.approx(1.1, abs=0.02), "slow corrections add up to a tenth"
+    assert found[15] == pytest.approx(1.0, abs=0.03)

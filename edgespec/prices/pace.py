@@ -39,7 +39,7 @@ class Pace:
         self.since = 0
         #: Whether the latest pass proved wrong what was assumed.
         self.refuted = False
-        #: Tokens of the narrowest pass by which the pace was found. Of those narrower it says nothing for certain.
+        #: Tokens of the narrowest pass by which the pace was found. Of narrower ones it says nothing for certain.
         self.narrowest = 1
         self._latest = deque[_Pass](maxlen=passes)
         #: What is assumed since the other kind changed its pace; None where passes have confirmed it.
@@ -106,7 +106,8 @@ class Pace:
         return self.log - before
 
     def _seen_narrowest(self) -> int:
-        return min(each.width for each in self._latest)
+        """On a machine as it was measured that is said of all widths."""
+        return min(each.width for each in self._latest) if self.log else 1
 
     def _widen(self) -> None:
         """Two narrower passes that show the pace, too, are no accident."""
