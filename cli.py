@@ -501,3 +501,7 @@ def _fail(message: str, status: int, kind: str) -> NoReturn:
     LOG.error("%s: %s", kind, line)
     click.echo(f"Error: {line}", err=True)
     sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -5,9 +5,20 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
 from .commandline import EDGESPEC, PROMPT, events, run, unix
+
+
+@pytest.mark.parametrize("module", ["edgespec", "edgespec.cli"])
+def test_modules_are_the_command(module: str) -> None:
+    """That of `cli.py` ended without a word."""
+    commands = [sys.executable, "-m", module, "--version"], [EDGESPEC, "--version"]
+    said, expected = (subprocess.check_output(command, text=True, timeout=60) for command in commands)
+    assert said.split()[-1] == expected.split()[-1] != ""
 
 
 def test_json_events() -> None:
