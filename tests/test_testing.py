@@ -414,6 +414,16 @@ class OneBack(ToySession):
         self.again = True
 
 
+class Mixed(ToySession):
+    """It promises texts that it does not keep."""
+
+    def kept(self, tokens: Sequence[int]) -> int:
+        return len(tokens)
+
+    def resume(self, tokens: Sequence[int]) -> None:
+        """It goes on with its own text."""
+
+
 BROKEN: list[tuple[Callable[..., ToySession], str]] = [
     (Leaves, "a_rollback_leaves_no_trace"),
     (Leaves, "a_rollback_keeps_what_was_accepted"),
@@ -435,6 +445,7 @@ BROKEN: list[tuple[Callable[..., ToySession], str]] = [
     (Leaves, "it_goes_back_as_far_as_it_says"),
     (Keeps, "a_tree_that_nobody_settles_is_forgotten"),
     (Keeps, "a_chain_after_a_tree_is_a_chain"),
+    (Mixed, "texts_in_turn_are_as_if_computed"),
 ]
 
 

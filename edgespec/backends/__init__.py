@@ -23,7 +23,7 @@ from .interrupt import Interrupt
 from .machine import OtherPrograms
 from .model_files import engines, find_model, state_head_kind
 from .parallel import parallel_of
-from .session import HiddenRows, Session
+from .session import HiddenRows, KeepingSession, Session
 from .tap import FINAL, Listener, Wanted
 from .vocabulary import Labels, Pieces, Vocabulary, fingerprint, require_same_tokens, tokens_up_to
 
@@ -38,6 +38,7 @@ __all__ = [
     "HeadWeights",
     "HiddenRows",
     "Interrupt",
+    "KeepingSession",
     "Labels",
     "Listener",
     "Model",

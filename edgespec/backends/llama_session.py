@@ -17,6 +17,7 @@ from .llama_cache import LlamaCache
 from .llama_head import LlamaHead, private_functions, read_rows
 from .llama_recurrent import Recurrent
 from .llama_rows import NamedRows, check_layers, publishes, read_layer, request_layer
+from .llama_texts import KeptTexts
 from .llama_windowed import Windowed
 from .recurrent_state import Copies
 from .sequence import SequenceCache
@@ -104,12 +105,14 @@ class LlamaSession(SequenceCache):
         self.can_tree = opened.leaves > 1
         self._aborts = self._gives_states = False
         copies = opened.copies
+        self._texts: KeptTexts | None = None  # where the cells of a text are all that a pass reads
         self._cache: LlamaCache | Recurrent
         if copies is None:
             if opened.window:
                 self._cache = Windowed(self._low, self._context, opened.window, opened.cells)
             else:
                 self._cache = LlamaCache(self._low, self._context, opened.leaves)
+                self._texts = KeptTexts(self._low, self._context, self._cache)
             self.widest = opened.exact or opened.chunk
         else:
             self._cache = Recurrent(self._low, self._context, copies.snapshots, copies.saved)
@@ -167,7 +170,17 @@ class LlamaSession(SequenceCache):
 
     def _free(self) -> None:
         self._low.llama_free(self._context)
-        self._context = None
+        self._context = self._texts = None
+
+    def kept(self, tokens: Sequence[int]) -> int:
+        return self._texts.common(tokens) if self._texts is not None else 0
+
+    def resume(self, tokens: Sequence[int]) -> None:
+        if self._texts is None or self._followers:  # rows come with passes, and are not kept
+            return
+        self.rollback(len(self._held))
+        if (text := self._texts.exchange(self._held[: self._computed], tokens)) is not None:
+            self._held, self._computed, self._last = [*text], len(text), len(text)
 
     def prefill(self, tokens: Sequence[int]) -> None:
         end = len(self._held) + len(tokens) - _TAIL

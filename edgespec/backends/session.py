@@ -114,3 +114,17 @@ class HiddenRows(Protocol):
             EngineError: the engine gives no rows; the session holds tokens.
         """
         ...
+
+
+@runtime_checkable
+class KeepingSession(Protocol):
+    """Further members of a session that keeps texts when it goes on with others, as conversations in turn."""
+
+    def kept(self, tokens: Sequence[int]) -> int:
+        """How many tokens at the beginning of `tokens` a kept text has: these need not be computed."""
+        ...
+
+    def resume(self, tokens: Sequence[int]) -> None:
+        """Before the session is rolled back to what it has in common with `tokens`: keep its text if that drops much of
+        it, and hold the kept text that has more in common with `tokens`, if there is one."""
+        ...

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from ..backends import Model, Session
+from ..backends import KeepingSession, Model, Session, common_prefix
 from ..errors import ContextOverflow, EngineError, RollbackError
 from .engine_case import EngineCase, dice, grown, paths, require_held, require_refused
 from .errors import require
@@ -294,6 +294,25 @@ def a_chain_after_a_tree_is_a_chain(case: EngineCase) -> None:
         case.holds(session, [*text, 10, 11])
 
 
+def texts_in_turn_are_as_if_computed(case: EngineCase) -> None:
+    """A text that was kept, and was resumed after others and trees, gives the logits of one that is computed."""
+    texts = [case.text(n) for n in (40, 90, 140)]
+    with case.session() as session:
+        if not isinstance(session, KeepingSession):
+            return
+        for turn in range(9):
+            text = texts[turn % 3]
+            promised = session.kept(text)
+            session.resume(text)
+            same = common_prefix(session.tokens, text)
+            require(same >= promised, f"{same} tokens are held of {promised} that were kept")
+            session.rollback(same)
+            session.prefill(text[same:])
+            case.holds(session, text)
+            text.extend(case.text(5 + turn)[turn:])
+            session.decode([8, 9])  # drafted, and wrong
+
+
 _LAWS = (
     passes_of_any_width_agree,
     a_prefill_may_be_long,
@@ -310,6 +329,7 @@ _LAWS = (
     only_paths_of_a_tree_are_kept,
     a_tree_that_nobody_settles_is_forgotten,
     a_chain_after_a_tree_is_a_chain,
+    texts_in_turn_are_as_if_computed,
 )
 
 #: The laws by name; each raises LawError.
