@@ -9,6 +9,7 @@ from ..backends import (
     HeadWeights,
     HiddenRows,
     Interrupt,
+    KeepingSession,
     Listener,
     Model,
     PartOfTarget,
@@ -67,6 +68,15 @@ class ReplaySession:
 
     def rollback(self, length: int, keep: Sequence[int] = ()) -> None:
         self.inner.rollback(length, keep)
+
+    def kept(self, tokens: Sequence[int]) -> int:
+        """See `KeepingSession`."""
+        return self.inner.kept(tokens) if isinstance(self.inner, KeepingSession) else 0
+
+    def resume(self, tokens: Sequence[int]) -> None:
+        """See `KeepingSession`."""
+        if isinstance(self.inner, KeepingSession):
+            self.inner.resume(tokens)
 
     def follow(self, layers: Sequence[int], listener: Listener, wanted: Wanted = Wanted.ALL) -> None:
         """See `HiddenRows`."""

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-from ..drafters import Drafter, block_prices_of, plan, reading_price_of
+from ..drafters import Drafter, block_prices_of, held_by, plan, reading_price_of
 from ..prices import RunningPrice
 from ..types import Guess
 from ..verify import RoundContext
@@ -43,7 +43,7 @@ class PricedDrafter:
         prices = block_prices_of(drafter)
         #: Seconds of a pass that makes one guess: of the first pass of a round, and of one after it.
         self.first, self.later = RunningPrice(prices[0]), RunningPrice(prices[0])
-        self.reading = Reading(reading_price_of(drafter))
+        self.reading = Reading(reading_price_of(drafter), lambda context: held_by(drafter, context))
         self._to_read = 0  # tokens that the first pass of this round reads beyond a few
         #: Seconds of this round that its first pass took to read, without hiccups.
         self.reading_seconds = 0.0

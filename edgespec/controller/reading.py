@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..backends import common_prefix
 from ..prices import RunningPrice
@@ -21,10 +21,13 @@ class Reading:
 
     Args:
         token: seconds that a token should take to read.
+        held: how many tokens at the beginning of a context the drafter holds, as far as it says (`HoldingDrafter`).
+            By default, or if None, what it has in common with the context of the answer before.
     """
 
-    def __init__(self, token: float) -> None:
+    def __init__(self, token: float, held: Callable[[Sequence[int]], int | None] = lambda _context: None) -> None:
         self._token = RunningPrice(token)
+        self._held = held
         self._context: Sequence[int] = ()  # that of the answer in which it was asked last
         self._length = 0  # of that, tokens that it has read
         self._prompt = 0  # tokens of the context when the answer began
@@ -34,7 +37,8 @@ class Reading:
     def tokens(self, context: Sequence[int]) -> int:
         """Tokens of `context` that it has not read."""
         if context is not self._context:
-            self._length = common_prefix(self._context[: self._length], context)
+            held = self._held(context)
+            self._length = common_prefix(self._context[: self._length], context) if held is None else held
             self._context, self._prompt = context, len(context)
         return len(context) - self._length
 

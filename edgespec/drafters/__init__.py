@@ -98,6 +98,15 @@ class ReadingDrafter(Protocol):
 
 
 @runtime_checkable
+class HoldingDrafter(Protocol):
+    """A further member of a drafter that reads the text with passes of its own, and may hold several texts."""
+
+    def held(self, context: Sequence[int]) -> int:
+        """How many tokens at the beginning of `context` it need not read any more."""
+        ...
+
+
+@runtime_checkable
 class BlockDrafter(Protocol):
     """Further members of a drafter one pass of which makes guesses at several depths.
 
@@ -144,6 +153,11 @@ def reading_price_of(drafter: Drafter) -> float:
     """`ReadingDrafter.reading_price`, from a hundredth to a quarter of a step; for other drafters a quarter."""
     least, most = (share * drafter.step_price for share in _READING)
     return min(most, max(least, drafter.reading_price)) if isinstance(drafter, ReadingDrafter) else most
+
+
+def held_by(drafter: Drafter, context: Sequence[int]) -> int | None:
+    """`HoldingDrafter.held`; None for other drafters."""
+    return drafter.held(context) if isinstance(drafter, HoldingDrafter) else None
 
 
 def plan(drafter: Drafter, guesses: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..backends import Session, common_prefix, require_numbers
+from ..backends import KeepingSession, Session, common_prefix, require_numbers
 from ..types import Floats
 
 # Tokens that are decoded one by one where passes of another width must settle, by the prices of passes on an H200 and
@@ -34,6 +34,11 @@ class DraftSession:
         """Passes follow `context` from now on."""
         self._context = context
         self._in_line = False
+
+    def held(self, context: Sequence[int]) -> int:
+        """How many tokens at the beginning of `context` need not be computed."""
+        same = common_prefix(self._session.tokens, context)
+        return max(same, self._session.kept(context)) if isinstance(self._session, KeepingSession) else same
 
     def can_pass(self, path: Sequence[int]) -> bool:
         """Whether a pass can end with the tokens of `path`; if so, the session is ready for it."""
@@ -78,13 +83,20 @@ class DraftSession:
             return missing[-1:]
         return missing
 
+    def _in_common(self, context: Sequence[int]) -> int:
+        """How many tokens of the session's text stay in `context`, whose last one is always computed."""
+        return min(common_prefix(self._session.tokens, context), len(context) - 1)
+
     def _catch_up(self) -> bool:
         """Make the cache a prefix of the context that lacks at least one token and at most a few.
 
         False if the context has a token that the draft model does not have.
         """
         context = self._context
-        same = min(common_prefix(self._session.tokens, context), len(context) - 1)
+        same = self._in_common(context)
+        if isinstance(self._session, KeepingSession) and len(context) - same > _CATCH_UP:
+            self._session.resume(context)
+            same = self._in_common(context)
         if max(context[same:]) >= self._session.vocab:
             return False
         self._session.rollback(same)

@@ -8,7 +8,17 @@ from typing import TypeVar
 from ..errors import EdgespecError, Interrupted
 from ..types import Evaluated, Guess, Passengers, Round
 from ..verify import RoundContext
-from . import Drafter, Follower, block_prices_of, most_passengers_of, passengers_of, plan, reading_price_of, top_of
+from . import (
+    Drafter,
+    Follower,
+    block_prices_of,
+    held_by,
+    most_passengers_of,
+    passengers_of,
+    plan,
+    reading_price_of,
+    top_of,
+)
 
 R = TypeVar("R")
 
@@ -34,6 +44,10 @@ class Failsafe:
     @property
     def reading_price(self) -> float:
         return self._guarded(0.0, lambda: reading_price_of(self._drafter))
+
+    def held(self, context: Sequence[int]) -> int | None:
+        """`HoldingDrafter.held`, or None where the drafter does not say."""
+        return self._guarded(None, lambda: held_by(self._drafter, context))
 
     def plan(self, guesses: int) -> None:
         self._guarded(None, lambda: plan(self._drafter, guesses))

@@ -34,6 +34,9 @@ class ModelDrafter:
         self._session = DraftSession(session, vocab)
         self._round_context: RoundContext | None = None
 
+    def held(self, context: Sequence[int]) -> int:
+        return self._session.held(context)
+
     def begin(self, round_context: RoundContext) -> None:
         self._round_context = round_context
         self._session.begin(round_context.tokens)
