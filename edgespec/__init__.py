@@ -13,7 +13,7 @@ Importing this loads no engine; one is loaded with the first model. `edgespec.ai
 from pathlib import Path as _Path
 
 from .backends import Device, Interrupt
-from .drafters import BlockDrafter, Drafter, Follower, PassengerDrafter, ReadingDrafter, Target
+from .drafters import BlockDrafter, Drafter, Follower, HoldingDrafter, PassengerDrafter, ReadingDrafter, Target
 from .engine import Event, Finished, Started, Text
 from .errors import (
     BusyError,
@@ -73,6 +73,7 @@ __all__ = [
     "Grammar",
     "GrammarError",
     "Guess",
+    "HoldingDrafter",
     "HubError",
     "Interrupt",
     "Interrupted",

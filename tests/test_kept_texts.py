@@ -15,16 +15,17 @@ from edgespec.backends import KeepingSession, Model, Session, Wanted, common_pre
 from edgespec.backends.llama_session import LlamaSession
 from edgespec.controller.reading import Reading
 from edgespec.drafters import held_by
+from edgespec.drafters.checked import Checked
 from edgespec.drafters.draft_session import DraftSession
 from edgespec.drafters.failsafe import Failsafe
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.model import ModelDrafter
 from edgespec.engine import Text
-from edgespec.errors import RollbackError
+from edgespec.errors import DrafterError, RollbackError
 from edgespec.types import Floats
 
 from . import windowed
-from .helpers import round_context
+from .helpers import FunctionDrafter, round_context
 
 FIRST, SECOND = [*range(100, 200)], [*range(300, 400)]
 
@@ -226,6 +227,17 @@ def test_what_a_drafter_holds_is_not_expected_to_be_read() -> None:
     assert reading.tokens([*FIRST, 2]) == 21, "of the text before the first 80 were held, which begin this one"
     reading.read([*FIRST, 2])
     assert reading.tokens([*FIRST, *SECOND, 2]) == 101
+
+
+@pytest.mark.parametrize("held", [-1, 101, "all", True])
+def test_a_drafter_that_holds_what_cannot_be_is_turned_off(held: Any) -> None:
+    drafter = FunctionDrafter(lambda _context, _path: [], "outside")
+    drafter.held = lambda _context: held  # type: ignore[attr-defined]
+    with pytest.raises(DrafterError, match="it must be a number from 0"):
+        Checked(drafter, "outside", 1000).held(FIRST)
+    safe = Failsafe(Checked(drafter, "outside", 1000))
+    assert held_by(safe, FIRST) is None
+    assert "it holds" in safe.notice
 
 
 def test_a_drafter_that_fails_or_says_nothing_holds_nothing_known(session: LlamaSession) -> None:

@@ -159,6 +159,11 @@ class Reads(Good):
     reading_price = float("nan")
 
 
+class Holds(Good):
+    def held(self, context: Sequence[int]) -> int:
+        return len(context) + 1
+
+
 class Generous(Good):
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
         return super().guess(path, 9)
@@ -243,6 +248,7 @@ WRONG: list[tuple[type[Good], str, str]] = [
     (Named, "has_the_members", r"its name is 'a\+b'"),
     (Dear, "has_the_members", "its step_price is nan"),
     (Reads, "has_the_members", "its reading_price is nan"),
+    (Holds, "has_the_members", "it holds 4 tokens of 3"),
     (Dearer, "has_the_members", "its step_price is not the first of its block_prices"),
     (Generous, "may_be_asked_anywhere", "guesses, but at most"),
     (Repeats, "may_be_asked_anywhere", "twice at one node"),

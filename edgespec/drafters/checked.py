@@ -19,6 +19,7 @@ from . import (
     Follower,
     ReadingDrafter,
     block_prices_of,
+    held_by,
     most_passengers_of,
     passengers_of,
     plan,
@@ -60,6 +61,13 @@ class Checked:
     def reading_price(self) -> float:
         price = self._drafter.reading_price if isinstance(self._drafter, ReadingDrafter) else math.inf
         return math.inf if price == math.inf else _seconds("reading_price", price)
+
+    def held(self, context: Sequence[int]) -> int | None:
+        """`HoldingDrafter.held`, or None where the drafter does not say."""
+        held = held_by(self._drafter, context)
+        if held is None or (type(held) is int and 0 <= held <= len(context)):
+            return held
+        raise DrafterError(f"it holds {shown(held)} tokens of {len(context)}; it must be a number from 0 to that")
 
     def plan(self, guesses: int) -> None:
         plan(self._drafter, guesses)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from ..backends import Interrupt, Vocabulary
 from ..backends.toy import Bytes, Rule, ToySession, ngram_rule
 from ..controller import Controller
-from ..drafters import Drafter, Factory, Target
+from ..drafters import Drafter, Factory, Target, held_by
 from ..drafters.checked import Checked
 from ..engine import Engine, Finished, Request, Text
 from ..errors import DrafterError
@@ -107,6 +107,12 @@ class _Watched:
     def reading_price(self) -> float:
         return self._checked.reading_price
 
+    def held(self, context: Sequence[int]) -> int | None:
+        try:
+            return self._checked.held(context)
+        except DrafterError as error:
+            raise LawError(str(error)) from error
+
     def plan(self, guesses: int) -> None:
         self._checked.plan(guesses)
 
@@ -162,6 +168,7 @@ def has_the_members(case: DrafterCase) -> None:
     used = case.drafter()
     used.begin(make_round_context([1, 2, 3]))
     used.guess((), 2)
+    held_by(used, [1, 2, 4])
     used.close()
     used.close()
 
