@@ -13,6 +13,7 @@ import edgespec
 from edgespec import Device, Interrupt, Runtime
 from edgespec.backends import KeepingSession, Model, Session, Wanted, common_prefix, open_model
 from edgespec.backends.llama_session import LlamaSession
+from edgespec.backends.llama_texts import KeptTexts
 from edgespec.controller.reading import Reading
 from edgespec.drafters import held_by
 from edgespec.drafters.checked import Checked
@@ -252,10 +253,12 @@ def test_a_drafter_that_fails_or_says_nothing_holds_nothing_known(session: Llama
     assert held_by(drafter, FIRST) is None
 
 
-def test_conversations_in_turn_are_answered_as_alone(small_pair: dict[str, Path]) -> None:
+def test_conversations_in_turn_are_answered_as_alone(
+    small_pair: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a draft model that is often wrong, at a temperature."""
     asked = [
-        [{"role": "user", "content": text}] for text in ("I want to book a table for two.", "Find me a film." * 12)
+        [{"role": "user", "content": text}] for text in ("I want to book a table for two. " * 6, "Find me a film." * 12)
     ]
     sampling = edgespec.Sampling(temperature=0.8, seed=3)
 
@@ -270,7 +273,17 @@ def test_conversations_in_turn_are_answered_as_alone(small_pair: dict[str, Path]
         ) as runtime:
             return [said(runtime, asked[turn % 2]) for turn in range(turns)]
 
-    assert answers(6) == 3 * answers(2)
+    loaded, load = list[bool](), KeptTexts._load
+
+    def counted(texts: KeptTexts, kept: Any) -> bool:
+        loaded.append(load(texts, kept))
+        return loaded[-1]
+
+    monkeypatch.setattr(KeptTexts, "_load", counted)
+    alone = answers(2)
+    assert not loaded
+    assert answers(6) == 3 * alone
+    assert loaded == [True] * 4, "each turn but the first two goes on with its own text"
 
 
 def test_models_with_other_memory_keep_nothing(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from . import common_prefix
 from .llama_cache import LlamaCache
 
 _TEXT = 0  # the sequence
-_BYTES = 128 << 20
-# Tokens that are worth a copy: 32 take 5 ms to compute with 15 million parameters on two cores, and 0.1 ms to copy.
+_BYTES = 128 << 20  # as of the rows that wait for a head (`head_pairs.py`); 2 kB a token of 15 million parameters
+# Tokens that are worth a copy: with 15 million parameters on two cores 32 take 5 ms to compute, 0.1 to keep and load.
 _WORTH = 32
 
 
@@ -37,7 +37,7 @@ class KeptTexts:
         return max((common_prefix(each.tokens, tokens) for each in self._kept), default=0)
 
     def exchange(self, held: Sequence[int], tokens: Sequence[int]) -> Sequence[int] | None:
-        """Keep the text `held` if `tokens` goes on from little of it, and load the text of which it has more in common.
+        """Keep the text `held` if much of it is not in `tokens`, and load a kept text that has more of them.
 
         Args:
             held: what the context holds.

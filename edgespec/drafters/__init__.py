@@ -101,8 +101,8 @@ class ReadingDrafter(Protocol):
 class HoldingDrafter(Protocol):
     """A further member of a drafter that reads the text with passes of its own, and may hold several texts."""
 
-    def held(self, context: Sequence[int]) -> int:
-        """How many tokens at the beginning of `context` it need not read any more."""
+    def held(self, context: Sequence[int]) -> int | None:
+        """How many tokens at the beginning of `context` it need not read any more; None where it does not know."""
         ...
 
 
@@ -156,7 +156,7 @@ def reading_price_of(drafter: Drafter) -> float:
 
 
 def held_by(drafter: Drafter, context: Sequence[int]) -> int | None:
-    """`HoldingDrafter.held`; None for other drafters."""
+    """`HoldingDrafter.held`; None for other drafters, too."""
     return drafter.held(context) if isinstance(drafter, HoldingDrafter) else None
 
 

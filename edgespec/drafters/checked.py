@@ -63,7 +63,6 @@ class Checked:
         return math.inf if price == math.inf else _seconds("reading_price", price)
 
     def held(self, context: Sequence[int]) -> int | None:
-        """`HoldingDrafter.held`, or None where the drafter does not say."""
         held = held_by(self._drafter, context)
         if held is None or (type(held) is int and 0 <= held <= len(context)):
             return held

@@ -94,7 +94,7 @@ class DraftSession:
         """
         context = self._context
         same = self._in_common(context)
-        if isinstance(self._session, KeepingSession) and len(context) - same > _CATCH_UP:
+        if len(context) - same > _CATCH_UP and isinstance(self._session, KeepingSession):
             self._session.resume(context)
             same = self._in_common(context)
         if max(context[same:]) >= self._session.vocab:

@@ -46,7 +46,6 @@ class Failsafe:
         return self._guarded(0.0, lambda: reading_price_of(self._drafter))
 
     def held(self, context: Sequence[int]) -> int | None:
-        """`HoldingDrafter.held`, or None where the drafter does not say."""
         return self._guarded(None, lambda: held_by(self._drafter, context))
 
     def plan(self, guesses: int) -> None:
