@@ -149,8 +149,21 @@ def figures(run: Run) -> Found:
             "accepted": sum(one.accepted for one in passes),
             "rounds": len(passes),
             "ms of a round by drafted tokens": _by_drafted(passes),
+            "answers": [_answer(answer) for answer in own],
         }
     return {"contenders": found, "problems": [f"{each.where}: {each.what}" for each in run.problems]}
+
+
+def _answer(answer: AnswerRecord) -> Found:
+    """An answer's tokens and milliseconds without its prompt, and drafted and accepted tokens and milliseconds of each
+    round."""
+    took = answer.decoding
+    return {
+        "question": answer.question,
+        "tokens": answer.tokens,
+        "ms": None if took is None else round(1e3 * took, 3),
+        "rounds": [[one.drafted, one.accepted, round(1e3 * one.seconds, 3)] for one in answer.passes],
+    }
 
 
 def _by_drafted(passes: Sequence[Pass]) -> dict[str, list[float]]:
