@@ -96,7 +96,6 @@ HEURISTICS: Mapping[str, Off] = {
     "budget of losses": lambda: patch.multiple(budget.Budget, is_left=True, is_left_for_priced=True),
     "budget: part of drafters with a price": _constant(budget, _PRICED=1.0),
     "budget: charges restated": lambda: patch.object(charges.Charges, "restated", lambda *_given: (0.0, 0.0)),
-    "budget: no draft it cannot pay": _constant(adaptive, _RISK=1e9),
     "explorer": lambda: patch.object(exploration.Explorer, "due", False),
     "plain step every 64 rounds": _constant(adaptive, _PLAIN_EVERY=10**9),
     "hiccups cut in the record": _constant(adaptive, _HICCUP=1e9),

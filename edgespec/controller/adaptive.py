@@ -34,8 +34,6 @@ _SURCHARGE = 0.01  # of a tree, in plain steps, until one was timed
 # Trees bring 1% to 4% where 8 tokens cost what one does, and nothing where they cost half as much again (simulated); to
 # grow them takes 3% to 5% of a round on a processor (measured, passes of 7 to 17 ms).
 _BUSHY, _FLAT = 8, 1.25
-# Plain steps that a draft may always lose while there is credit (measured against no bound alone, docs/controller.md).
-_RISK = 1.0
 _HICCUP = 3.0  # times the price of a pass, for which what it took counts at most
 
 
@@ -111,7 +109,6 @@ class Adaptive:
         limit = min(limit, self.prices.widest - 1 - round_context.owed)
         if limit < 1 or self.is_paused or self.prices.unsure(1) or self.prices.unseen(1) >= _PLAIN_EVERY:
             return Draft()
-        limit = min(limit, self._affordable(round_context))
         self._expansion = expansion = self._begin_expansion(round_context, limit)
         self._trims = round_context.verifier.trims
         self._ask_free(expansion, round_context)
@@ -190,13 +187,6 @@ class Adaptive:
         if is_plain:
             return min(beside, most - self.prices.plain(round.held)), 1.0
         return min(round.verify_seconds + beside, most), 0.0
-
-    def _affordable(self, round_context: RoundContext) -> int:
-        """Tokens of the longest draft of which the budget can pay the pass, were all of them wrong; 1 at least."""
-        owed = round_context.owed
-        curve = self.prices.curve(len(round_context.tokens) - 1)
-        most = curve[owed] + curve[0] * max(_RISK, self._budget.left)
-        return next((n for n in range(len(curve) - owed - 1, 0, -1) if curve[owed + n] <= most), 1)
 
     def _begin_expansion(self, round_context: RoundContext, limit: int) -> Expansion:
         """An empty tree, and what it may cost to grow."""
