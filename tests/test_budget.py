@@ -10,7 +10,6 @@ import pytest
 from edgespec.controller.adaptive import Adaptive
 from edgespec.controller.budget import Budget, Instalments
 from edgespec.controller.calibration import Calibration
-from edgespec.controller.charges import Charges
 from edgespec.prices import Prices
 from edgespec.types import Draft
 
@@ -186,17 +185,6 @@ def test_what_is_lost_by_all_is_bounded_where_drafters_with_a_price_owe() -> Non
     assert 0.009 * rounds < lost < 0.01 * (rounds + lost) + 4 + 3
 
 
-def test_a_restated_charge_first_cancels_what_drafters_with_a_price_owe() -> None:
-    """The account of all did not bear it."""
-    budget = Budget(1)
-    budget.observe(1, 13.0, asked=True)
-    left, owed = budget.left, -budget._priced
-    budget.restate(5.0, 5.0)
-    assert (budget.left, -budget._priced) == pytest.approx((left, owed - 5.0))
-    budget.restate(5.0, 5.0)
-    assert budget.left == pytest.approx(left + 10.0 - owed)
-
-
 def test_a_reading_is_owed_by_drafters_with_a_price_alone() -> None:
     budget, instalments = Budget(1), Instalments()
     budget.observe(1, 1.0, instalments.pay(64.0), asked=True)
@@ -204,33 +192,6 @@ def test_a_reading_is_owed_by_drafters_with_a_price_alone() -> None:
         budget.observe(1, 1.0, instalments.pay(0.0))
     assert not budget.is_left_for_priced
     assert budget.left > 1.0
-
-
-def test_rounds_before_a_change_of_pace_was_known_are_charged_anew() -> None:
-    """All passes take 1.6 times as long as when they were measured. A draft of 3 whose first token alone is right would
-    lose nothing there, and is charged 0.9 plain steps of the old price."""
-    prices = Prices([1.0, 1.1, 1.2, 1.3])
-    controller = Adaptive([book((7, 0.9))], prices)
-    for _ in range(4):
-        controller.observe(bought(Draft.chain((7, 7, 7), "book"), (0,), 7, 5, seconds=3.2))
-        prices.observe(4, 70, 3.2)
-    assert controller._budget.left == pytest.approx(4.0 - 4 * 1.2 + 4 * 0.01 * 3.2)
-    assert controller.is_paused
-    for _ in range(3):
-        controller.observe(bought(Draft(), (), 5, seconds=1.6))
-        prices.observe(1, 70, 1.6)
-    controller.observe(bought(Draft(), (), 5, seconds=1.6))
-    assert controller._budget.left == pytest.approx(4.0, abs=0.2)
-    assert not controller.is_paused
-
-
-def test_what_was_charged_too_little_stays() -> None:
-    charges = Charges()
-    charges.add(1, 2.0, 2.0, priced=False)
-    charges.add(2, 3.0, 1.0, priced=True)
-    assert charges.restated(0, 1.5) == (0.0, 0.0), "the pace never changed"
-    assert charges.restated(1, 1.5) == pytest.approx((1.0, 1.0))
-    assert charges.restated(1, 3.0) == (0.0, 0.0), "it was restated"
 
 
 @pytest.mark.parametrize("left", [0.01, 0.5, 4.0])

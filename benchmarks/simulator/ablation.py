@@ -20,7 +20,7 @@ from unittest.mock import patch
 
 import click
 
-from edgespec.controller import adaptive, budget, calibration, charges, expansion, exploration, priced_drafter
+from edgespec.controller import adaptive, budget, calibration, expansion, exploration, priced_drafter
 from edgespec.controller.adaptive import Adaptive
 from edgespec.controller.fixed import Fixed
 from edgespec.controller.time_value import TimeValue
@@ -95,7 +95,6 @@ HEURISTICS: Mapping[str, Off] = {
     "what a guess opens the way to": _constant(expansion, _FURTHER=1),
     "budget of losses": lambda: patch.multiple(budget.Budget, is_left=True, is_left_for_priced=True),
     "budget: part of drafters with a price": _constant(budget, _PRICED=1.0),
-    "budget: charges restated": lambda: patch.object(charges.Charges, "restated", lambda *_given: (0.0, 0.0)),
     "explorer": lambda: patch.object(exploration.Explorer, "due", False),
     "plain step every 64 rounds": _constant(adaptive, _PLAIN_EVERY=10**9),
     "hiccups cut in the record": _constant(adaptive, _HICCUP=1e9),

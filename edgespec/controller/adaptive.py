@@ -21,7 +21,6 @@ from ..types import Draft, Round
 from ..verify import RoundContext
 from .budget import Budget, Instalments
 from .calibration import Calibration
-from .charges import Charges
 from .draft_tree import DraftTree
 from .expansion import Expansion, Passes
 from .exploration import Explorer
@@ -88,7 +87,6 @@ class Adaptive:
         self._time_value = TimeValue()
         self._budget = Budget(len(self._priced), self.calibration.gained)
         self._instalments = Instalments()
-        self._charges = Charges()
         self._explorer = Explorer()
         self._exploring = False
         self._believed: Sequence[float] = ()  # prices of the round that explores
@@ -121,7 +119,6 @@ class Adaptive:
     def observe(self, round: Round) -> None:  # noqa: A002
         self._row = self._row + 1 if round.width == self._width else 1
         self._width = round.width
-        self._restate(round.held)
         asked = self._expansion is not None and any(priced.guesses for priced in self._priced)
         self._account(round, asked=asked)
         self._learn_prices(round)
@@ -135,7 +132,7 @@ class Adaptive:
         Args:
             asked: whether drafters with a price were asked.
         """
-        plain, paused = self.prices.plain(round.held), self.is_paused
+        plain = self.prices.plain(round.held)
         reading = sum(priced.reading_seconds for priced in self._priced) if asked else 0.0
         paid = self._instalments.pay(reading / plain)
         compared, same = self._compared(round, reading)
@@ -143,8 +140,6 @@ class Adaptive:
         self._time_value.observe(len(round.tokens), steps + paid)
         self._budget.observe(len(round.tokens), steps, paid, asked=asked)
         self.calibration.gained = self._budget.left
-        if not paused:
-            self._charges.add(self.prices.passes + 1, compared, plain, priced=asked)
 
     def _learn_prices(self, round: Round) -> None:  # noqa: A002
         """Learn what the pass of a draft cost that was chosen to find that out, and the pass over a tree."""
@@ -165,12 +160,6 @@ class Adaptive:
             priced.observe([t for t in trials if t.drafter == priced.name and t.rank == 0])
         for value in self._passengers:
             value.observe(round, expansion.cost)
-
-    def _restate(self, held: int) -> None:
-        """Compare the latest rounds with what a plain step took at their time, once that is known."""
-        since = self.prices.plain_since
-        if since != self._charges.since and not self.prices.unsure(1):
-            self._budget.restate(*self._charges.restated(since, self.prices.plain(held)))
 
     def _compared(self, round: Round, reading: float) -> tuple[float, float]:  # noqa: A002
         """What a round took without the seconds in which drafters read: the seconds to compare with plain decoding, and

@@ -88,17 +88,6 @@ class Budget:
         self._left = min(_CREDIT, self._left + borne + (0.0 if asked else gain) + refill)
         self._priced = min(_PRICED * _CREDIT, self._priced + priced + share)
 
-    def restate(self, steps: float, priced: float) -> None:
-        """Rounds were charged so many plain steps too much, see `Charges`.
-
-        Args:
-            steps: of all rounds.
-            priced: of those in which drafters with a price were asked.
-        """
-        owed = max(0.0, -self._priced)
-        self._left = min(_CREDIT, self._left + steps - min(priced, owed))
-        self._priced = min(_PRICED * _CREDIT, self._priced + priced)
-
     def _refill(self, steps: float) -> tuple[float, float]:
         """What so many plain steps refill: of all that may be lost, and of the part of drafters with a price."""
         whole, share = _SHARE * steps, _PRICED * _SHARE * steps

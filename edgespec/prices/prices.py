@@ -119,16 +119,6 @@ class Prices:
         """Rounds since a pass over `n` tokens was last seen; all rounds if none was."""
         return self._rounds - self._last.get(n, 0)
 
-    @property
-    def passes(self) -> int:
-        """Passes seen."""
-        return self._rounds
-
-    @property
-    def plain_since(self) -> int:
-        """The pass, counted from 1, since which plain steps have had their present pace; 0: they never changed it."""
-        return self._plain.since
-
     def rescale(self, factor: float) -> None:
         """Plain steps are dearer by `factor` today, and wider passes are assumed to be. What is kept stays."""
         log = math.log(factor)
