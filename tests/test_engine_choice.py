@@ -116,6 +116,7 @@ def test_each_model_of_a_pair_has_an_engine_of_its_own(
     assert (alone.device.backend, alone.draft_devices, alone.drafts) == ("openvino", (), ())
     other = with_engines(folder, [small_pair["draft"]], device, Interrupt())
     assert (other.device.backend, other.draft_devices[0].backend) == ("openvino", "auto")
+    assert other.draft_devices[0].beside == "openvino", "the engine that was chosen"
     named = Device(threads=1, backend="onnx", draft_backend="openvino")
     assert with_engines(folder, [folder], named, Interrupt()) == PairEngines(
         named, None, (named.of_draft(folder),), (None,)

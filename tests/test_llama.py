@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from edgespec import Device, Finished, Interrupt, Runtime, Sampling, Speculation, Started, Text, load
-from edgespec.backends import Model, Session, open_model
+from edgespec.backends import Model, Session, llama, open_model
 from edgespec.backends.llama_library import bindings
 from edgespec.backends.llama_session import LlamaSession
 from edgespec.errors import ContextOverflow, Interrupted, ModelFileError, TemplateError, VocabularyMismatch
@@ -95,6 +95,24 @@ def test_a_small_draft_model_takes_one_thread_but_for_prompts(
     assert found[1][1:] == (1, 1)
     assert asked == [2, 1], "the threads of the long prompt, and none for the short one"
     assert found[0][0] != found[1][0], "prices of one thread are not those of two"
+
+
+@pytest.mark.parametrize(
+    ("beside", "alone", "most", "threads"),
+    [("auto", 0, 64 << 20, 2), ("openvino", 0, 64 << 20, 1), ("openvino", 0, 0, 2)],
+)
+def test_a_draft_beside_another_engine_takes_one_thread_up_to_another_size(
+    small_pair: dict[str, Path], monkeypatch: pytest.MonkeyPatch, beside: str, alone: int, most: int, threads: int
+) -> None:
+    monkeypatch.setattr(llama, "_SMALL", alone)
+    monkeypatch.setattr(llama, "_SMALL_BESIDE", most)
+    device = Device(threads=2, backend="llama", drafts=True, beside=beside)
+    with (
+        closing(open_model(small_pair["draft"], device, Interrupt())) as model,
+        closing(model.session(64)) as session,
+    ):
+        assert isinstance(session, LlamaSession)
+        assert bindings().llama_n_threads(session.handle) == threads
 
 
 def test_a_prompt_is_computed_when_prefill_returns(

@@ -201,6 +201,8 @@ def test_pairs_say_what_the_target_says(pair: Runtime, sampling: Sampling) -> No
 def test_a_draft_takes_the_engine_that_opens_its_file(gguf: Path, onnx_folders: Folders) -> None:
     device = Device(backend="openvino")
     assert device.of_draft(gguf).backend == "auto"
+    assert device.of_draft(gguf).beside == "openvino"
+    assert [Device(backend=each).of_draft(gguf).beside for each in ("auto", "llama")] == ["auto", "auto"]
     assert device.of_draft(onnx_folders("fp32")).backend == "openvino"
     assert Device(backend="openvino", draft_backend="onnx").of_draft(onnx_folders("fp32")).backend == "onnx"
     with pytest.raises(OptionError, match="no backend 'tpu'"):

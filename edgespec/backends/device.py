@@ -35,6 +35,7 @@ class Device:
             "auto".
         drafts: whether the model drafts, token by token, for another; `of_draft` sets it. A model with a recurrent
             state then keeps it for other rollbacks.
+        beside: the engine of that target, "auto" where it is that of the draft or not known; `of_draft` sets it.
         head: whether to load what drafts in the model's file, if there is such: a head for multi-token prediction, or
             an exit after its first layers; loading sets it.
         rpc: workers that compute the layers of the target, as "HOST:PORT", by llama.cpp's RPC; see `edgespec worker`.
@@ -52,6 +53,7 @@ class Device:
     draft_gpu_layers: int | None = None
     draft_backend: str | None = None
     drafts: bool = False
+    beside: str = "auto"
     head: bool = False
     rpc: tuple[str, ...] = ()
 
@@ -91,5 +93,8 @@ class Device:
             ModelFileError: there is no model at `path`, or several.
         """
         layers = self.gpu_layers if self.draft_gpu_layers is None else self.draft_gpu_layers
-        backend = self.draft_backend or (self.backend if self.backend in engines(path) else "auto")
-        return replace(self, exact=0, gpu_layers=layers, backend=backend, drafts=True, head=False, rpc=())
+        own = self.backend in engines(path)
+        backend, beside = self.draft_backend or (self.backend if own else "auto"), "auto" if own else self.backend
+        return replace(
+            self, exact=0, gpu_layers=layers, backend=backend, drafts=True, beside=beside, head=False, rpc=()
+        )
