@@ -103,6 +103,17 @@ def test_a_draft_in_blocks_is_judged_by_what_a_block_costs(
     assert device.backend == "onnx", "it guesses one token a pass"
 
 
+def test_a_draft_is_beside_the_only_engine_that_opens_the_target(
+    onnx_folders: Folders, small_pair: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no engine to choose, and the device says "auto"."""
+    monkeypatch.setattr(engine_comparison, "installed", lambda engine: engine != "openvino")
+    pair = with_engines(onnx_folders("int8"), [small_pair["draft"], onnx_folders("int8")], Device(), Interrupt())
+    assert (pair.device.backend, [each.beside for each in pair.draft_devices]) == ("auto", ["onnx", "auto"])
+    alike = with_engines(small_pair["target"], [small_pair["draft"]], Device(), Interrupt())
+    assert alike.draft_devices[0].beside == "auto"
+
+
 def test_each_model_of_a_pair_has_an_engine_of_its_own(
     onnx_folders: Folders, small_pair: dict[str, Path], measured: Measured
 ) -> None:

@@ -99,13 +99,13 @@ def test_a_small_draft_model_takes_one_thread_but_for_prompts(
 
 @pytest.mark.parametrize(
     ("beside", "alone", "most", "threads"),
-    [("auto", 0, 64 << 20, 2), ("openvino", 0, 64 << 20, 1), ("openvino", 0, 0, 2)],
+    [("auto", 0, 64 << 20, 2), ("onnx", 0, 64 << 20, 2), ("openvino", 0, 64 << 20, 1), ("openvino", 0, 0, 2)],
 )
-def test_a_draft_beside_another_engine_takes_one_thread_up_to_another_size(
+def test_a_draft_beside_openvino_takes_one_thread_up_to_another_size(
     small_pair: dict[str, Path], monkeypatch: pytest.MonkeyPatch, beside: str, alone: int, most: int, threads: int
 ) -> None:
     monkeypatch.setattr(llama, "_SMALL", alone)
-    monkeypatch.setattr(llama, "_SMALL_BESIDE", most)
+    monkeypatch.setattr(llama, "_SMALL_BESIDE_OPENVINO", most)
     device = Device(threads=2, backend="llama", drafts=True, beside=beside)
     with (
         closing(open_model(small_pair["draft"], device, Interrupt())) as model,

@@ -48,10 +48,11 @@ _STEP = 256  # llama.cpp rounds the context up to a multiple of it, but after li
 # Bytes of a draft model up to which its passes take one thread, except for prompts: with 15 MB on two cores a guess on
 # one thread takes 0.94 to 1.12 times that on both, with 18 MB 1.33 times.
 _SMALL = 16 << 20
-# The same beside a target in another engine. The threads of both spin for milliseconds after a pass: the target's next
-# pass is 10% to 20% dearer, and a guess that waits for a second thread took 3.5 ms in place of 0.5 (18 MB, OpenVINO).
-# With 43 MB dialogues come to 1.78 times plain decoding on one thread, to 1.24 on two; larger ones were not measured.
-_SMALL_BESIDE = 64 << 20
+# The same beside a target in OpenVINO. The threads of both spin for milliseconds after a pass: the target's next pass
+# is 10% to 20% dearer, and a guess that waits for a second thread took 3.5 ms in place of 0.5 (18 MB). With 43 MB
+# dialogues come to 1.78 times plain decoding on one thread, to 1.24 on two; larger ones were not measured. Beside ONNX
+# Runtime two threads are the better ones with 43 MB (docs/drafters/together.md).
+_SMALL_BESIDE_OPENVINO = 64 << 20
 #: The most leaves of a tree. llama.cpp compares all pairs of sequences in every pass: 4 us for 64, 40 us for 256.
 _LEAVES = 64
 _WITH_SPARE = 2  # sequences: that of the text, and one that keeps a recurrent state
@@ -95,7 +96,7 @@ class LlamaModel:
         self._interrupt = interrupt
         self._threads = device.threads or physical_cores()
         self._drafts = device.drafts
-        self._most_of_one_thread = _SMALL if device.beside in {"auto", "llama"} else _SMALL_BESIDE
+        self._most_of_one_thread = _SMALL_BESIDE_OPENVINO if device.beside == "openvino" else _SMALL
         self._exact = device.exact
         self._forgets = can_forget(head.architecture)
         params = low.llama_model_default_params()

@@ -100,9 +100,10 @@ def with_engines(
         Interrupted, ModelFileError.
     """
     chosen, choice = with_engine(target, device, interrupt, again=again, on_progress=on_progress)
+    engine = engines(target)[0] if chosen.backend == "auto" else chosen.backend
     found = []
     for draft in drafts:
-        place = replace(device.of_draft(draft), beside=chosen.of_draft(draft).beside)
+        place = replace(device.of_draft(draft), beside="auto" if engine in engines(draft) else engine)
         found.append(with_engine(draft, place, interrupt, drafts=True, again=again, on_progress=on_progress))
     return PairEngines(chosen, choice, tuple(each for each, _ in found), tuple(each for _, each in found))
 
