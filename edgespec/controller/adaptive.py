@@ -91,6 +91,7 @@ class Adaptive:
         self._exploring = False
         self._believed: Sequence[float] = ()  # prices of the round that explores
         self._expansion: Expansion | None = None
+        self._context: Sequence[int] = ()  # that of the answer under way
         self._nodes: list[int] = []
         self._width, self._row = 1, settling  # of the last pass, and how many of that width there were in a row
         self._trims = True
@@ -102,6 +103,9 @@ class Adaptive:
 
     def choose(self, round_context: RoundContext, limit: int) -> Draft:
         self._expansion, self._exploring = None, False
+        if round_context.tokens is not self._context:
+            self._context = round_context.tokens
+            self.calibration.begin(self._context)
         for priced in self._priced:
             priced.forget_round()
         limit = min(limit, self.prices.widest - 1 - round_context.owed)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
+
+from .prompt_groups import GroupMean, PromptGroups
 
 #: Of confidence; finer where a sure drafter's guesses crowd.
 _EDGES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.88, 0.94, 0.975)
@@ -23,28 +25,39 @@ _FIRST_AHEAD = 3.0  # tries that it counts for besides at first; these are forgo
 _TRUST = 0.7  # in the confidence of a drafter not yet known
 _SUREST = 0.995
 _REMEMBERED = 30.0  # tries that what an earlier run learned counts for at most
+# Tries for which the rate of all answers counts in a group of prompts: of a guess, and of one not yet made.
+_IN_GROUP, _AHEAD_IN_GROUP = 4.0, 12.0
+LATELY = 0.93  #: Of what asking a drafter brought, each time.
+_WORTH_IN_GROUP = 4.0  # and times that a drafter was asked, for what that brought
 
 
 class Rate:
-    """A decayed success rate, shrunk towards a prior."""
+    """A decayed success rate, shrunk towards a prior.
 
-    __slots__ = ("decay", "hits", "prior", "tries")
+    Args:
+        in_group: tries for which the rate of all answers counts in a group of prompts.
+    """
 
-    def __init__(self, prior: float, decay: float) -> None:
+    __slots__ = ("decay", "group", "hits", "prior", "tries")
+
+    def __init__(self, prior: float, decay: float, in_group: float = _AHEAD_IN_GROUP) -> None:
         self.prior = prior
         self.decay = decay
         self.hits = 0.0
         self.tries = 0.0
+        #: The same of the group of prompts that the answer belongs to.
+        self.group = GroupMean(decay, in_group)
 
     def add(self, hit: bool) -> None:
         """Learn from one try."""
         self.hits = self.hits * self.decay + hit
         self.tries = self.tries * self.decay + 1
+        self.group.add(hit)
 
     @property
     def value(self) -> float:
         """The chance of a hit of a guess not yet made."""
-        return (self.hits + self.prior * _AHEAD_WEIGHT) / (self.tries + _AHEAD_WEIGHT)
+        return self.group.given((self.hits + self.prior * _AHEAD_WEIGHT) / (self.tries + _AHEAD_WEIGHT))
 
     def kept(self) -> list[float]:
         """The counts, as JSON has them."""
@@ -69,7 +82,7 @@ class Cell:
     __slots__ = ("guesses", "rate", "value", "weighed")
 
     def __init__(self, guesses: Guesses, prior: float) -> None:
-        self.rate = Rate(prior, 0.99)
+        self.rate = Rate(prior, 0.99, _IN_GROUP)
         self.value = prior
         self.guesses = guesses
         self.weighed = 0  # after how many tries of guesses like these
@@ -106,8 +119,14 @@ class Guesses:
         cell.weighed = self._tried
         rate = cell.rate
         prior = min(_SUREST, rate.prior * self._trust)
-        cell.value = (rate.hits + prior * _WEIGHT) / (rate.tries + _WEIGHT)
+        cell.value = rate.group.given((rate.hits + prior * _WEIGHT) / (rate.tries + _WEIGHT))
         return cell
+
+    def enter(self, group: int, remembered: Collection[int]) -> None:
+        """See `GroupMean.enter`."""
+        for cell in self.cells:
+            cell.rate.group.enter(group, remembered)
+        self._tried += 1  # each cell is weighed anew
 
     def _weigh(self) -> None:
         """What cells have in common, after which each is weighed anew: far more guesses are judged than tried."""
@@ -134,15 +153,22 @@ class Guesses:
 
 
 class Ahead:
-    """How often a drafter's next guess is right before it is known: the first of a round, and those that follow."""
+    """What is expected of a drafter before it is asked: how often its next guess is right, the first of a round and those
+    that follow, and what asking it brings in a group of prompts (`PricedDrafter.worth`)."""
 
-    __slots__ = ("first", "later")
+    __slots__ = ("first", "later", "worth")
 
     def __init__(self) -> None:
         self.first = Rate(_TRUST, 0.97)
         self.later = Rate(_TRUST, 0.98)
         for rate in (self.first, self.later):
             rate.remember((_FIRST_AHEAD * _TRUST, _FIRST_AHEAD))
+        self.worth = GroupMean(LATELY, _WORTH_IN_GROUP)
+
+    def enter(self, group: int, remembered: Collection[int]) -> None:
+        """See `GroupMean.enter`."""
+        for mean in (self.first.group, self.later.group, self.worth):
+            mean.enter(group, remembered)
 
     def kept(self) -> list[list[float]]:
         """The counts, as JSON has them."""
@@ -167,25 +193,43 @@ class Share(NamedTuple):
 class Calibration:
     """Conditional acceptance by drafter and feature, and what is left of the gains.
 
-    The features of a guess: its rank among the drafter's guesses and its confidence.
+    The features of a guess: its rank among the drafter's guesses, its confidence, and the group of the prompt. What is
+    known of groups is not kept for other runs: it needs the prompts.
     """
 
     def __init__(self) -> None:
         self._guesses: dict[tuple[str, int], Guesses] = {}
         self._ahead: dict[str, Ahead] = {}
+        self._groups = PromptGroups()
+        self._group: int | None = None  # of the answer under way
         #: What speculation may lose, in plain steps, after its gains so far (`controller.budget`).
         self.gained = 0.0
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        """An answer to `prompt` begins, in tokens."""
+        self._group = self._groups.join(prompt)
+        for learned in (*self._guesses.values(), *self._ahead.values()):
+            self._enter(learned)
 
     def cell(self, drafter: str, rank: int, confidence: float) -> Cell:
         """The cell of a guess; `rank` 0 is the drafter's likeliest."""
         guesses = self._guesses.get((drafter, rank))
         if guesses is None:
             guesses = self._guesses[drafter, rank] = Guesses()
+            self._enter(guesses)
         return guesses.cell(confidence)
 
     def ahead(self, drafter: str) -> Ahead:
-        """What is expected of a drafter's guesses before it is asked."""
-        return self._ahead.setdefault(drafter, Ahead())
+        """What is expected of a drafter before it is asked."""
+        ahead = self._ahead.get(drafter)
+        if ahead is None:
+            ahead = self._ahead[drafter] = Ahead()
+            self._enter(ahead)
+        return ahead
+
+    def _enter(self, learned: Guesses | Ahead) -> None:
+        if self._group is not None:
+            learned.enter(self._group, self._groups.remembered)
 
     def learn(self, tried: Iterable[tuple[Cell, bool]]) -> None:
         """Learn from the guesses of one round that were tried, and whether each was right."""

@@ -10,14 +10,13 @@ from ..drafters import Drafter, block_prices_of, held_by, plan, reading_price_of
 from ..prices import RunningPrice
 from ..types import Guess
 from ..verify import RoundContext
-from .calibration import Ahead
+from .calibration import LATELY, Ahead
 from .draft_tree import Trial
 from .reading import Reading
 
 # Share of the time that may go into probing drafters that are not worth asking, all together. 1% to 3% bring the same
 # means (simulated); with less than 2% a drafter that became the better one is noticed late (docs/controller.md).
 _PROBING = 0.02
-_LATELY = 0.93  # of what asking brought, each time
 _DOUBT = 3.0  # times asked for nothing that a drafter not yet known begins with
 # Rounds at first in which each of several is asked. In dialogues with llama.cpp's q8_0 all drafters together were .93
 # and .97 of the best one without (two runs), as probes had not found that one after 450 tokens, and .99 with 4 or 8.
@@ -74,7 +73,7 @@ class PricedDrafter:
 
         More than averages promise, where the drafter knows when it is right: doubtful drafts are declined in time.
         """
-        return self._brought / self._times
+        return self.ahead.worth.given(self._brought / self._times)
 
     @property
     def is_new(self) -> bool:
@@ -154,8 +153,9 @@ class PricedDrafter:
 
     def asked(self, brought: float) -> None:
         """It was asked in this round, which brought so many tokens more than it took."""
-        self._brought = _LATELY * self._brought + brought
-        self._times = _LATELY * self._times + 1
+        self._brought = LATELY * self._brought + brought
+        self._times = LATELY * self._times + 1
+        self.ahead.worth.add(brought)
         self._left_alone = -1
         self._trials -= self._trials > 0
 
