@@ -153,8 +153,11 @@ class Guesses:
 
 
 class Ahead:
-    """What is expected of a drafter before it is asked: how often its next guess is right, the first of a round and those
-    that follow, and what asking it brings in a group of prompts (`PricedDrafter.worth`)."""
+    """What is expected of a drafter before it is asked.
+
+    `first` and `later` are how often its next guess is right, the first of a round and those that follow; `worth` is
+    what asking it brings, in tokens, see `PricedDrafter.worth`.
+    """
 
     __slots__ = ("first", "later", "worth")
 

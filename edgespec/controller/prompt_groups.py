@@ -81,8 +81,10 @@ class GroupMean:
         self._sums[self._group] = (self._decay * total + observed, self._decay * count + 1)
 
     def given(self, mean: float) -> float:
-        """The mean expected in the present group, where that of all answers is `mean`, which is its own where there is no
-        other group."""
+        """The mean expected in the present group, where that of all answers is `mean`.
+
+        Where no other group is known both are the same.
+        """
         if len(self._sums) < 2 or (sums := self._sums.get(self._group)) is None:
             return mean
         total, count = sums
