@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from edgespec.controller.calibration import Ahead
 from edgespec.controller.draft_tree import Trial
 from edgespec.controller.priced_drafter import PricedDrafter
+from edgespec.types import Guess, Round
 from edgespec.verify import RoundContext
 
 from .helpers import round_context, table_drafter
@@ -171,3 +172,98 @@ def test_each_of_several_is_asked_a_few_times_at_first(others: int, times: int) 
         priced.asked(-1.0)
         asked += 1
     assert asked == times
+
+
+class Reader:
+    """A draft model for which a token that it reads takes half a guess, and which holds its own guesses."""
+
+    name = "model"
+    step_price = 0.2
+
+    def __init__(self, *, holds: bool = True) -> None:
+        self.now = 0.0
+        self.read = 0
+        self._holds = holds
+        self._context: Sequence[int] = ()
+
+    def clock(self) -> float:
+        return self.now
+
+    def held(self, context: Sequence[int]) -> int | None:
+        del context
+        return self.read if self._holds else None
+
+    def begin(self, round_context: RoundContext) -> None:
+        self._context = round_context.tokens
+
+    def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
+        del most
+        text = len(self._context) + len(path)
+        self.now += 0.2 + 0.1 * (text - self.read - 1)
+        self.read = text
+        return [Guess(5, 0.9)]
+
+    def observe(self, round: Round) -> None:  # noqa: A002
+        """It learns nothing."""
+
+    def close(self) -> None:
+        """It holds nothing else."""
+
+
+def _round(priced: PricedDrafter, context: list[int], guesses: int, committed: int, *, right: int = 0) -> float:
+    """What the first guess was expected to take, in a round with so many guesses and tokens; `right` of the guesses are
+    among these."""
+    priced.forget_round()
+    priced.expect(context)
+    expected = priced.price(0, 1)
+    priced.begin(round_context(context))
+    for n in range(guesses):
+        priced.guess((5,) * n, 1)
+    priced.observe([Trial("model", 0, n, n, hit=n < right) for n in range(min(guesses, right + 1))])
+    context.extend([5] * committed)
+    return expected
+
+
+def test_a_first_guess_is_as_dear_as_what_it_has_to_read() -> None:
+    """A copy committed many tokens at a time, and the first guess after it was dear. Those after single tokens are not:
+    taken for dear, they were not asked for, and nothing corrected that."""
+    reader, context = Reader(), [1] * 8
+    priced = PricedDrafter(reader, Ahead(), reader.clock)
+    for _ in range(6):
+        _round(priced, context, guesses=1, committed=1)
+    assert _round(priced, context, guesses=1, committed=13) == pytest.approx(0.2)
+    for _ in range(6):
+        dear = _round(priced, context, guesses=1, committed=13)
+    assert dear == pytest.approx(0.2 + 12 * 0.1)
+    _round(priced, context, guesses=1, committed=1)
+    assert _round(priced, context, guesses=1, committed=1) == pytest.approx(0.2)
+    assert priced.first.seconds == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_its_own_guesses_are_not_read_again_by_a_drafter_that_holds_them(holds: bool) -> None:
+    """Of five guesses that are right the last one was never read, nor was the token after it. Other tokens are, as many of
+    them."""
+    reader, context = Reader(holds=holds), [1] * 8
+    priced = PricedDrafter(reader, Ahead(), reader.clock)
+    for _ in range(10):
+        after_others = _round(priced, context, guesses=5, committed=6, right=5)
+        reader.read -= 0 if holds else 4
+        after_its_own = _round(priced, context, guesses=1, committed=6)
+    assert after_others == pytest.approx(0.2 + 5 * 0.1, abs=0.02)
+    assert after_its_own == pytest.approx(0.2 + (1 if holds else 5) * 0.1, abs=0.02)
+
+
+def test_a_probe_waits_for_what_it_has_to_read() -> None:
+    reader, context = Reader(), [1] * 8
+    priced = PricedDrafter(reader, Ahead(), reader.clock)
+    for _ in range(6):
+        _round(priced, context, guesses=1, committed=13)
+    waits = []
+    for committed in (1, 13):
+        priced.asked(0.0)
+        priced.observe([HIT])
+        context.extend([5] * committed)
+        priced.expect(context)
+        waits.append(rounds_until_due(priced, 1.0))
+    assert waits[0] < waits[1]

@@ -114,6 +114,8 @@ class Adaptive:
         self._expansion = expansion = self._begin_expansion(round_context, limit)
         self._trims = round_context.verifier.trims
         self._ask_free(expansion, round_context)
+        for priced in self._priced:
+            priced.expect(round_context.tokens)
         for priced in self._in_turn(expansion) if self._budget.is_left_for_priced else ():
             if not expansion.settled:
                 self._ask(priced, expansion, round_context)

@@ -21,6 +21,8 @@ _DOUBT = 3.0  # times asked for nothing that a drafter not yet known begins with
 # Rounds at first in which each of several is asked. In dialogues with llama.cpp's q8_0 all drafters together were .93
 # and .97 of the best one without (two runs), as probes had not found that one after 450 tokens, and .99 with 4 or 8.
 _TRIALS = 4
+# Tokens read with a first guess up to which it teaches the price of a guess, and beyond which that of a token.
+_ALMOST_NONE = 3
 _PATIENCE = (4, 64)  # rounds between probes that miss: at first, and at most
 
 
@@ -28,8 +30,8 @@ class PricedDrafter:
     """A drafter with a price, and its record.
 
     `ahead` is what is expected of its guesses. The first pass of a round is dearer than those after it: the drafter
-    reads what the last round committed, and finds the caches full of the target's weights. After rounds without the
-    drafter, and in another prompt, there is more to read (`Reading`). A pass makes one guess, or guesses at several
+    finds the caches full of the target's weights, and reads what was committed since it was asked last. After many
+    tokens, and in another prompt, that is a text to read (`Reading`). A pass makes one guess, or guesses at several
     depths (`BlockDrafter`).
 
     Args:
@@ -42,7 +44,11 @@ class PricedDrafter:
         prices = block_prices_of(drafter)
         #: Seconds of a pass that makes one guess: of the first pass of a round, and of one after it.
         self.first, self.later = RunningPrice(prices[0]), RunningPrice(prices[0])
+        #: Seconds by which the first pass takes longer for each of the few tokens that it reads beside the last one.
+        self.token = RunningPrice(reading_price_of(drafter))
         self.reading = Reading(reading_price_of(drafter), lambda context: held_by(drafter, context))
+        self._few = 0  # of these tokens in this round
+        self._is_text = False  # whether there are more, which are read as a text
         self._to_read = 0  # tokens that the first pass of this round reads beyond a few
         #: Seconds of this round that its first pass took to read, without hiccups.
         self.reading_seconds = 0.0
@@ -92,7 +98,8 @@ class PricedDrafter:
             plain: seconds that are worth a token.
             reading: seconds that it would read now.
         """
-        return self._left_alone >= max(self._patience, (self.first.seconds + reading) / (self._probing * plain))
+        seconds = self.first.seconds + self._few * self.token.seconds + reading
+        return self._left_alone >= max(self._patience, seconds / (self._probing * plain))
 
     @property
     def credit(self) -> float:
@@ -103,6 +110,11 @@ class PricedDrafter:
         """A round in which it was not asked so far."""
         self.guesses, self.seconds, self._until, self._to_begin = 0, 0.0, 0, None
         self.reading_seconds = self._caught_up = 0.0
+
+    def expect(self, context: Sequence[int]) -> None:
+        """Its first guess of this round would follow `context`: what it has to read is a part of the price."""
+        self._few = self.reading.few(context)
+        self._is_text = self.reading.is_text(context)
 
     def begin(self, round_context: RoundContext) -> None:
         """Begin a round in which it may be asked. The drafter itself begins with its first guess: until then it need
@@ -123,6 +135,7 @@ class PricedDrafter:
         seconds = self.later.seconds * (whole * self._shape[-1] + self._shape[rest])
         if not self.guesses:
             seconds += (self.first.seconds - self.later.seconds) * (self._shape[-1] if whole else self._shape[rest])
+            seconds += 0.0 if self._is_text else self._few * self.token.seconds
         return seconds
 
     def guess(self, path: Sequence[int], most: int, ahead: int = 1) -> Sequence[Guess]:
@@ -162,6 +175,9 @@ class PricedDrafter:
     def observe(self, trials: Sequence[Trial]) -> None:
         """A round is over; `trials` are its likeliest guesses, as far as they were tried."""
         self._left_alone += 1
+        if len(self._shape) == 1 and self.guesses:
+            right = next((n for n, trial in enumerate(trials) if not trial.hit), len(trials))
+            self.reading.keep(min(right, self.guesses - 1))
         for trial in trials:
             (self.ahead.later if trial.depth else self.ahead.first).add(trial.hit)
         if trials:
@@ -174,7 +190,10 @@ class PricedDrafter:
             if self._to_read:
                 self._caught_up = max(0.0, took - self.first.seconds * self._shape[planned - 1])
                 self.reading_seconds = self.reading.observe(self._to_read, self._caught_up)
+            elif self._few > _ALMOST_NONE:
+                self.token.observe(max(0.0, took - self.first.seconds * self._shape[planned - 1]) / self._few)
             else:
-                self.first.observe(seconds)
+                catching_up = self._few * self.token.seconds
+                self.first.observe(max(seconds / 2, (took - catching_up) / self._shape[planned - 1]))
         elif not (empty and len(self._shape) > 1):  # a block may be all that it can guess, and no pass was made
             self.later.observe(took / self._shape[planned - 1])

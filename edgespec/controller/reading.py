@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from ..backends import common_prefix
 from ..prices import RunningPrice
 
-_FEW = 16  # tokens that the pass of the first guess reads for about its own price: what a round commits at most
+_FEW = 16  # tokens that a round commits at most: the first guess after it pays for those
 _ROUNDS = 16.0  # in which a drafter is asked after it has read, until that is known
 _LATELY = 0.7  # of that number, each time
 _HICCUP = 3.0  # times what was expected, for which a reading counts at most
@@ -16,8 +16,9 @@ _HICCUP = 3.0  # times what was expected, for which a reading counts at most
 class Reading:
     """How far a drafter has read, and what reading takes.
 
-    Reading is an expense for all rounds after it: it is worth its time if the guesses of those rounds are, and says
-    nothing of the price of a guess.
+    Reading a text is an expense for all rounds after it: it is worth its time if the guesses of those rounds are, and
+    says nothing of the price of a guess. The few tokens of the last rounds are read with the first guess, which is dearer
+    for them.
 
     Args:
         token: seconds that a token should take to read.
@@ -30,6 +31,7 @@ class Reading:
         self._held = held
         self._context: Sequence[int] = ()  # that of the answer in which it was asked last
         self._length = 0  # of that, tokens that it has read
+        self._keeps = False  # whether it says what it holds: then its own guesses, too
         self._prompt = 0  # tokens of the context when the answer began
         self._rounds = _ROUNDS
         self._since = 0  # rounds in which it was asked since it read
@@ -38,9 +40,23 @@ class Reading:
         """Tokens of `context` that it has not read."""
         if context is not self._context:
             held = self._held(context)
+            self._keeps = held is not None
             self._length = common_prefix(self._context[: self._length], context) if held is None else held
             self._context, self._prompt = context, len(context)
         return len(context) - self._length
+
+    def few(self, context: Sequence[int]) -> int:
+        """Tokens that a first guess reads beside the last one, a few at most."""
+        return max(0, min(self.tokens(context) - 1, _FEW))
+
+    def is_text(self, context: Sequence[int]) -> bool:
+        """Whether it has more than a few tokens to read."""
+        return self.tokens(context) > _FEW
+
+    def keep(self, guesses: int) -> None:
+        """So many guesses of its own, which it has read, were committed."""
+        if self._keeps:
+            self._length += guesses
 
     def expected(self, context: Sequence[int]) -> float:
         """Seconds that it takes to read what is new in `context`, beyond those of a first guess."""
