@@ -39,15 +39,25 @@ def items(runtime: Runtime, tokens: int, longest: int) -> dict[str, list[Item]]:
     Args:
         runtime: of the target, which answers the dialogues by plain decoding.
     """
+    streams = _streams(runtime, longest)
+    found = {kind: list(_taken(stream, tokens)) for kind, stream in streams.items()}
+    return {**found, MIX: list(_taken(_balanced(list(streams.values())), 2 * tokens))}
+
+
+def mixed(runtime: Runtime, longest: int) -> list[Item]:
+    """All items in equal shares of their kinds, until the questions of one end; see `items`."""
+    return list(_balanced(list(_streams(runtime, longest).values())))
+
+
+def _streams(runtime: Runtime, longest: int) -> dict[str, Iterator[Item]]:
+    """The items of each kind but the mix."""
     questions = read(str(_QUESTIONS)).questions
-    streams = {
+    return {
         kind: _items(
             runtime, kind, [each for each in questions if each.category == _CATEGORIES.get(kind, kind)], longest
         )
         for kind in KINDS[:-1]
     }
-    found = {kind: list(_taken(stream, tokens)) for kind, stream in streams.items()}
-    return {**found, MIX: list(_taken(_balanced(list(streams.values())), 2 * tokens))}
 
 
 def _items(runtime: Runtime, kind: str, questions: Sequence[Question], longest: int) -> Iterator[Item]:

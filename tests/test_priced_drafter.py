@@ -242,8 +242,7 @@ def test_a_first_guess_is_as_dear_as_what_it_has_to_read() -> None:
 
 @pytest.mark.parametrize("holds", [True, False])
 def test_its_own_guesses_are_not_read_again_by_a_drafter_that_holds_them(holds: bool) -> None:
-    """Of five guesses that are right the last one was never read, nor was the token after it. Other tokens are, as many of
-    them."""
+    """Of five guesses that are right the last one was never read, nor was the token after it."""
     reader, context = Reader(holds=holds), [1] * 8
     priced = PricedDrafter(reader, Ahead(), reader.clock)
     for _ in range(10):

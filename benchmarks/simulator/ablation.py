@@ -20,7 +20,7 @@ from unittest.mock import patch
 
 import click
 
-from edgespec.controller import adaptive, budget, calibration, expansion, exploration, priced_drafter
+from edgespec.controller import adaptive, budget, calibration, expansion, exploration, priced_drafter, prompt_groups
 from edgespec.controller.adaptive import Adaptive
 from edgespec.controller.fixed import Fixed
 from edgespec.controller.time_value import TimeValue
@@ -84,6 +84,7 @@ def _ignore(*_given: object) -> None:
 
 HEURISTICS: Mapping[str, Off] = {
     "trust shared by cells": lambda: _weighing(_trust=calibration._TRUST),
+    "groups of prompts": lambda: patch.object(prompt_groups.GroupMean, "given", lambda _self, mean: mean),
     "worth of time": lambda: patch.multiple(TimeValue, average=lambda _self: 1.0, ahead=lambda *_given: 1.0),
     "worth of time by what is offered": lambda: patch.object(
         TimeValue, "ahead", lambda self, _context, offer: max(offer, self.average())

@@ -2,10 +2,11 @@
 
     python -m benchmarks.simulator.record DIALOGUES.jsonl [--target T.gguf --draft D.gguf]
 
-Four tasks. `chat`: the target answers the user turns of a dialogue, greedily, to their end. `copy`: asked to repeat a
+Five tasks. `chat`: the target answers the user turns of a dialogue, greedily, to their end. `copy`: asked to repeat a
 dialogue, or to rewrite it with a word replaced; the answer is computed and the target made to say it, for so small a
 model copies badly. `hard`: the words of a true answer in random order, which no drafter can guess. `mix`: pieces of
-about 60 tokens (20 rounds at 3 tokens a round) of the three in turn.
+about 60 tokens (20 rounds at 3 tokens a round) of the three in turn. `kinds`: the mix of `benchmarks/kinds.py`, whose
+prompts tell what they ask for.
 
 At every token the draft model goes on by itself for 15 tokens, and its two first choices and their probabilities are
 kept. With the verifier `match` that is all there is to know: a drafted token is accepted if the answer says it. With
@@ -21,13 +22,14 @@ from pathlib import Path
 import click
 import numpy as np
 
-from edgespec import models
+from edgespec import load, models
 from edgespec.backends import Device, Interrupt, Model, Session, open_model
 from edgespec.sampling import Sampling, distribution, gumbel, pick, picks
 from edgespec.text.template import ChatTemplate, Message
 from edgespec.types import Floats
 
 from ..dialogues import FILE, Dialogues, dialogues
+from ..kinds import mixed
 from .trace import DEPTH, FOLDER, Item, Trace
 
 _CONTEXT = 2048
@@ -106,7 +108,7 @@ def _copies(messages: Sequence[Message], rng: random.Random) -> Iterator[tuple[s
 
 
 def record(recorder: Recorder, dialogues: Sequence[Sequence[Message]], suffix: str) -> Iterator[Trace]:
-    """The four traces."""
+    """The traces that are made of dialogues."""
     rng = random.Random(0)  # noqa: S311
     tokenize = recorder.vocabulary.tokenize
     chat, copy, hard = [], [], []
@@ -151,12 +153,17 @@ def _mixed(tasks: Sequence[Sequence[Item]]) -> Iterator[Item]:
 def main(dialogues: Dialogues, target: Path | None, draft: Path | None, temperature: float, out: Path) -> None:
     """Record the traces of a pair on DIALOGUES."""
     device, interrupt, demo = Device(context=_CONTEXT), Interrupt(), models.demo()
+    target = target or demo.target
     recorder = Recorder(
-        open_model(target or demo.target, device, interrupt),
+        open_model(target, device, interrupt),
         open_model(draft or demo.draft or demo.target, device, interrupt),
         Sampling(temperature=temperature, seed=1),
     )
-    for trace in record(recorder, dialogues.read(), f"-{temperature:g}" if temperature else ""):
+    suffix = f"-{temperature:g}" if temperature else ""
+    with load(str(target)) as runtime:
+        asked = mixed(runtime, _LONGEST)
+    kinds = Trace(f"kinds{suffix}", [recorder.item(item.prompt, item.answer) for item in asked])
+    for trace in (*record(recorder, dialogues.read(), suffix), kinds):
         size = trace.save(out).stat().st_size
         click.echo(f"{trace.name}: {len(trace.items)} answers, {trace.tokens} tokens, {size / 1e3:.0f} kB")
 

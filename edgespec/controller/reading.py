@@ -17,8 +17,8 @@ class Reading:
     """How far a drafter has read, and what reading takes.
 
     Reading a text is an expense for all rounds after it: it is worth its time if the guesses of those rounds are, and
-    says nothing of the price of a guess. The few tokens of the last rounds are read with the first guess, which is dearer
-    for them.
+    says nothing of the price of a guess. The few tokens of the last rounds are read with the first guess, which is
+    dearer for them.
 
     Args:
         token: seconds that a token should take to read.
