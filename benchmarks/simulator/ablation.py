@@ -33,7 +33,7 @@ from .noise import SILENCE, Noise, Recorded
 from .trace import Trace
 from .world import CURVES, Curve, Deciding, World
 
-TRACES = ("chat", "copy", "hard", "mix", "chat-0.8", "copy-0.8", "hard-0.8", "mix-0.8")
+TRACES = ("chat", "copy", "hard", "mix", "kinds", "chat-0.8", "copy-0.8", "hard-0.8", "mix-0.8")
 ALL_CURVES = (*CURVES, *flat())
 #: Measured by `benchmarks.overhead` on the 417M pair, q8_0.
 DECIDING = Deciding(round=0.004, look_up=0.0004)
@@ -87,7 +87,7 @@ HEURISTICS: Mapping[str, Off] = {
     "groups of prompts": lambda: patch.object(prompt_groups.GroupMean, "given", lambda _self, mean: mean),
     "worth of time": lambda: patch.multiple(TimeValue, average=lambda _self: 1.0, ahead=lambda *_given: 1.0),
     "worth of time by what is offered": lambda: patch.object(
-        TimeValue, "ahead", lambda self, _context, offer: max(offer, self.average())
+        TimeValue, "ahead", lambda self, offer: max(offer, self.average())
     ),
     "asking by what it brought": lambda: patch.object(priced_drafter.PricedDrafter, "worth", 0.0),
     "probes of silent drafters": lambda: patch.object(priced_drafter.PricedDrafter, "due", lambda *_given: False),

@@ -104,8 +104,7 @@ class Adaptive:
     def choose(self, round_context: RoundContext, limit: int) -> Draft:
         self._expansion, self._exploring = None, False
         if round_context.tokens is not self._context:
-            self._context = round_context.tokens
-            self.calibration.begin(self._context)
+            self._begin_answer(round_context.tokens)
         for priced in self._priced:
             priced.forget_round()
         limit = min(limit, self.prices.widest - 1 - round_context.owed)
@@ -121,6 +120,11 @@ class Adaptive:
                 self._ask(priced, expansion, round_context)
         self._nodes = expansion.bought()
         return self._with_passengers(expansion.tree.draft(self._nodes), expansion)
+
+    def _begin_answer(self, prompt: Sequence[int]) -> None:
+        self._context = prompt
+        self.calibration.begin(prompt)
+        self._time_value.enter(self.calibration.group, self.calibration.groups)
 
     def observe(self, round: Round) -> None:  # noqa: A002
         self._row = self._row + 1 if round.width == self._width else 1
@@ -226,7 +230,7 @@ class Adaptive:
         if expansion.looks:
             self._look.observe((self._clock() - started) / expansion.looks)
         plain = self.prices.plain(len(round_context.tokens) - 1)
-        expansion.value_time(self._time_value.ahead(round_context.tokens, expansion.offer(plain)) / plain)
+        expansion.value_time(self._time_value.ahead(expansion.offer(plain)) / plain)
 
     def _in_turn(self, expansion: Expansion) -> Sequence[PricedDrafter]:
         """The drafters with a price in the order in which they are asked: first that of which most is expected.

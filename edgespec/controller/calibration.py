@@ -40,7 +40,7 @@ class Rate:
 
     __slots__ = ("decay", "group", "hits", "prior", "tries")
 
-    def __init__(self, prior: float, decay: float, in_group: float = _AHEAD_IN_GROUP) -> None:
+    def __init__(self, prior: float, decay: float, in_group: float = _IN_GROUP) -> None:
         self.prior = prior
         self.decay = decay
         self.hits = 0.0
@@ -82,7 +82,7 @@ class Cell:
     __slots__ = ("guesses", "rate", "value", "weighed")
 
     def __init__(self, guesses: Guesses, prior: float) -> None:
-        self.rate = Rate(prior, 0.99, _IN_GROUP)
+        self.rate = Rate(prior, 0.99)
         self.value = prior
         self.guesses = guesses
         self.weighed = 0  # after how many tries of guesses like these
@@ -162,8 +162,8 @@ class Ahead:
     __slots__ = ("first", "later", "worth")
 
     def __init__(self) -> None:
-        self.first = Rate(_TRUST, 0.97)
-        self.later = Rate(_TRUST, 0.98)
+        self.first = Rate(_TRUST, 0.97, _AHEAD_IN_GROUP)
+        self.later = Rate(_TRUST, 0.98, _AHEAD_IN_GROUP)
         for rate in (self.first, self.later):
             rate.remember((_FIRST_AHEAD * _TRUST, _FIRST_AHEAD))
         self.worth = GroupMean(LATELY, _WORTH_IN_GROUP)
@@ -204,15 +204,21 @@ class Calibration:
         self._guesses: dict[tuple[str, int], Guesses] = {}
         self._ahead: dict[str, Ahead] = {}
         self._groups = PromptGroups()
-        self._group: int | None = None  # of the answer under way
+        #: The group of the answer under way; -1 before the first one.
+        self.group = -1
         #: What speculation may lose, in plain steps, after its gains so far (`controller.budget`).
         self.gained = 0.0
 
     def begin(self, prompt: Sequence[int]) -> None:
         """An answer to `prompt` begins, in tokens."""
-        self._group = self._groups.join(prompt)
+        self.group = self._groups.join(prompt)
         for learned in (*self._guesses.values(), *self._ahead.values()):
             self._enter(learned)
+
+    @property
+    def groups(self) -> Collection[int]:
+        """The groups of prompts that are remembered."""
+        return self._groups.remembered
 
     def cell(self, drafter: str, rank: int, confidence: float) -> Cell:
         """The cell of a guess; `rank` 0 is the drafter's likeliest."""
@@ -231,8 +237,7 @@ class Calibration:
         return ahead
 
     def _enter(self, learned: Guesses | Ahead) -> None:
-        if self._group is not None:
-            learned.enter(self._group, self._groups.remembered)
+        learned.enter(self.group, self.groups)
 
     def learn(self, tried: Iterable[tuple[Cell, bool]]) -> None:
         """Learn from the guesses of one round that were tried, and whether each was right."""

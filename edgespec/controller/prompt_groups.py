@@ -56,7 +56,7 @@ class GroupMean:
     """The mean of observations in a group of prompts, where few of them are completed by the mean of all answers.
 
     Args:
-        decay: what an observation counts after each further one of its group.
+        decay: what observations count after each further `add` in their group.
         weight: observations for which the mean of all answers counts.
     """
 
@@ -75,10 +75,10 @@ class GroupMean:
         for gone in self._sums.keys() - {*remembered}:
             del self._sums[gone]
 
-    def add(self, observed: float) -> None:
-        """Learn from one observation in the present group."""
+    def add(self, observed: float, number: float = 1.0) -> None:
+        """Learn from one observation in the present group, or from the sum of several."""
         total, count = self._sums.get(self._group, (0.0, 0.0))
-        self._sums[self._group] = (self._decay * total + observed, self._decay * count + 1)
+        self._sums[self._group] = (self._decay * total + observed, self._decay * count + number)
 
     def given(self, mean: float) -> float:
         """The mean expected in the present group, where that of all answers is `mean`.

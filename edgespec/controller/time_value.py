@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection
+
+from .prompt_groups import GroupMean
 
 # Tokens per plain step that the best free draft is expected to bring: nothing is offered, a little, or much.
 _EDGES = (1.05, 2.2)
 _AHEAD = 8  # tokens that count as just ahead
 _MEMORY = 0.98  # of a speed, each time
-_PRIOR = 8.0  # plain steps for which the average counts beside what followed an offer
+_PRIOR = 8.0  # plain steps for which the average counts beside what followed an offer, and that beside a group's
 
 
 class _Speed:
@@ -42,33 +44,36 @@ class TimeValue:
     """Tokens that a plain step's time is worth, at least the one of plain decoding.
 
     Every round is recorded by the draft that the free drafters offered in it: the tokens and the time of that round and
-    those after it, until there are `_AHEAD` tokens.
+    those after it, until there are `_AHEAD` tokens. Answers to prompts that begin alike are recorded apart, too.
     """
 
     def __init__(self) -> None:
         self._average = _Speed()
         self._after = [_Speed() for _ in range(len(_EDGES) + 1)]
+        self._in_group = [GroupMean(_MEMORY, _PRIOR) for _ in self._after]
         self._open = deque[_Ahead]()
-        self._context: Sequence[int] = ()
+
+    def enter(self, group: int, remembered: Collection[int]) -> None:
+        """An answer of a group of prompts begins, see `GroupMean.enter`."""
+        self._open.clear()
+        for mean in self._in_group:
+            mean.enter(group, remembered)
 
     def average(self) -> float:
         """The speed of late, in tokens per plain step."""
         return max(1.0, self._average.tokens / self._average.steps if self._average.steps else 0.0)
 
-    def ahead(self, context: Sequence[int], offer: float) -> float:
+    def ahead(self, offer: float) -> float:
         """The speed expected of the text just ahead, in tokens per plain step, in a round that is recorded so.
 
         Args:
-            context: the tokens of the answer's session; another object for another answer.
             offer: tokens per plain step that the round is expected to bring with the best free draft.
         """
-        if context is not self._context:
-            self._context = context
-            self._open.clear()
         kind = bisect_right(_EDGES, offer)
         self._open.append(_Ahead(kind))
         after = self._after[kind]
-        return max(1.0, offer, (after.tokens + _PRIOR * self.average()) / (after.steps + _PRIOR))
+        speed = (after.tokens + _PRIOR * self.average()) / (after.steps + _PRIOR)
+        return max(1.0, offer, self._in_group[kind].given(speed))
 
     def observe(self, tokens: int, steps: float) -> None:
         """A round brought `tokens` and took as long as so many plain steps."""
@@ -79,3 +84,4 @@ class TimeValue:
         while self._open and self._open[0].tokens >= _AHEAD:
             done = self._open.popleft()
             self._after[done.offer].observe(done.tokens, done.steps)
+            self._in_group[done.offer].add(done.tokens, done.steps)
