@@ -36,7 +36,7 @@ from .acceptance import drafter_of
 from .bench import take_turns
 from .categories import Timed, Times
 from .dialogues import FILE
-from .kinds import KINDS, MIX, Item, items
+from .kinds import KINDS, MIX, Item, items, mixed
 
 PLAIN, AGAIN, TOGETHER = "plain", "plain, again", "all together"
 
@@ -104,6 +104,7 @@ def race(speakers: Mapping[str, tuple[Runtime, ReplaySession]], item: Item) -> I
 @click.option("--tokens", default=400, show_default=True, help="Tokens of each kind of text, about; twice for mix")
 @click.option("--warm-up", "before", default=0, show_default=True, help="Tokens of each kind that are not measured")
 @click.option("--longest", default=160, show_default=True, help="Tokens of an answer, at most")
+@click.option("--whole-mix", is_flag=True, help="Measure the mix alone, of all texts, whatever --tokens says")
 @click.option("--kind", "kinds", multiple=True, default=KINDS, help="Kinds of text [default: all]")
 @click.option("--only", "chosen", multiple=True, help="Configurations to measure, with plain [default: all]")
 @click.option("--out", type=click.Path(path_type=Path), help="Append a line of JSON for each kind to this file")
@@ -115,11 +116,13 @@ def main(  # noqa: PLR0913, PLR0917 - click passes every option
     tokens: int,
     before: int,
     longest: int,
+    whole_mix: bool,
     kinds: tuple[str, ...],
     chosen: tuple[str, ...],
     out: Path | None,
 ) -> None:
     """Measure TARGET with each draft alone, and with all."""
+    kinds = (MIX,) if whole_mix else kinds
     configurations = Configurations(target, drafts, Device(2048, threads, backend=backend))
     if unknown := {*chosen} - {*configurations.names}:
         raise click.ClickException(
@@ -128,7 +131,7 @@ def main(  # noqa: PLR0913, PLR0917 - click passes every option
     names = [name for name in configurations.names if not chosen or name in {PLAIN, *chosen}]
     runtime, _ = configurations.runtime(PLAIN)
     with runtime:
-        asked = items(runtime, tokens + before, longest)
+        asked = {MIX: mixed(runtime, longest)} if whole_mix else items(runtime, tokens + before, longest)
     times = Times(names)
     for kind in kinds:
         if sum(len(item.answer) for item in asked[kind][:-1]) < before:

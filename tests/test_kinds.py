@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.categories import Timed, Times
-from benchmarks.kinds import KINDS, items
+from benchmarks.kinds import KINDS, items, mixed
 from edgespec import Device, load
 
 
@@ -25,6 +25,15 @@ def test_a_mix_has_as_many_tokens_of_each_kind_and_none_of_the_other_items(small
     assert len(short) > len(copies) > 2, "several dialogues and lists for each copy and each rewritten text"
     shares = [sum(len(item.answer) for item in those) / 400 for those in (copies, short)]
     assert min(shares) > 0.3
+
+
+def test_the_whole_mix_goes_on_until_the_texts_of_a_kind_end(small_pair: dict[str, Path]) -> None:
+    with load(small_pair["target"], device=Device(threads=2)) as runtime:
+        whole = mixed(runtime, 20)
+    tokens = {kind: sum(len(item.answer) for item in whole if item.kind == kind) for kind in KINDS[:-1]}
+    assert max(tokens.values()) - min(tokens.values()) <= 20
+    assert min(tokens.values()) > 200
+    assert len({tuple(item.prompt) for item in whole}) == len(whole)
 
 
 def test_the_best_choice_by_kind_weighs_each_kind_by_its_time() -> None:
