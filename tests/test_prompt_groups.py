@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.simulator.groups import VARIANTS, parts, speedup
+from benchmarks.simulator.trace import Trace
+from benchmarks.simulator.world import CURVES
 from edgespec.controller.calibration import Calibration
 from edgespec.controller.prompt_groups import GroupMean, PromptGroups
 
@@ -134,3 +137,13 @@ def test_prompts_are_not_kept_for_other_runs() -> None:
     for each in (calibration, without):
         _learn(each, hit=True)
     assert calibration.kept() == without.kept()
+
+
+@pytest.mark.parametrize("with_model", [True, False])
+def test_a_mix_of_tasks_gains_by_groups(with_model: bool) -> None:
+    """Dialogues, copies, rewritten texts and lists, of 2600 tokens in all."""
+    trace = next(parts(Trace.load("kinds")))
+    grouped = speedup(trace, CURVES[0], with_model=with_model)
+    with VARIANTS["without groups"]():
+        alike = speedup(trace, CURVES[0], with_model=with_model)
+    assert grouped > 1.01 * alike

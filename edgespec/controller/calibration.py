@@ -27,8 +27,8 @@ _SUREST = 0.995
 _REMEMBERED = 30.0  # tries that what an earlier run learned counts for at most
 # Tries for which the rate of all answers counts in a group of prompts: of a guess, and of one not yet made.
 _IN_GROUP, _AHEAD_IN_GROUP = 4.0, 12.0
-LATELY = 0.93  #: Of what asking a drafter brought, each time.
 _WORTH_IN_GROUP = 4.0  # and times that a drafter was asked, for what that brought
+LATELY = 0.93  #: What asking a drafter brought counts for after it was asked once more.
 
 
 class Rate:
@@ -211,9 +211,9 @@ class Calibration:
 
     def begin(self, prompt: Sequence[int]) -> None:
         """An answer to `prompt` begins, in tokens."""
-        self.group = self._groups.join(prompt)
+        self.group, groups = self._groups.join(prompt), self.groups
         for learned in (*self._guesses.values(), *self._ahead.values()):
-            self._enter(learned)
+            learned.enter(self.group, groups)
 
     @property
     def groups(self) -> Collection[int]:
@@ -225,7 +225,7 @@ class Calibration:
         guesses = self._guesses.get((drafter, rank))
         if guesses is None:
             guesses = self._guesses[drafter, rank] = Guesses()
-            self._enter(guesses)
+            guesses.enter(self.group, self.groups)
         return guesses.cell(confidence)
 
     def ahead(self, drafter: str) -> Ahead:
@@ -233,11 +233,8 @@ class Calibration:
         ahead = self._ahead.get(drafter)
         if ahead is None:
             ahead = self._ahead[drafter] = Ahead()
-            self._enter(ahead)
+            ahead.enter(self.group, self.groups)
         return ahead
-
-    def _enter(self, learned: Guesses | Ahead) -> None:
-        learned.enter(self.group, self.groups)
 
     def learn(self, tried: Iterable[tuple[Cell, bool]]) -> None:
         """Learn from the guesses of one round that were tried, and whether each was right."""
