@@ -55,17 +55,20 @@ class PromptGroups:
 class GroupMean:
     """The mean of observations in a group of prompts, where few of them are completed by the mean of all answers.
 
+    It differs from that of all answers only where earlier answers belong to the group, and others do not.
+
     Args:
         decay: what observations count after each further `add` in their group.
         weight: observations for which the mean of all answers counts.
     """
 
-    __slots__ = ("_decay", "_group", "_sums", "_weight")
+    __slots__ = ("_decay", "_group", "_is_apart", "_sums", "_weight")
 
     def __init__(self, decay: float, weight: float) -> None:
         self._decay = decay
         self._weight = weight
         self._group = -1  # before the first prompt
+        self._is_apart = False  # whether earlier answers belong to the group, and others do not
         #: By group, the sum of the observations and their number.
         self._sums: dict[int, tuple[float, float]] = {}
 
@@ -74,6 +77,7 @@ class GroupMean:
         self._group = group
         for gone in self._sums.keys() - {*remembered}:
             del self._sums[gone]
+        self._is_apart = group in self._sums and len(self._sums) > 1
 
     def add(self, observed: float, number: float = 1.0) -> None:
         """Learn from one observation in the present group, or from the sum of several."""
@@ -81,11 +85,8 @@ class GroupMean:
         self._sums[self._group] = (self._decay * total + observed, self._decay * count + number)
 
     def given(self, mean: float) -> float:
-        """The mean expected in the present group, where that of all answers is `mean`.
-
-        Where no other group is known both are the same.
-        """
-        if len(self._sums) < 2 or (sums := self._sums.get(self._group)) is None:
+        """The mean expected in the present group, where that of all answers is `mean`."""
+        if not self._is_apart:
             return mean
-        total, count = sums
+        total, count = self._sums[self._group]
         return (total + self._weight * mean) / (count + self._weight)
