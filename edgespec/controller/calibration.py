@@ -212,8 +212,10 @@ class Calibration:
     def begin(self, prompt: Sequence[int]) -> None:
         """An answer to `prompt` begins, in tokens."""
         self.group, groups = self._groups.join(prompt), self.groups
-        for learned in (*self._guesses.values(), *self._ahead.values()):
-            learned.enter(self.group, groups)
+        for guesses in self._guesses.values():
+            guesses.enter(self.group, groups)
+        for ahead in self._ahead.values():
+            ahead.enter(self.group, groups)
 
     @property
     def groups(self) -> Collection[int]:
