@@ -5,8 +5,8 @@
 Five tasks. `chat`: the target answers the user turns of a dialogue, greedily, to their end. `copy`: asked to repeat a
 dialogue, or to rewrite it with a word replaced; the answer is computed and the target made to say it, for so small a
 model copies badly. `hard`: the words of a true answer in random order, which no drafter can guess. `mix`: pieces of
-about 60 tokens (20 rounds at 3 tokens a round) of the three in turn. `kinds`: the mix of `benchmarks/kinds.py`, whose
-prompts tell what they ask for.
+about 60 tokens (20 rounds at 3 tokens a round) of the three in turn. `kinds`, at temperature 0 alone: the mix of
+`benchmarks/kinds.py`, whose prompts tell what they ask for.
 
 At every token the draft model goes on by itself for 15 tokens, and its two first choices and their probabilities are
 kept. With the verifier `match` that is all there is to know: a drafted token is accepted if the answer says it. With
@@ -144,6 +144,13 @@ def _mixed(tasks: Sequence[Sequence[Item]]) -> Iterator[Item]:
             yield item
 
 
+def _kinds(recorder: Recorder, target: Path) -> Trace:
+    """The mix of `benchmarks/kinds.py`, whose dialogues the target answers greedily."""
+    with load(str(target)) as runtime:
+        asked = mixed(runtime, _LONGEST)
+    return Trace("kinds", [recorder.item(item.prompt, item.answer) for item in asked])
+
+
 @click.command()
 @dialogues(40)
 @click.option("--target", type=FILE, help="[default: the demo pair's]")
@@ -159,11 +166,8 @@ def main(dialogues: Dialogues, target: Path | None, draft: Path | None, temperat
         open_model(draft or demo.draft or demo.target, device, interrupt),
         Sampling(temperature=temperature, seed=1),
     )
-    suffix = f"-{temperature:g}" if temperature else ""
-    with load(str(target)) as runtime:
-        asked = mixed(runtime, _LONGEST)
-    kinds = Trace(f"kinds{suffix}", [recorder.item(item.prompt, item.answer) for item in asked])
-    for trace in (*record(recorder, dialogues.read(), suffix), kinds):
+    traces = record(recorder, dialogues.read(), f"-{temperature:g}" if temperature else "")
+    for trace in traces if temperature else (*traces, _kinds(recorder, target)):
         size = trace.save(out).stat().st_size
         click.echo(f"{trace.name}: {len(trace.items)} answers, {trace.tokens} tokens, {size / 1e3:.0f} kB")
 

@@ -193,6 +193,7 @@ class PricedDrafter:
             elif self._few > _ALMOST_NONE:
                 self.token.observe(max(0.0, took - self.first.seconds * self._shape[planned - 1]) / self._few)
             else:
+                # While the price of a token is not known yet, it may be too high: half of the time was the guess's own.
                 catching_up = self._few * self.token.seconds
                 self.first.observe(max(seconds / 2, (took - catching_up) / self._shape[planned - 1]))
         elif not (empty and len(self._shape) > 1):  # a block may be all that it can guess, and no pass was made
