@@ -21,14 +21,16 @@ from benchmarks.simulator.measured import CONTEXTS, WIDTHS, Measured, flat, kept
 from benchmarks.simulator.recycled import Rows
 from benchmarks.simulator.several import pieces, seconds
 from benchmarks.simulator.trace import Trace
-from benchmarks.simulator.world import CURVES, Curve, Outcome, World, accepted
+from benchmarks.simulator.world import CURVES, Clock, Curve, Outcome, Recorded, World, accepted
 from edgespec.backends.toy import ToySession, ngram_rule
 from edgespec.controller.adaptive import Adaptive
 from edgespec.controller.fixed import Fixed
 from edgespec.drafters import Drafter
 from edgespec.drafters.lookup import Lookup
 from edgespec.prices import restless
+from edgespec.sampling import Sampling
 from edgespec.types import Draft
+from edgespec.verify import RoundContext, verifier
 
 SOME = (CURVES[0], CURVES[1], CURVES[4])
 
@@ -125,6 +127,29 @@ def test_a_run_costs_what_its_passes_and_guesses_cost() -> None:
     assert outcome.steps > 0
     assert world.clock.now == pytest.approx(trace.tokens / outcome.speedup(curve))
     assert 1 < outcome.speedup(curve) < 4 / curve.seconds[3]
+
+
+def test_the_recorded_model_reads_each_token_once_and_its_own_guesses_not_again() -> None:
+    clock = Clock()
+    model = Recorded(clock, step_price=1.0, reading=0.5)
+    rule, sampling, context = verifier("match"), Sampling(), [1, 2, 3, 4]
+
+    def took(*paths: tuple[int, ...]) -> float:
+        started = clock.now
+        model.begin(RoundContext(rule, sampling, context, lambda _token: False))
+        for path in paths:
+            model.guess(path, 1)
+        return clock.now - started  # without an answer under way it only reads
+
+    assert took((), (5,), (5, 6)) == 3 * 0.5, "the last token of the prompt is read by its guess"
+    context += [5, 6, 9]
+    assert model.held(context) == 6
+    assert took(()) == 0, "5 and 6 were its own guesses"
+    context += [10, 11]
+    assert took(()) == 0.5
+    context[-1] = 12
+    assert model.held(context) == 8
+    assert took((), (13,)) == 0
 
 
 def test_what_is_accepted_of_a_tree_is_the_path_that_the_text_follows() -> None:

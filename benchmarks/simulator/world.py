@@ -98,7 +98,7 @@ class Recorded:
     """The draft model of a trace: what it guessed at this place, at the price of a step a guess.
 
     Args:
-        reading: what it takes to read a token that was committed since it was asked last, in guesses.
+        reading: what it takes to read a token that others guessed, in guesses; its own guesses it has read.
     """
 
     name = "model"
@@ -110,20 +110,22 @@ class Recorded:
         self.steps = 0
         self._reading = reading
         self._read: list[int] = []
+        self._context: Sequence[int] = ()
         self._clock = clock
         self._at = 0
 
+    def held(self, context: Sequence[int]) -> int:
+        """The tokens at the beginning of `context` that it has read, its own guesses too."""
+        return common_prefix(self._read, context)
+
     def begin(self, round_context: RoundContext) -> None:
+        self._context = round_context.tokens
         if self.item is not None:
             self._at = len(round_context.tokens) - len(self.item.prompt)
-        if self._reading:
-            tokens = list(round_context.tokens)
-            unread = len(tokens) - common_prefix(self._read, tokens)
-            self._clock.now += self._reading * self.step_price * max(0, unread - 1)  # the last one is the guess's own
-            self._read = tokens
 
     def guess(self, path: Sequence[int], most: int) -> Sequence[Guess]:
         """Known along its own likeliest guesses and along the answer; elsewhere it has nothing to say."""
+        self._read_up_to(path)
         item, at, depth = self.item, self._at, len(path)
         if item is None or at >= len(item.answer):
             return ()
@@ -140,6 +142,12 @@ class Recorded:
             return ()
         tokens, probs = item.guesses[at, depth], item.probs[at, depth]
         return [Guess(int(tokens[i]), float(probs[i])) for i in range(min(most, 2))]
+
+    def _read_up_to(self, path: Sequence[int]) -> None:
+        text = [*self._context, *path]
+        unread = len(text) - common_prefix(self._read, text)
+        self._clock.now += self._reading * self.step_price * max(0, unread - 1)  # the last one is the guess's own
+        self._read = text
 
     def observe(self, round: Round) -> None:  # noqa: A002
         """It learns nothing."""
