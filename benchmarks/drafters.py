@@ -10,7 +10,7 @@ far figures can be trusted.
 
 In a cell of a few hundred tokens a few rounds change the result by several per cent, and of drafters that are equally
 fast one is the best by chance. So find the best single drafter in one run, and compare it with all together in a longer
-one (`--only lookup --only "all together" --tokens 2000`).
+one (`--only lookup --only "all together" --tokens 2000`; for dialogues with `--dialogues FILE`, the bundled ones being few).
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ from edgespec.runtime.loading import assemble
 from .acceptance import drafter_of
 from .bench import take_turns
 from .categories import Timed, Times
-from .dialogues import FILE
+from .dialogues import FILE, Dialogues
 from .kinds import KINDS, MIX, Item, items, mixed
 
+_DIALOGUES = 1000  # of a file, at most
 PLAIN, AGAIN, TOGETHER = "plain", "plain, again", "all together"
 
 
@@ -104,6 +105,7 @@ def race(speakers: Mapping[str, tuple[Runtime, ReplaySession]], item: Item) -> I
 @click.option("--tokens", default=400, show_default=True, help="Tokens of each kind of text, about; twice for mix")
 @click.option("--warm-up", "before", default=0, show_default=True, help="Tokens of each kind that are not measured")
 @click.option("--longest", default=160, show_default=True, help="Tokens of an answer, at most")
+@click.option("--dialogues", type=FILE, help="Dialogues that follow the bundled ones, lines of {\"messages\": [...]}")
 @click.option("--whole-mix", is_flag=True, help="Measure the mix alone, of all texts, whatever --tokens says")
 @click.option("--kind", "kinds", multiple=True, default=KINDS, help="Kinds of text [default: all]")
 @click.option("--only", "chosen", multiple=True, help="Configurations to measure, with plain [default: all]")
@@ -116,6 +118,7 @@ def main(  # noqa: PLR0913, PLR0917 - click passes every option
     tokens: int,
     before: int,
     longest: int,
+    dialogues: Path | None,
     whole_mix: bool,
     kinds: tuple[str, ...],
     chosen: tuple[str, ...],
@@ -131,7 +134,8 @@ def main(  # noqa: PLR0913, PLR0917 - click passes every option
     names = [name for name in configurations.names if not chosen or name in {PLAIN, *chosen}]
     runtime, _ = configurations.runtime(PLAIN)
     with runtime:
-        asked = {MIX: mixed(runtime, longest)} if whole_mix else items(runtime, tokens + before, longest)
+        more = Dialogues(dialogues, _DIALOGUES).read() if dialogues is not None else ()
+        asked = {MIX: mixed(runtime, longest)} if whole_mix else items(runtime, tokens + before, longest, more)
     times = Times(names)
     for kind in kinds:
         if sum(len(item.answer) for item in asked[kind][:-1]) < before:

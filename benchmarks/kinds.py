@@ -15,6 +15,7 @@ from pathlib import Path
 from edgespec import Runtime, Sampling, Speculation
 from edgespec.bench.suites import Question, read
 from edgespec.engine import Text
+from edgespec.text.template import Message
 
 _QUESTIONS = Path(__file__).with_suffix(".jsonl")
 MIX = "mix"
@@ -31,15 +32,16 @@ class Item:
     answer: Sequence[int]
 
 
-def items(runtime: Runtime, tokens: int, longest: int) -> dict[str, list[Item]]:
+def items(runtime: Runtime, tokens: int, longest: int, more: Sequence[list[Message]] = ()) -> dict[str, list[Item]]:
     """Items of each kind with about `tokens` tokens of answers, each of at most `longest`.
 
     `mix` has other items, with twice as many tokens, or fewer where the questions of a kind end, in equal shares.
 
     Args:
         runtime: of the target, which answers the dialogues by plain decoding.
+        more: dialogues to ask after the bundled ones, of which there are some 1,800 tokens of answers.
     """
-    streams = _streams(runtime, longest)
+    streams = _streams(runtime, longest, more)
     found = {kind: list(_taken(stream, tokens)) for kind, stream in streams.items()}
     return {**found, MIX: list(_taken(_balanced(list(streams.values())), 2 * tokens))}
 
@@ -49,9 +51,9 @@ def mixed(runtime: Runtime, longest: int) -> list[Item]:
     return list(_balanced(list(_streams(runtime, longest).values())))
 
 
-def _streams(runtime: Runtime, longest: int) -> dict[str, Iterator[Item]]:
+def _streams(runtime: Runtime, longest: int, more: Sequence[list[Message]] = ()) -> dict[str, Iterator[Item]]:
     """The items of each kind but the mix."""
-    questions = read(str(_QUESTIONS)).questions
+    questions = [*read(str(_QUESTIONS)).questions, *map(_dialogue, more)]
     return {
         kind: _items(
             runtime, kind, [each for each in questions if each.category == _CATEGORIES.get(kind, kind)], longest
@@ -60,12 +62,19 @@ def _streams(runtime: Runtime, longest: int) -> dict[str, Iterator[Item]]:
     }
 
 
+def _dialogue(messages: Sequence[Message]) -> Question:
+    turns = tuple(str(message["content"]) for message in messages if message["role"] == "user")
+    return Question("", KINDS[0], turns)
+
+
 def _items(runtime: Runtime, kind: str, questions: Sequence[Question], longest: int) -> Iterator[Item]:
     for question in questions:
         messages: list[dict[str, str]] = []
         for turn in question.turns:
             messages.append({"role": "user", "content": turn})
             prompt = runtime.prompt(messages)
+            if len(prompt) + longest > runtime.context:
+                break
             made = _ANSWERS.get(question.category)
             answer = (
                 _said(runtime, prompt, longest) if made is None else runtime.vocabulary.tokenize(made(turn))[:longest]

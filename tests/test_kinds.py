@@ -36,6 +36,20 @@ def test_the_whole_mix_goes_on_until_the_texts_of_a_kind_end(small_pair: dict[st
     assert len({tuple(item.prompt) for item in whole}) == len(whole)
 
 
+def test_more_dialogues_follow_the_bundled_ones_as_far_as_the_context_reaches(small_pair: dict[str, Path]) -> None:
+    question = {"role": "user", "content": "Hello, what is the weather like?"}
+    reply = {"role": "assistant", "content": "Not what the target says."}
+    with load(small_pair["target"], device=Device(512, threads=2)) as runtime:
+        bundled = items(runtime, 10**6, 8)["dialogue"]
+        found = items(runtime, 10**6, 8, [[question, reply] * 200])["dialogue"]
+    added = found[len(bundled) :]
+    assert [item.prompt for item in found[: len(bundled)]] == [item.prompt for item in bundled]
+    assert len(added) > 10
+    assert 512 - 50 < len(added[-1].prompt) + 8 <= 512
+    history = [*added[0].prompt, *added[0].answer]
+    assert [*added[1].prompt[: len(history) - 1]] == history[:-1], "the target's own answers are the history"
+
+
 def test_the_best_choice_by_kind_weighs_each_kind_by_its_time() -> None:
     times = Times(("plain", "a", "b"))
     seconds = {"copies": {"plain": 3.0, "a": 1.0, "b": 3.0}, "dialogues": {"plain": 5.0, "a": 5.0, "b": 4.0}}
