@@ -10,7 +10,7 @@ far figures can be trusted.
 
 In a cell of a few hundred tokens a few rounds change the result by several per cent, and of drafters that are equally
 fast one is the best by chance. So find the best single drafter in one run, and compare it with all together in a longer
-one (`--only lookup --only "all together" --tokens 2000`; for dialogues with `--dialogues FILE`, the bundled ones being few).
+one (`--only lookup --only "all together" --tokens 2000`; the bundled dialogues are few, `--dialogues` adds others).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def race(speakers: Mapping[str, tuple[Runtime, ReplaySession]], item: Item) -> I
 @click.option("--tokens", default=400, show_default=True, help="Tokens of each kind of text, about; twice for mix")
 @click.option("--warm-up", "before", default=0, show_default=True, help="Tokens of each kind that are not measured")
 @click.option("--longest", default=160, show_default=True, help="Tokens of an answer, at most")
-@click.option("--dialogues", type=FILE, help="Dialogues that follow the bundled ones, lines of {\"messages\": [...]}")
+@click.option("--dialogues", type=FILE, help='Dialogues that follow the bundled ones, lines of {"messages": [...]}')
 @click.option("--whole-mix", is_flag=True, help="Measure the mix alone, of all texts, whatever --tokens says")
 @click.option("--kind", "kinds", multiple=True, default=KINDS, help="Kinds of text [default: all]")
 @click.option("--only", "chosen", multiple=True, help="Configurations to measure, with plain [default: all]")
