@@ -199,7 +199,7 @@ def reading_once(clock: Clock, seconds: float) -> FunctionDrafter:
 def test_what_was_read_is_paid_once_in_the_rounds_after_it() -> None:
     clock = Clock()
     controller = Adaptive([reading_once(clock, 1.5)], Prices(DEAR), trusting("model"), clock=clock.perf_counter)
-    controller._priced[0]._trials = 1
+    controller._priced[0]._left_alone = 10**6  # due for a probe
     credit = controller._budget._left
     controller.observe(bought(controller.choose(round_context([0] * 500), 15), (), 1))
     for _ in range(200):

@@ -20,9 +20,9 @@ from edgespec.errors import EngineError, OptionError
 from edgespec.prices import Prices
 from edgespec.runtime.loading import require_one_of_a_kind
 from edgespec.tools.check import check
-from edgespec.types import Draft, Floats
+from edgespec.types import Draft, Floats, Guess, Round
 
-from .control_runs import FREE, book
+from .control_runs import DEAR, FREE, book
 from .engine_runs import OTHER, PROMPT, STAIRS, TARGET, drafting, engine, run, speaking, wrong
 from .helpers import Clock, FunctionDrafter, decode_plain, round_context, trusting
 from .toy_runtime import TALK, Failing, Others, Recorded, is_eog, read
@@ -125,6 +125,23 @@ def test_of_two_models_that_say_the_same_the_cheaper_one_drafts(order: int, cloc
     drafted = {name: n for name, (n, _) in finished.stats.by_drafter.items()}
     assert drafted["model2"] > 300
     assert drafted["model"] < drafted["model2"] / 5
+
+
+@pytest.mark.parametrize(("unread", "asked"), [(3, {"model", "model2"}), (200, set())])
+def test_a_trial_of_a_drafter_of_which_little_is_expected_reads_no_text(unread: int, asked: set[str]) -> None:
+    models = [FunctionDrafter(lambda _context, _path: [Guess(9, 0.5)], name, step_price=0.05) for name in MODELS]
+    controller = Adaptive(models, Prices(DEAR))
+    for priced in controller._priced:
+        assert priced.is_new
+        for rate in (priced.ahead.first, priced.ahead.later):
+            rate.remember((0.0, 30.0))
+    context = [0] * 300
+    for priced in controller._priced:
+        priced.reading.read(context[: 300 - unread])
+        priced.reading._context = context
+    draft = controller.choose(round_context(context), 15)
+    assert {model.name for model in models if model.asked} == asked
+    controller.observe(Round(draft, (), (1,), 1.0, 0.0, 299))
 
 
 # --- a runtime over several models

@@ -248,7 +248,10 @@ class Adaptive:
         reading = priced.reading.expected(round_context.tokens)
         toll = expansion.rate * priced.reading.share(reading)
         due = priced.due(1 / expansion.rate, priced.reading.expected_of_prompt(round_context.tokens))
-        ask = self._trims and (priced.worth > toll or due or priced.is_new)
+        # Texts are read for what is expected of the guesses, or in the time for probes. To read them for trials, too,
+        # took a tenth of the time of short copies, where three drafters had a price (simulated).
+        is_on_trial = priced.is_new and not toll
+        ask = self._trims and (priced.worth > toll or due or is_on_trial)
         before = expansion.gain()
         if ask or expansion.prospect(priced) > toll:
             priced.begin(round_context)
