@@ -26,7 +26,14 @@ from .world import CURVES, Curve, Recorded, World
 _NEVER = 1 << 20  # a token that no text has
 _PIECE = 250  # tokens
 _READING = 0.3  # of a token that is read, in guesses
-_ORDERS = (("model",), ("twin",), ("model", "twin"), ("twin", "model"), ("model", "poor"), ("poor", "model"))
+_ORDERS = (
+    ("model",),
+    ("model", "twin"),
+    ("twin", "model"),
+    ("model", "poor"),
+    ("poor", "model"),
+    ("model", "poor", "twin"),
+)
 
 
 class Other(Recorded):
@@ -73,10 +80,10 @@ def pieces(trace: Trace) -> Iterator[Trace]:
 
 def rows() -> Iterator[tuple[str, ...]]:
     """The speedup over plain decoding for each text, curve and order."""
-    for name in ("chat", "mix"):
+    for name in ("chat", "copy", "mix"):
         whole = Trace.load(name)
         short = list(pieces(whole))
-        for curve in (replace(each, step=0.06) for each in (CURVES[0], CURVES[2], flat()[0])):
+        for curve in (replace(each, step=0.06) for each in (CURVES[0], flat()[0])):
             for names in _ORDERS:
                 took = sum(seconds(piece, curve, names) for piece in short)
                 yield (
