@@ -20,7 +20,7 @@ from edgespec.errors import EngineError, OptionError
 from edgespec.prices import Prices
 from edgespec.runtime.loading import require_one_of_a_kind
 from edgespec.tools.check import check
-from edgespec.types import Draft, Floats, Guess, Round
+from edgespec.types import Draft, Floats, Guess
 
 from .control_runs import DEAR, FREE, book
 from .engine_runs import OTHER, PROMPT, STAIRS, TARGET, drafting, engine, run, speaking, wrong
@@ -138,10 +138,8 @@ def test_a_trial_of_a_drafter_of_which_little_is_expected_reads_no_text(unread: 
     context = [0] * 300
     for priced in controller._priced:
         priced.reading.read(context[: 300 - unread])
-        priced.reading._context = context
-    draft = controller.choose(round_context(context), 15)
+    controller.choose(round_context(context), 15)
     assert {model.name for model in models if model.asked} == asked
-    controller.observe(Round(draft, (), (1,), 1.0, 0.0, 299))
 
 
 # --- a runtime over several models
