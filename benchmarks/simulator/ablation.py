@@ -20,7 +20,16 @@ from unittest.mock import patch
 
 import click
 
-from edgespec.controller import adaptive, budget, calibration, expansion, exploration, priced_drafter, prompt_groups
+from edgespec.controller import (
+    adaptive,
+    budget,
+    calibration,
+    expansion,
+    exploration,
+    priced_drafter,
+    prompt_groups,
+    shadow,
+)
 from edgespec.controller.adaptive import Adaptive
 from edgespec.controller.fixed import Fixed
 from edgespec.controller.time_value import TimeValue
@@ -96,6 +105,7 @@ HEURISTICS: Mapping[str, Off] = {
     "what a guess opens the way to": _constant(expansion, _FURTHER=1),
     "budget of losses": lambda: patch.multiple(budget.Budget, is_left=True, is_left_for_priced=True),
     "budget: part of drafters with a price": _constant(budget, _PRICED=1.0),
+    "shadow drafts": lambda: patch.object(shadow.Shadow, "is_due", lambda *_given: False),
     "explorer": lambda: patch.object(exploration.Explorer, "due", False),
     "plain step every 64 rounds": _constant(adaptive, _PLAIN_EVERY=10**9),
     "hiccups cut in the record": _constant(adaptive, _HICCUP=1e9),

@@ -22,10 +22,11 @@ from ..verify import RoundContext
 from .budget import Budget, Instalments
 from .calibration import Calibration
 from .draft_tree import DraftTree
-from .expansion import Expansion, Passes
+from .expansion import PROBE_ERRORS, Expansion, Passes
 from .exploration import Explorer
 from .passenger_value import PassengerValue
 from .priced_drafter import PricedDrafter
+from .shadow import Shadow
 from .time_value import TimeValue
 
 _PLAIN_EVERY = 64  # rounds after which a plain step is measured, if none was bought meanwhile
@@ -87,6 +88,7 @@ class Adaptive:
         self._time_value = TimeValue()
         self._budget = Budget(len(self._priced), self.calibration.gained)
         self._instalments = Instalments()
+        self._shadows = [Shadow(priced, self.calibration, clock, len(asked)) for priced in self._priced]
         self._explorer = Explorer()
         self._exploring = False
         self._believed: Sequence[float] = ()  # prices of the round that explores
@@ -102,24 +104,38 @@ class Adaptive:
         return not self._budget.is_left
 
     def choose(self, round_context: RoundContext, limit: int) -> Draft:
+        started, context = self._clock(), round_context.tokens
         self._expansion, self._exploring = None, False
-        if round_context.tokens is not self._context:
-            self._begin_answer(round_context.tokens)
+        if context is not self._context:
+            self._begin_answer(context)
         for priced in self._priced:
             priced.forget_round()
+            priced.expect(context)
+        for shadow in self._shadows:
+            if shadow.compare(context):
+                self._budget.restore()
         limit = min(limit, self.prices.widest - 1 - round_context.owed)
-        if limit < 1 or self.is_paused or self.prices.unsure(1) or self.prices.unseen(1) >= _PLAIN_EVERY:
+        if limit < 1 or self.prices.unsure(1) or self.prices.unseen(1) >= _PLAIN_EVERY:
             return Draft()
-        self._expansion = expansion = self._begin_expansion(round_context, limit)
+        due = self._due_shadow(context)
+        if self.is_paused and due is None:
+            return Draft()
+        self._expansion = expansion = self._begin_expansion(round_context, limit, explores=due is None)
         self._trims = round_context.verifier.trims
         self._ask_free(expansion, round_context)
-        for priced in self._priced:
-            priced.expect(round_context.tokens)
-        for priced in self._in_turn(expansion) if self._budget.is_left_for_priced else ():
+        for priced in self._in_turn(expansion) if self._asks else ():
             if not expansion.settled:
                 self._ask(priced, expansion, round_context)
-        self._nodes = expansion.bought()
+        self._nodes = [] if self.is_paused else expansion.bought()
+        if due is not None and not self._nodes:
+            due.draft(expansion, round_context, self.prices.plain(len(context) - 1), started)
+            return Draft()
         return self._with_passengers(expansion.tree.draft(self._nodes), expansion)
+
+    @property
+    def _asks(self) -> bool:
+        """Whether drafters with a price have credit."""
+        return self._budget.is_left and self._budget.is_left_for_priced
 
     def _begin_answer(self, prompt: Sequence[int]) -> None:
         self._context = prompt
@@ -129,8 +145,9 @@ class Adaptive:
     def observe(self, round: Round) -> None:  # noqa: A002
         self._row = self._row + 1 if round.width == self._width else 1
         self._width = round.width
-        asked = self._expansion is not None and any(priced.guesses for priced in self._priced)
-        self._account(round, asked=asked)
+        for shadow in () if self._asks else self._shadows:
+            shadow.wait()
+        self._account(round, asked=any(priced.guesses for priced in self._priced))
         self._learn_prices(round)
         if self._expansion is not None:
             self._learn_guesses(round, self._expansion)
@@ -187,13 +204,13 @@ class Adaptive:
             return min(beside, most - self.prices.plain(round.held)), 1.0
         return min(round.verify_seconds + beside, most), 0.0
 
-    def _begin_expansion(self, round_context: RoundContext, limit: int) -> Expansion:
+    def _begin_expansion(self, round_context: RoundContext, limit: int, *, explores: bool) -> Expansion:
         """An empty tree, and what it may cost to grow."""
         held, owed = len(round_context.tokens) - 1, round_context.owed
         whole = self.prices.curve(held)
         trees = self.surcharge.seconds if self._trees and self._flat(held) else None
         rate = self._time_value.average() / whole[0]
-        if self._explorer.due:
+        if explores and self._explorer.due:
             self._exploring, self._believed, trees = True, whole[owed:], None
             whole = self._explorer.doubted(whole)
         curve = self._from_last_width(whole, owed)[: limit + 1]
@@ -252,17 +269,19 @@ class Adaptive:
         # took a tenth of the time of short copies, where three drafters had a price (simulated).
         is_on_trial = priced.is_new and not toll
         ask = self._trims and (priced.worth > toll or due or is_on_trial)
-        before = expansion.gain()
         if ask or expansion.prospect(priced) > toll:
             priced.begin(round_context)
-            expansion.draft(priced, ask=ask)
+            expansion.draft(priced, ask=ask, errors=PROBE_ERRORS if due else 1.0)
         elif due and not self._trims:
             priced.begin(round_context)
             expansion.probe(priced)
-        else:
-            return
-        if priced.guesses:
-            priced.asked(expansion.gain() - before - expansion.rate * priced.steady_seconds)
+
+    def _due_shadow(self, context: Sequence[int]) -> Shadow | None:
+        """A shadow draft for this round."""
+        if self._asks:
+            return None
+        plain = self.prices.plain(len(context) - 1)
+        return next((shadow for shadow in self._shadows if shadow.is_due(context, plain)), None)
 
 
 def _replaying(curve: Sequence[float], owed: int, limit: int) -> list[float]:

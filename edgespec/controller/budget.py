@@ -74,6 +74,11 @@ class Budget:
         """Plain steps that a round of a pause is charged at most: half of what refills the credit, so that it ends."""
         return self._refill(1.0)[0] / 2
 
+    def restore(self) -> None:
+        """Drafters with a price have shown that they pay (`Shadow`): they may lose as much as one may at first."""
+        self._left = max(self._left, _BEGINNING)
+        self._priced = max(self._priced, _PRICED * _BEGINNING)
+
     def observe(self, tokens: int, steps: float, reading: float = 0.0, *, asked: bool = False) -> None:
         """A round brought `tokens` and took as long as so many plain steps.
 

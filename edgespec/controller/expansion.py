@@ -18,6 +18,9 @@ _BRANCHES = 2  # guesses a drafter may make at one place, where trees can be ver
 # Tokens that a tree must bring beyond a chain: it leaves the cache out of order, and that moves the last bits of what
 # comes after it.
 _RELUCTANCE = 0.1
+# Of the errors expected of a drafter's guesses after the first, those that a probe expects: where they are taken to be
+# too many, drafts of one token are made, and only longer ones can show that.
+PROBE_ERRORS = 0.5
 _FURTHER = 4  # tokens that a token opens the way to, as far as they are weighed
 
 
@@ -131,6 +134,10 @@ class Expansion:
                 best = max(best, (1 + accepted) * plain / curve[depth + 1])
         return best
 
+    def extra_seconds(self, drafted: int) -> float:
+        """What a pass over so many drafted tokens takes beyond one without a draft."""
+        return self._passes.curve[drafted] - self._passes.curve[0]
+
     def gain(self) -> float:
         """Expected tokens of the best purchase beyond a plain step's, less what its time is worth."""
         return self._best().gain
@@ -151,13 +158,14 @@ class Expansion:
         """Expected tokens over a plain step, less the worth of the time, of the best chain of a drafter's guesses."""
         return self._horizon(priced, Reached(0, 1.0, 0.0)).gain
 
-    def draft(self, priced: PricedDrafter, *, ask: bool) -> None:
+    def draft(self, priced: PricedDrafter, *, ask: bool, errors: float = 1.0) -> None:
         """Let a drafter go on from the likeliest path for as long as that pays.
 
         Args:
             ask: whether the first guess is paid for whatever is expected: how sure it is will tell whether to go on.
+            errors: of those expected of its guesses after the first of a round, the share that is taken for true.
         """
-        hand = self.gain()
+        without = hand = self.gain()
         tree, node, path = self.tree, -1, list[int]()
         here = Reached(0, 1.0, 0.0)
         while here.n < len(self.cost) - 1 and not (path and self._round_context.is_over(path)):
@@ -165,7 +173,7 @@ class Expansion:
             child = tree.likeliest(node)
             if self._may_improve(priced, child, here.n):
                 hand = max(hand, here.tokens - self.cost[here.n] - here.debt)
-                horizon = self._horizon(priced, here)
+                horizon = self._horizon(priced, here, errors)
                 if not ask and horizon.gain <= hand:
                     break
                 ask = False
@@ -179,13 +187,21 @@ class Expansion:
             before, reach = here.chance, here.chance * tree.cells[node].value
             debt = here.debt + owing(before, reach, len(path), self._debt)
             here = Reached(len(path), reach, here.tokens + reach, debt)
+        self._note_worth(priced, without)
 
     def probe(self, priced: PricedDrafter) -> None:
         """Let a drafter guess one token, whatever that is worth."""
+        without = self.gain()
         if guesses := self._round_context.admitted((), priced.guess((), 1)):
             node = self.tree.add(-1, priced.name, guesses)[0]
             if not self._round_context.verifier.trims:
                 self._drawn = node
+        self._note_worth(priced, without)
+
+    def _note_worth(self, priced: PricedDrafter, without: float) -> None:
+        """A drafter was asked, if it has guessed; the round was expected to gain `without` before."""
+        if priced.guesses:
+            priced.asked(self.gain() - without - self.rate * priced.steady_seconds)
 
     def _may_improve(self, priced: PricedDrafter, child: int | None, depth: int) -> bool:
         """Whether a guess of a drafter may be worth its price at a place with the likeliest `child`."""
@@ -290,13 +306,13 @@ class Expansion:
         tree = select_tree(self.tree, [cost + surcharge for cost in self.cost])
         return tree if tree.nodes and tree.gain > chain.gain else chain
 
-    def _horizon(self, priced: PricedDrafter, here: Reached) -> Horizon:
+    def _horizon(self, priced: PricedDrafter, here: Reached, errors: float = 1.0) -> Horizon:
         """The best of all chains that go on from `here` by a drafter's guesses.
 
         It looks no further where no longer chain is better, not even with all its guesses in the cheapest pass.
         """
         n, reach, total, due = here
-        later = priced.ahead.later.value
+        later = 1 - errors * (1 - priced.ahead.later.value)
         chance = reach * (later if n else priced.ahead.first.value)
         cost, cheapest, debt = self.cost, self._cheapest_of_longer(), self._debt
         best, length = -math.inf, n + 1

@@ -178,10 +178,14 @@ class PricedDrafter:
         if len(self._shape) == 1 and self.guesses:
             right = next((n for n, trial in enumerate(trials) if not trial.hit), len(trials))
             self.reading.keep(min(right, self.guesses - 1))
-        for trial in trials:
-            (self.ahead.later if trial.depth else self.ahead.first).add(trial.hit)
+        self.learn(trials)
         if trials:
             self._patience = 1 if trials[0].hit else min(max(2 * self._patience, _PATIENCE[0]), _PATIENCE[1])
+
+    def learn(self, trials: Sequence[Trial]) -> None:
+        """Learn from guesses that were tried, the likeliest of each place."""
+        for trial in trials:
+            (self.ahead.later if trial.depth else self.ahead.first).add(trial.hit)
 
     def _learn_price(self, took: float, planned: int, *, empty: bool) -> None:
         """A pass took so many seconds."""
