@@ -195,6 +195,17 @@ def test_a_prospect_is_what_the_first_step_is_weighed_by(rule: str) -> None:
     assert signs == {True, False}
 
 
+@pytest.mark.parametrize(("errors", "guesses"), [(1.0, 1), (0.5, 7)])
+def test_a_probe_that_expects_fewer_errors_makes_a_draft_that_pays_if_it_is_right(errors: float, guesses: int) -> None:
+    """Nothing but seven tokens in a pass can pay here."""
+    model = priced(saying(*[0.9] * 7), 0.03, expecting(0.9, 0.6))
+    expansion = growing(cost=[0.0, *[2.7] * 7])
+    model.begin(round_context())
+    expansion.draft(model, ask=True, errors=errors)
+    assert model.guesses == guesses
+    assert len(expansion.bought()) == (7 if guesses == 7 else 0)
+
+
 def test_doubt_stops_a_draft_and_confidence_does_not() -> None:
     cost = [0.3 * n for n in range(16)]
     assert drafted(growing(cost=cost), saying(*[0.99] * 20), 0.05, expecting(0.9)) == 15

@@ -80,6 +80,24 @@ def test_no_more_is_lost_than_two_hundredths_of_the_time(monkeypatch: pytest.Mon
     assert run.rate > 0.98
 
 
+def mistaken(drafter: Drafter, prices: Prices, clock: Clock) -> Controller:
+    """A controller that has seen three later guesses of five go wrong."""
+    controller = Adaptive([drafter], prices, clock=clock.perf_counter)
+    for n in range(100):
+        controller.calibration.ahead(drafter.name).later.add(n % 5 < 2)
+    return controller
+
+
+def test_probes_find_a_drafter_that_pays_where_it_was_taken_to_be_wrong_too_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Drafts of one token, which nothing but a longer one would correct, were all that was made."""
+    monkeypatch.setattr(Shadow, "is_due", lambda *_arguments: False)
+    assert Run(monkeypatch, mistaken, right(0.9), step=0.03, curve=STEEP).rate > 1.3
+    monkeypatch.setattr("edgespec.controller.adaptive.PROBE_ERRORS", 1.0)
+    assert Run(monkeypatch, mistaken, right(0.9), step=0.03, curve=STEEP).rate < 1.05
+
+
 @pytest.mark.parametrize("rule", VERIFIERS)
 @pytest.mark.parametrize("rate", [0.5, 0.95])
 def test_the_text_is_that_of_plain_decoding(monkeypatch: pytest.MonkeyPatch, rule: str, rate: float) -> None:
@@ -192,5 +210,3 @@ def test_no_draft_is_made_while_there_is_credit() -> None:
     controller.choose(round_context(), 15)
     assert controller._expansion is not None
     assert controller._shadows[0]._draft is None
-
-

@@ -38,10 +38,9 @@ STEEP = Curve(
 TEXTS = ("chat-layers", "chat", "hard")
 DRAFTERS = (("model",), ("lookup", "model"), ("lookup", "model", "poor", "bad"))
 _TOKENS = 5000
-_ORDERS = 6
+_ORDERS = 16
 _DECIDING = Deciding(0.01, 0.001)
 _READING = 0.45  # of a token that is read, in guesses
-
 
 
 @contextmanager
