@@ -4,6 +4,7 @@ Every round is compared with plain decoding: what it took, in plain steps, less 
 from a credit that a small share of the time refills and gains restore. Speculation is allowed while there is credit, so
 all it loses, drafts that failed, drafters that were asked in vain, probes and exploring, is at most that share of the
 time and the credit. Drafters with a price may lose a part of it: free ones must not be paused for what others lose.
+What they lost by chance is restored if they show, without being verified, that they pay (`Shadow`).
 """
 
 from __future__ import annotations
