@@ -5,8 +5,9 @@
 Answers are replayed: the target's passes are computed in full and paid for, and its choice is overruled by the answer
 (see `benchmarks/kinds.py`). Each configuration has a runtime with a session of its own, and they take turns by the
 round: a slow spell of the machine falls on all alike. Each begins every kind of text without calibration; with
-`--warm-up` it answers other questions of that kind before. "plain, again" is plain decoding once more, and shows how
-far figures can be trusted.
+`--warm-up` it answers other questions of that kind before, with `--later-run` it begins with the calibration that an
+earlier run over other questions of all kinds has left, as the program does. "plain, again" is plain decoding once more,
+and shows how far figures can be trusted.
 
 In a cell of a few hundred tokens a few rounds change the result by several per cent, and of drafters that are equally
 fast one is the best by chance. So find the best single drafter in one run, and compare it with all together in a longer
@@ -16,9 +17,11 @@ one (`--only lookup --only "all together" --tokens 2000`; the bundled dialogues 
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
+from itertools import accumulate
 from pathlib import Path
 
 import click
@@ -26,6 +29,7 @@ import click
 from edgespec import Device, Interrupt, Runtime, Sampling, Speculation
 from edgespec.backends import FittedHead, Model, open_model
 from edgespec.bench.replay import ReplaySession, SharedModel
+from edgespec.controller.calibration import Calibration
 from edgespec.drafters.lookup import Lookup
 from edgespec.drafters.recycling import Recycling
 from edgespec.engine import Event, Text
@@ -40,6 +44,19 @@ from .kinds import KINDS, MIX, Item, items, mixed
 
 _DIALOGUES = 1000  # of a file, at most
 PLAIN, AGAIN, TOGETHER = "plain", "plain, again", "all together"
+
+
+class LaterRun(Learned):
+    """What a configuration begins with that ran before: the calibration that is kept from run to run."""
+
+    def __init__(self, earlier: Learned) -> None:
+        super().__init__(None)
+        self._earlier = earlier
+
+    def calibration(self, verifier: str) -> Calibration:
+        if verifier not in self._calibrations:
+            self._calibrations[verifier] = Calibration.of(self._earlier.calibration(verifier).kept())
+        return self._calibrations[verifier]
 
 
 class Configurations:
@@ -60,8 +77,8 @@ class Configurations:
         self._open.callback(model.close)
         return model
 
-    def runtime(self, name: str) -> tuple[Runtime, ReplaySession]:
-        """A runtime of the configuration `name` without calibration, and its session."""
+    def runtime(self, name: str, learned: Learned | None = None) -> tuple[Runtime, ReplaySession]:
+        """A runtime of the configuration `name`, by default without calibration, and its session."""
         self._interrupt.clear()  # set when a runtime was closed
         chosen = tuple(self._drafts) if name == TOGETHER else (name,) if name in self._drafts else ()
         drafts = [self._drafts[each] for each in chosen]
@@ -72,7 +89,7 @@ class Configurations:
             device=self._device,
             speculation=_speculation(name),
             interrupt=self._interrupt,
-            learned=Learned(None),
+            learned=learned or Learned(None),
         )
         return runtime, self._target.sessions[-1]
 
@@ -104,6 +121,7 @@ def race(speakers: Mapping[str, tuple[Runtime, ReplaySession]], item: Item) -> I
 @click.option("--backend", default="auto", show_default=True, help="The target's engine")
 @click.option("--tokens", default=400, show_default=True, help="Tokens of each kind of text, about; twice for mix")
 @click.option("--warm-up", "before", default=0, show_default=True, help="Tokens of each kind that are not measured")
+@click.option("--later-run", is_flag=True, help="Answer --warm-up tokens of all kinds in an earlier run")
 @click.option("--longest", default=160, show_default=True, help="Tokens of an answer, at most")
 @click.option("--dialogues", type=FILE, help='Dialogues that follow the bundled ones, lines of {"messages": [...]}')
 @click.option("--whole-mix", is_flag=True, help="Measure the mix alone, of all texts, whatever --tokens says")
@@ -117,6 +135,7 @@ def main(  # noqa: PLR0913, PLR0917 - click passes every option
     backend: str,
     tokens: int,
     before: int,
+    later_run: bool,
     longest: int,
     dialogues: Path | None,
     whole_mix: bool,
@@ -136,11 +155,16 @@ def main(  # noqa: PLR0913, PLR0917 - click passes every option
     with runtime:
         more = Dialogues(dialogues, _DIALOGUES).read() if dialogues is not None else ()
         asked = {MIX: mixed(runtime, longest)} if whole_mix else items(runtime, tokens + before, longest, more)
+    for kind in kinds:
+        _require_more(kind, asked[kind], before)
+    learned: dict[str, Learned] = {}
+    if later_run:
+        split = {kind: _split(asked[kind], before) for kind in kinds}
+        learned = _earlier_run(configurations, names, [item for first, _ in split.values() for item in first])
+        asked, before = {kind: later for kind, (_, later) in split.items()}, 0
     times = Times(names)
     for kind in kinds:
-        if sum(len(item.answer) for item in asked[kind][:-1]) < before:
-            raise click.ClickException(f"the texts of {kind} end before {before} tokens; give a smaller --warm-up")
-        speakers = {name: configurations.runtime(name) for name in names}
+        speakers = {name: configurations.runtime(name, LaterRun(learned[name]) if learned else None) for name in names}
         if kind == kinds[0]:
             click.echo(_prices(speakers[names[-1]][0]))
         parts = Times(names)
@@ -159,6 +183,31 @@ def main(  # noqa: PLR0913, PLR0917 - click passes every option
                     json.dumps({"target": target.name, "backend": backend, "kind": kind, **times.ratios(kind)}) + "\n"
                 )
     configurations.close()
+
+
+def _require_more(kind: str, asked: Sequence[Item], tokens: int) -> None:
+    """Raises click.ClickException if there is no item after the first `tokens` tokens."""
+    if sum(len(item.answer) for item in asked[:-1]) < tokens:
+        raise click.ClickException(f"the texts of {kind} end before {tokens} tokens; give a smaller --warm-up")
+
+
+def _split(asked: list[Item], tokens: int) -> tuple[list[Item], list[Item]]:
+    """The items with the first `tokens` tokens or a little more, and those after them."""
+    said = list(accumulate(len(item.answer) for item in asked))
+    first = bisect_left(said, tokens) + 1 if tokens else 0
+    return asked[:first], asked[first:]
+
+
+def _earlier_run(configurations: Configurations, names: Iterable[str], asked: Iterable[Item]) -> dict[str, Learned]:
+    """What each configuration has learned in a run over these texts."""
+    learned = {name: Learned(None) for name in names}
+    speakers = {name: configurations.runtime(name, learned[name]) for name in learned}
+    for item in asked:
+        for _ in race(speakers, item):
+            pass
+    for runtime, _ in speakers.values():
+        runtime.close()
+    return learned
 
 
 def _measured(

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.categories import Timed, Times
-from benchmarks.kinds import KINDS, items, mixed
+from benchmarks.drafters import LaterRun, _split
+from benchmarks.kinds import KINDS, Item, items, mixed
 from edgespec import Device, load
+from edgespec.runtime.learned import Learned
 
 
 def test_a_mix_has_as_many_tokens_of_each_kind_and_none_of_the_other_items(small_pair: dict[str, Path]) -> None:
@@ -60,3 +62,26 @@ def test_the_best_choice_by_kind_weighs_each_kind_by_its_time() -> None:
     assert chosen == {"copies": "a", "dialogues": "b"}
     assert times.chosen(chosen) == pytest.approx(8 / 5, abs=1e-3)
     assert times.chosen(dict.fromkeys(chosen, "a")) == pytest.approx(8 / 6, abs=1e-3)
+
+
+@pytest.mark.parametrize(("tokens", "first"), [(0, 0), (1, 1), (5, 1), (6, 2), (10, 2), (11, 3)])
+def test_texts_of_an_earlier_run_have_as_many_tokens_or_a_little_more(tokens: int, first: int) -> None:
+    asked = [Item("list", [1], [2] * 5) for _ in range(4)]
+    earlier, later = _split(asked, tokens)
+    assert len(earlier) == first
+    assert [*earlier, *later] == asked
+
+
+def test_a_later_run_begins_with_what_the_earlier_one_learned_and_leaves_it_as_it_is() -> None:
+    earlier = Learned(None)
+    known = earlier.calibration("match")
+    for _ in range(40):
+        known.ahead("model").first.add(True)
+    known.gained = 20.0
+    later = LaterRun(earlier).calibration("match")
+    assert later.gained == 20.0
+    assert later.ahead("model").first.value == pytest.approx(known.ahead("model").first.value, abs=0.02)
+    later.ahead("model").first.add(False)
+    assert later.ahead("model").first.value < LaterRun(earlier).calibration("match").ahead("model").first.value
+    again = LaterRun(earlier)
+    assert again.calibration("match") is again.calibration("match")

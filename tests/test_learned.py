@@ -12,6 +12,7 @@ import pytest
 from edgespec import Interrupt, Sampling, Speculation, assemble
 from edgespec.backends.toy import Bytes, Rule, ToyModel, ToySession, blend, ngram_rule
 from edgespec.controller.calibration import Calibration
+from edgespec.controller.reading import Reading
 from edgespec.runtime.learned import Learned
 from edgespec.storage.cache import Shelf
 
@@ -53,6 +54,18 @@ def test_a_second_run_begins_with_what_the_first_learned() -> None:
     assert values(first) != pytest.approx(values(Calibration()), abs=0.05), "or nothing was tried"
     for name, share in first.summary().items():
         assert again(first).summary()[name].right == pytest.approx(share.right, abs=1e-3)
+
+
+def test_in_how_many_rounds_a_drafter_is_asked_after_it_has_read_is_known_to_the_next_run() -> None:
+    """A reading seemed to be for sixteen rounds at first in each run, whatever the runs before had seen."""
+    first = Calibration()
+    reading = Reading(0.01, ahead=first.ahead("model"))
+    for text in range(12):
+        reading.read([text] * 100)
+        reading.read([text] * 100)  # and in one round after it
+    assert reading.share(1.0) == pytest.approx(1 / 2, rel=0.2)
+    assert Reading(0.01, ahead=again(first).ahead("model")).share(1.0) == pytest.approx(reading.share(1.0), rel=0.01)
+    assert Reading(0.01).share(1.0) == 1 / 16
 
 
 def test_it_counts_for_thirty_tries_at_most() -> None:
@@ -139,6 +152,12 @@ def test_more_hits_than_tries_are_ignored() -> None:
         {"ahead": []},
         {"ahead": {"model": []}},
         {"ahead": {"model": [[1, 1]]}},
+        {"ahead": {"model": [[1, 1], [1, 1]]}},
+        {"ahead": {"model": [[1, 1], [1, 1], []]}},
+        {"ahead": {"model": [[1, 1], [1, 1], [0.5]]}},
+        {"ahead": {"model": [[1, 1], [1, 1], [float("nan")]]}},
+        {"ahead": {"model": [[1, 1], [1, 1], [float("inf")]]}},
+        {"ahead": {"model": [[1, 1], [1, 1], ["16"]]}},
         {"ahead": {"model": None}},
         {"ahead": 5},
         {"gained": "much"},
@@ -250,6 +269,6 @@ def test_it_belongs_to_the_weights_and_not_to_the_machine(own_cache: Path) -> No
 
 def test_what_was_kept_by_prices_is_not_found(own_cache: Path) -> None:
     """As it was before models named their weights."""
-    Shelf("drafters", "shapes, 1 threads|match", 2).write(taught(20).kept())
+    Shelf("drafters", "shapes, 1 threads|match", 3).write(taught(20).kept())
     with assemble(Named(RULE)) as runtime:
         assert runtime.acceptance == {}

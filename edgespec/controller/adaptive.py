@@ -49,7 +49,8 @@ class Adaptive:
 
     Speculation is never much slower than plain decoding: plain steps are timed live, one when the machine changed its
     pace and one after a while without, and `Budget` bounds what speculation as a whole may lose. Prices of wide passes
-    that are too high are found by verifying such a draft now and then, see `Explorer`.
+    that are too high are found by verifying such a draft now and then, see `Explorer`, and drafters that pay although
+    they have lost what they may by drafts that are not verified, see `Shadow`.
 
     Args:
         trees: whether the target's session takes trees. They are grown where wide passes are cheap enough.

@@ -28,6 +28,7 @@ _REMEMBERED = 30.0  # tries that what an earlier run learned counts for at most
 # Tries for which the rate of all answers counts in a group of prompts: of a guess, and of one not yet made.
 _IN_GROUP, _AHEAD_IN_GROUP = 4.0, 12.0
 _WORTH_IN_GROUP = 4.0  # and times that a drafter was asked, for what that brought
+_ROUNDS = 16.0  # in which a drafter is asked after it has read, until that is known
 LATELY = 0.93  #: What asking a drafter brought counts for after it was asked once more.
 
 
@@ -156,10 +157,11 @@ class Ahead:
     """What is expected of a drafter before it is asked.
 
     `first` and `later` are how often its next guess is right, the first of a round and those that follow; `worth` is
-    what asking it brings, in tokens, see `PricedDrafter.worth`.
+    what asking it brings, in tokens, see `PricedDrafter.worth`; `rounds` in how many rounds it is asked after it has
+    read a text, see `Reading`.
     """
 
-    __slots__ = ("first", "later", "worth")
+    __slots__ = ("first", "later", "rounds", "worth")
 
     def __init__(self) -> None:
         self.first = Rate(_TRUST, 0.97, _AHEAD_IN_GROUP)
@@ -167,6 +169,7 @@ class Ahead:
         for rate in (self.first, self.later):
             rate.remember((_FIRST_AHEAD * _TRUST, _FIRST_AHEAD))
         self.worth = GroupMean(LATELY, _WORTH_IN_GROUP)
+        self.rounds = _ROUNDS
 
     def enter(self, group: int, remembered: Collection[int]) -> None:
         """See `GroupMean.enter`."""
@@ -175,14 +178,22 @@ class Ahead:
 
     def kept(self) -> list[list[float]]:
         """The counts, as JSON has them."""
-        return [self.first.kept(), self.later.kept()]
+        return [self.first.kept(), self.later.kept(), [round(self.rounds, 2)]]
 
     @classmethod
     def of(cls, counts: Sequence[Sequence[float]]) -> Ahead:
-        """What `kept` gave."""
+        """What `kept` gave.
+
+        Raises:
+            ValueError: counts that no tries and readings can have come to.
+        """
         ahead = cls()
-        for rate, known in zip((ahead.first, ahead.later), counts, strict=True):
-            rate.remember(known)
+        first, later, (rounds,) = counts
+        ahead.first.remember(first)
+        ahead.later.remember(later)
+        if not 1 <= rounds < math.inf:
+            raise ValueError(counts)
+        ahead.rounds = rounds
         return ahead
 
 

@@ -46,7 +46,7 @@ class PricedDrafter:
         self.first, self.later = RunningPrice(prices[0]), RunningPrice(prices[0])
         #: Seconds by which the first pass takes longer for each of the few tokens that it reads beside the last one.
         self.token = RunningPrice(reading_price_of(drafter))
-        self.reading = Reading(reading_price_of(drafter), lambda context: held_by(drafter, context))
+        self.reading = Reading(reading_price_of(drafter), lambda context: held_by(drafter, context), ahead)
         self._few = 0  # of these tokens in this round
         self._is_text = False  # whether there are more, which are read as a text
         self._to_read = 0  # tokens that the first pass of this round reads beyond a few

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from ..backends import common_prefix
 from ..prices import RunningPrice
+from .calibration import Ahead
 
 _FEW = 16  # tokens that a round commits at most: the first guess after it pays for those
-_ROUNDS = 16.0  # in which a drafter is asked after it has read, until that is known
-_LATELY = 0.7  # of that number, each time
+_LATELY = 0.7  # of the number of rounds in which a drafter is asked after it has read, each time
 _HICCUP = 3.0  # times what was expected, for which a reading counts at most
 
 
@@ -22,18 +22,24 @@ class Reading:
 
     Args:
         token: seconds that a token should take to read.
+        ahead: what is known of the drafter, also of earlier runs.
         held: how many tokens at the beginning of a context the drafter holds, as far as it says (`HoldingDrafter`).
             By default, or if None, what it has in common with the context of the answer before.
     """
 
-    def __init__(self, token: float, held: Callable[[Sequence[int]], int | None] = lambda _context: None) -> None:
+    def __init__(
+        self,
+        token: float,
+        held: Callable[[Sequence[int]], int | None] = lambda _context: None,
+        ahead: Ahead | None = None,
+    ) -> None:
         self._token = RunningPrice(token)
+        self._ahead = ahead or Ahead()
         self._held = held
         self._context: Sequence[int] = ()  # that of the answer in which it was asked last
         self._length = 0  # of that, tokens that it has read
         self._keeps = False  # whether it says what it holds: then its own guesses, too
         self._prompt = 0  # tokens of the context when the answer began
-        self._rounds = _ROUNDS
         self._since = 0  # rounds in which it was asked since it read
 
     def tokens(self, context: Sequence[int]) -> int:
@@ -73,7 +79,7 @@ class Reading:
 
     def share(self, seconds: float) -> float:
         """Of what reading takes, the share of each round in which the drafter is then asked."""
-        return seconds / self._rounds
+        return seconds / self._ahead.rounds
 
     def read(self, context: Sequence[int]) -> int:
         """It reads what is new in `context` now: how many tokens, or 0 where the first guess pays for that."""
@@ -81,7 +87,7 @@ class Reading:
         self._length = len(context)
         if tokens > _FEW:
             if self._since:
-                self._rounds += (1 - _LATELY) * (self._since - self._rounds)
+                self._ahead.rounds += (1 - _LATELY) * (self._since - self._ahead.rounds)
             self._since = 0
         self._since += 1
         return tokens if tokens > _FEW else 0

@@ -9,7 +9,7 @@ from ..backends import Model
 from ..controller.calibration import Calibration
 from ..storage.cache import Shelf
 
-_VERSION = 2
+_VERSION = 3
 
 
 class Learned:
