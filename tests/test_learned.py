@@ -12,10 +12,12 @@ import pytest
 from edgespec import Interrupt, Sampling, Speculation, assemble
 from edgespec.backends.toy import Bytes, Rule, ToyModel, ToySession, blend, ngram_rule
 from edgespec.controller.calibration import Calibration
+from edgespec.controller.priced_drafter import PricedDrafter
 from edgespec.controller.reading import Reading
 from edgespec.runtime.learned import Learned
 from edgespec.storage.cache import Shelf
 
+from .control_runs import book
 from .helpers import ignore_machine_times
 
 RULE = ngram_rule(Bytes.size, seed=5)
@@ -66,6 +68,14 @@ def test_in_how_many_rounds_a_drafter_is_asked_after_it_has_read_is_known_to_the
     assert reading.share(1.0) == pytest.approx(1 / 2, rel=0.2)
     assert Reading(0.01, ahead=again(first).ahead("model")).share(1.0) == pytest.approx(reading.share(1.0), rel=0.01)
     assert Reading(0.01).share(1.0) == 1 / 16
+
+
+def test_a_drafter_that_reads_teaches_that_to_its_calibration() -> None:
+    ahead = Calibration().ahead("model")
+    reading = PricedDrafter(book(name="model", step_price=0.1), ahead, lambda: 0.0).reading
+    for text in range(3):
+        reading.read([text] * 100)
+    assert ahead.rounds < 12
 
 
 def test_it_counts_for_thirty_tries_at_most() -> None:

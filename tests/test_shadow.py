@@ -24,7 +24,7 @@ from edgespec.types import Guess
 from edgespec.verify import VERIFIERS, verifier
 
 from .control_runs import TARGET, VOCAB, Run, book, right
-from .helpers import Clock, Priced, round_context
+from .helpers import Clock, Priced, round_context, trusting
 
 #: llama.cpp, Q8_0, 395M on two cores of an EPYC: no draft of one token can pay.
 STEEP = (1.0, 2.4, 2.9, 3.4, 4.4, 4.8, 5.2, 3.7, 5.0, 5.4, 5.0, 4.7, 5.7, 6.0, 6.7, 4.9)
@@ -96,6 +96,19 @@ def test_probes_find_a_drafter_that_pays_where_it_was_taken_to_be_wrong_too_ofte
     assert Run(monkeypatch, mistaken, right(0.9), step=0.03, curve=STEEP).rate > 1.3
     monkeypatch.setattr("edgespec.controller.adaptive.PROBE_ERRORS", 1.0)
     assert Run(monkeypatch, mistaken, right(0.9), step=0.03, curve=STEEP).rate < 1.05
+
+
+def test_shadow_drafts_find_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(drafter: Drafter, prices: Prices, clock: Clock) -> Controller:
+        controller = owing(60.0)(drafter, prices, clock)
+        assert isinstance(controller, Adaptive)
+        for n in range(100):
+            controller.calibration.ahead(drafter.name).later.add(n % 5 < 2)
+        return controller
+
+    assert Run(monkeypatch, lost, right(0.95), step=0.03, curve=STEEP).rate > 1.3
+    monkeypatch.setattr("edgespec.controller.shadow.PROBE_ERRORS", 1.0)
+    assert Run(monkeypatch, lost, right(0.95), step=0.03, curve=STEEP).rate < 1.05
 
 
 @pytest.mark.parametrize("rule", VERIFIERS)
@@ -180,6 +193,13 @@ def test_four_plain_steps_show_that_a_drafter_pays(cost: float, shown: bool) -> 
     context.extend(range(1, 8))
     assert shadow.compare(context) == shown
     assert not shadow.compare(context), "once"
+    shadow._draft = shadow_of(1, cost=0.1)[0]._draft
+    assert shadow._draft is not None
+    assert shadow.compare([*shadow._draft.context, 1]) is False, "another answer"
+    again = shadow_of(1, cost=0.1)[0]._draft
+    assert again is not None
+    shadow._draft = again._replace(context=[9, 1])
+    assert shadow.compare(shadow._draft.context) == (not shown), "from nothing, once it was shown"
 
 
 def test_losses_before_a_text_in_which_it_pays_do_not_count() -> None:
@@ -201,6 +221,31 @@ def test_what_was_shown_restores_the_first_credit_and_no_more() -> None:
     rich = Budget(1, gained=20.0)
     rich.restore()
     assert (rich.left, rich._priced) == (16.0, 12.0)
+
+
+def test_the_time_for_shadow_drafts_is_shared_and_nobody_makes_two_at_once() -> None:
+    shadow, context = shadow_of(1)
+    alone = shadow._left
+    other = Shadow(shadow._priced, Calibration(), lambda: 0.0, drafters=2)
+    for each in (shadow, other):
+        for _ in range(100):
+            each.wait()
+    assert shadow._left - alone == pytest.approx(2 * other._left)
+    assert not shadow.is_due(context, 1.0), "its draft is still compared"
+    shadow._draft = None
+    assert shadow.is_due(context, 1.0)
+
+
+def test_a_shadow_draft_is_priced_as_passes_are_believed_to_be_and_none_is_verified_in_a_pause() -> None:
+    lookup, model = book((7, 0.9), (8, 0.9)), book((7, 0.9), name="model", step_price=0.1)
+    controller = Adaptive([lookup, model], Prices([1.0, 1.1, 1.2, 1.3]), trusting("lookup"), clock=lambda: 0.0)
+    controller._budget.observe(1, 60.0)
+    assert controller.is_paused
+    controller._shadows[0]._left = 1.0
+    controller._explorer._rounds = 10**6
+    assert not controller.choose(round_context(), 3)
+    assert controller._shadows[0]._draft is not None
+    assert not controller._exploring
 
 
 def test_no_draft_is_made_while_there_is_credit() -> None:
