@@ -76,7 +76,6 @@ def test_a_drafter_that_does_not_pay_is_not_and_takes_half_a_hundredth_of_the_ti
 @pytest.mark.parametrize("rate", [0.0, 0.5, 0.8])
 def test_no_more_is_lost_than_two_hundredths_of_the_time(monkeypatch: pytest.MonkeyPatch, rate: float) -> None:
     run = Run(monkeypatch, owing(0.0), right(rate), step=0.1, curve=STEEP, tokens=3000)
-    assert 3000 - run.rate * run.seconds == pytest.approx(0)
     assert run.rate > 0.98
 
 
@@ -193,9 +192,6 @@ def test_four_plain_steps_show_that_a_drafter_pays(cost: float, shown: bool) -> 
     context.extend(range(1, 8))
     assert shadow.compare(context) == shown
     assert not shadow.compare(context), "once"
-    shadow._draft = shadow_of(1, cost=0.1)[0]._draft
-    assert shadow._draft is not None
-    assert shadow.compare([*shadow._draft.context, 1]) is False, "another answer"
     again = shadow_of(1, cost=0.1)[0]._draft
     assert again is not None
     shadow._draft = again._replace(context=[9, 1])
