@@ -86,7 +86,7 @@ class Adaptive:
         asked = [drafter for drafter in drafters if drafter.step_price]
         self._priced = [PricedDrafter(d, self.calibration.ahead(d.name), clock, len(asked) - 1) for d in asked]
         self._passengers = [PassengerValue(drafter) for drafter in self._free if trees and most_passengers_of(drafter)]
-        self._time_value = TimeValue()
+        self._time_value = TimeValue(self.calibration.speeds)
         self._budget = Budget(len(self._priced), self.calibration.gained)
         self._instalments = Instalments()
         self._shadows = [Shadow(priced, self.calibration, clock, len(asked)) for priced in self._priced]

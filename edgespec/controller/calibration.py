@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from .prompt_groups import GroupMean, PromptGroups
+from .time_value import group_speeds
 
 #: Of confidence; finer where a sure drafter's guesses crowd.
 _EDGES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.88, 0.94, 0.975)
@@ -60,21 +61,22 @@ class Rate:
         """The chance of a hit of a guess not yet made."""
         return self.group.given((self.hits + self.prior * _AHEAD_WEIGHT) / (self.tries + _AHEAD_WEIGHT))
 
-    def kept(self) -> list[float]:
-        """The counts, as JSON has them."""
-        return [round(self.hits, 3), round(self.tries, 3)]
+    def kept(self) -> list[Any]:
+        """The counts, and those of groups of prompts, as JSON has them."""
+        return [round(self.hits, 3), round(self.tries, 3), self.group.kept()]
 
-    def remember(self, counts: Sequence[float]) -> None:
+    def remember(self, counts: Sequence[Any]) -> None:
         """Begin with what `kept` gave. It counts for no more than some tries: this text may be another.
 
         Raises:
             ValueError: counts that no tries can have come to.
         """
-        hits, tries = counts
+        hits, tries, groups = counts
         if not 0 <= hits <= tries + 0.01 or not tries < math.inf:
             raise ValueError(counts)
         share = min(1.0, _REMEMBERED / tries) if tries else 0.0
         self.hits, self.tries = hits * share, tries * share
+        self.group.remember(groups)
 
 
 class Cell:
@@ -134,12 +136,12 @@ class Guesses:
         self._tried += 1
         self._trust = self._hits / self._promised
 
-    def kept(self) -> list[list[float]]:
+    def kept(self) -> list[list[Any]]:
         """The counts, as JSON has them: the trust, then each cell's."""
         return [[round(self._hits, 3), round(self._promised, 3)], *(cell.rate.kept() for cell in self.cells)]
 
     @classmethod
-    def of(cls, counts: Sequence[Sequence[float]]) -> Guesses:
+    def of(cls, counts: Sequence[Sequence[Any]]) -> Guesses:
         """What `kept` gave."""
         guesses = cls()
         (hits, promised), *cells = counts
@@ -167,7 +169,7 @@ class Ahead:
         self.first = Rate(_TRUST, 0.97, _AHEAD_IN_GROUP)
         self.later = Rate(_TRUST, 0.98, _AHEAD_IN_GROUP)
         for rate in (self.first, self.later):
-            rate.remember((_FIRST_AHEAD * _TRUST, _FIRST_AHEAD))
+            rate.remember((_FIRST_AHEAD * _TRUST, _FIRST_AHEAD, ()))
         self.worth = GroupMean(LATELY, _WORTH_IN_GROUP)
         self.rounds = _ROUNDS
 
@@ -176,21 +178,22 @@ class Ahead:
         for mean in (self.first.group, self.later.group, self.worth):
             mean.enter(group, remembered)
 
-    def kept(self) -> list[list[float]]:
+    def kept(self) -> list[list[Any]]:
         """The counts, as JSON has them."""
-        return [self.first.kept(), self.later.kept(), [round(self.rounds, 2)]]
+        return [self.first.kept(), self.later.kept(), [round(self.rounds, 2)], self.worth.kept()]
 
     @classmethod
-    def of(cls, counts: Sequence[Sequence[float]]) -> Ahead:
+    def of(cls, counts: Sequence[Sequence[Any]]) -> Ahead:
         """What `kept` gave.
 
         Raises:
             ValueError: counts that no tries and readings can have come to.
         """
         ahead = cls()
-        first, later, (rounds,) = counts
+        first, later, (rounds,), worth = counts
         ahead.first.remember(first)
         ahead.later.remember(later)
+        ahead.worth.remember(worth)
         if not 1 <= rounds < math.inf:
             raise ValueError(counts)
         ahead.rounds = rounds
@@ -207,8 +210,7 @@ class Share(NamedTuple):
 class Calibration:
     """Conditional acceptance by drafter and feature, and what is left of the gains.
 
-    The features of a guess: its rank among the drafter's guesses, its confidence, and the group of the prompt. What is
-    known of groups is not kept for other runs: it needs the prompts.
+    The features of a guess: its rank among the drafter's guesses, its confidence, and the group of the prompt.
     """
 
     def __init__(self) -> None:
@@ -217,6 +219,8 @@ class Calibration:
         self._groups = PromptGroups()
         #: The group of the answer under way; -1 before the first one.
         self.group = -1
+        #: How fast answers are in groups of prompts, see `TimeValue`.
+        self.speeds = group_speeds()
         #: What speculation may lose, in plain steps, after its gains so far (`controller.budget`).
         self.gained = 0.0
 
@@ -269,6 +273,8 @@ class Calibration:
             "guesses": [[*key, guesses.kept()] for key, guesses in self._guesses.items()],
             "ahead": {drafter: ahead.kept() for drafter, ahead in self._ahead.items()},
             "gained": round(self.gained, 1),
+            "prompts": self._groups.kept(),
+            "speeds": [speed.kept() for speed in self.speeds],
         }
 
     @classmethod
@@ -280,6 +286,9 @@ class Calibration:
                 calibration._guesses[str(drafter), int(rank)] = Guesses.of(counts)
             for drafter, counts in kept.get("ahead", {}).items():
                 calibration._ahead[str(drafter)] = Ahead.of(counts)
+            calibration._groups.remember(kept.get("prompts", ()))
+            for speed, sums in zip(calibration.speeds, kept.get("speeds", ()), strict=False):
+                speed.remember(sums)
             calibration.gained = float(kept.get("gained", 0.0))
             if not math.isfinite(calibration.gained):
                 return cls()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from .prompt_groups import GroupMean
 
@@ -40,17 +40,25 @@ class _Ahead:
         self.steps = 0.0
 
 
+def group_speeds() -> list[GroupMean]:
+    """Empty records of the speeds in groups of prompts, one for each kind of offer."""
+    return [GroupMean(_MEMORY, _PRIOR) for _ in range(len(_EDGES) + 1)]
+
+
 class TimeValue:
     """Tokens that a plain step's time is worth, at least the one of plain decoding.
 
     Every round is recorded by the draft that the free drafters offered in it: the tokens and the time of that round and
     those after it, until there are `_AHEAD` tokens. Answers to prompts that begin alike are recorded apart, too.
+
+    Args:
+        in_group: their records so far, see `group_speeds`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, in_group: Sequence[GroupMean] = ()) -> None:
         self._average = _Speed()
         self._after = [_Speed() for _ in range(len(_EDGES) + 1)]
-        self._in_group = [GroupMean(_MEMORY, _PRIOR) for _ in self._after]
+        self._in_group = in_group or group_speeds()
         self._open = deque[_Ahead]()
 
     def enter(self, group: int, remembered: Collection[int]) -> None:

@@ -9,7 +9,7 @@ from ..backends import Model
 from ..controller.calibration import Calibration
 from ..storage.cache import Shelf
 
-_VERSION = 3
+_VERSION = 4
 
 
 class Learned:
