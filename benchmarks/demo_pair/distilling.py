@@ -13,6 +13,7 @@ import torch
 
 from .answers import Dialogue
 from .packing import Windows, windows
+from .precision import multiplies_bfloat16
 from .students import Student, Taught
 
 
@@ -73,7 +74,8 @@ class Distilling:
 
     def losses(self, batch: Windows) -> dict[str, torch.Tensor]:
         """Of each student, in nats a guess."""
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda"):
+        kind = self._device.type
+        with torch.autocast(kind, torch.bfloat16, enabled=multiplies_bfloat16(kind)):
             with torch.no_grad():
                 taught = taught_by(self._target, batch)
             return {name: each.loss(taught, self._generator) for name, each in self._students.items()}

@@ -18,6 +18,7 @@ import torch
 
 from .batches import Batches
 from .packing import Windows
+from .precision import multiplies_bfloat16
 
 _LONGEST_STEP = 30.0  # seconds: more means that the process was stopped, which is no training time
 _FLOOR = 0.05  # of the rate, at the end
@@ -40,11 +41,6 @@ class Settings:
     workers: int = 0
     draft_rate: float = 3e-3
     begun: float = 0.0  #: how far the curriculum was when this training began, 0 to 1
-
-
-def _has_fast_bfloat16() -> bool:
-    """Whether this processor multiplies bfloat16; one that converts in software would take longer than in float32."""
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 class Training:
@@ -132,7 +128,7 @@ class Training:
     def _logits(self, name: str, batch: Windows, counted: torch.Tensor) -> torch.Tensor:
         """float32 (counted tokens, vocabulary): the logits from which the counted tokens are predicted."""
         model, kind = self.models[name], self.settings.device.partition(":")[0]
-        with torch.autocast(kind, torch.bfloat16, enabled=kind != "cpu" or _has_fast_bfloat16()):
+        with torch.autocast(kind, torch.bfloat16, enabled=multiplies_bfloat16(kind)):
             hidden = model.model(
                 input_ids=batch.tokens, attention_mask=batch.mask(), position_ids=batch.positions, use_cache=False
             )[0][:, :-1]
