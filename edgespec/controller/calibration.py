@@ -25,7 +25,9 @@ _AHEAD_WEIGHT = 1.0
 _FIRST_AHEAD = 3.0  # tries that it counts for besides at first; these are forgotten as others are
 _TRUST = 0.7  # in the confidence of a drafter not yet known
 _SUREST = 0.995
-_REMEMBERED = 30.0  # tries that what an earlier run learned counts for at most
+# Tries for which what an earlier run learned of all answers counts at most: of a guess, and of one not yet made, whose
+# rate in this text may be far from it (docs/controller.md).
+_REMEMBERED, _AHEAD_REMEMBERED = 30.0, 4.0
 # Tries for which the rate of all answers counts in a group of prompts: of a guess, and of one not yet made.
 _IN_GROUP, _AHEAD_IN_GROUP = 4.0, 12.0
 _WORTH_IN_GROUP = 4.0  # and times that a drafter was asked, for what that brought
@@ -65,8 +67,8 @@ class Rate:
         """The counts, and those of groups of prompts, as JSON has them."""
         return [round(self.hits, 3), round(self.tries, 3), self.group.kept()]
 
-    def remember(self, counts: Sequence[Any]) -> None:
-        """Begin with what `kept` gave. It counts for no more than some tries: this text may be another.
+    def remember(self, counts: Sequence[Any], most: float) -> None:
+        """Begin with what `kept` gave. It counts for no more than `most` tries: this text may be another.
 
         Raises:
             ValueError: counts that no tries can have come to.
@@ -74,7 +76,7 @@ class Rate:
         hits, tries, groups = counts
         if not 0 <= hits <= tries + 0.01 or not tries < math.inf:
             raise ValueError(counts)
-        share = min(1.0, _REMEMBERED / tries) if tries else 0.0
+        share = min(1.0, most / tries) if tries else 0.0
         self.hits, self.tries = hits * share, tries * share
         self.group.remember(groups)
 
@@ -151,7 +153,7 @@ class Guesses:
         guesses._hits, guesses._promised = hits * share, promised * share
         guesses._weigh()
         for cell, known in zip(guesses.cells, cells, strict=True):
-            cell.rate.remember(known)
+            cell.rate.remember(known, _REMEMBERED)
         return guesses
 
 
@@ -169,7 +171,7 @@ class Ahead:
         self.first = Rate(_TRUST, 0.97, _AHEAD_IN_GROUP)
         self.later = Rate(_TRUST, 0.98, _AHEAD_IN_GROUP)
         for rate in (self.first, self.later):
-            rate.remember((_FIRST_AHEAD * _TRUST, _FIRST_AHEAD, ()))
+            rate.remember((_FIRST_AHEAD * _TRUST, _FIRST_AHEAD, ()), _FIRST_AHEAD)
         self.worth = GroupMean(LATELY, _WORTH_IN_GROUP)
         self.rounds = _ROUNDS
 
@@ -191,8 +193,8 @@ class Ahead:
         """
         ahead = cls()
         first, later, (rounds,), worth = counts
-        ahead.first.remember(first)
-        ahead.later.remember(later)
+        ahead.first.remember(first, _AHEAD_REMEMBERED)
+        ahead.later.remember(later, _AHEAD_REMEMBERED)
         ahead.worth.remember(worth)
         if not 1 <= rounds < math.inf:
             raise ValueError(counts)
