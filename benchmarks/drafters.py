@@ -93,6 +93,18 @@ class Configurations:
         )
         return runtime, self._target.sessions[-1]
 
+    def runtimes(
+        self, names: Sequence[str], learned: Mapping[str, Learned]
+    ) -> dict[str, tuple[Runtime, ReplaySession]]:
+        """Those of several configurations.
+
+        That with the rows for all heads is opened first: a graph engine that returns them serves the others with the
+        same copy of the weights. With copies of their own, which take turns in the processor's caches, heads that draft
+        nothing came to 0.95 of plain decoding.
+        """
+        opened = {name: self.runtime(name, learned.get(name)) for name in reversed(names)}
+        return {name: opened[name] for name in names}
+
     def close(self) -> None:
         self._open.close()
 
@@ -164,7 +176,7 @@ def main(  # noqa: PLR0913, PLR0917 - click passes every option
         asked, before = {kind: later for kind, (_, later) in split.items()}, 0
     times = Times(names)
     for kind in kinds:
-        speakers = {name: configurations.runtime(name, LaterRun(learned[name]) if learned else None) for name in names}
+        speakers = configurations.runtimes(names, {name: LaterRun(each) for name, each in learned.items()})
         if kind == kinds[0]:
             click.echo(_prices(speakers[names[-1]][0]))
         parts = Times(names)
@@ -201,7 +213,7 @@ def _split(asked: list[Item], tokens: int) -> tuple[list[Item], list[Item]]:
 def _earlier_run(configurations: Configurations, names: Iterable[str], asked: Iterable[Item]) -> dict[str, Learned]:
     """What each configuration has learned in a run over these texts."""
     learned = {name: Learned(None) for name in names}
-    speakers = {name: configurations.runtime(name, learned[name]) for name in learned}
+    speakers = configurations.runtimes([*learned], learned)
     for item in asked:
         for _ in race(speakers, item):
             pass

@@ -11,6 +11,8 @@ import pytest
 
 from edgespec import Device, Interrupt
 from edgespec.backends import FINAL, HiddenRows, Model, Session, llama_rows, open_model
+from edgespec.backends.openvino import OpenvinoModel
+from edgespec.backends.openvino_graph import PagedGraph
 from edgespec.backends.toy import ToySession, ngram_rule
 from edgespec.converters import convert
 from edgespec.converters.checkpoint import Checkpoint
@@ -259,6 +261,31 @@ def test_two_listeners(models: dict[str, Model], engine: str, first: Sequence[in
         session.rollback(31)
         holds(model, notes, [*TEXT[:30], 9], ROUNDING[engine], first)
         holds(model, other, [*TEXT[:30], 9], ROUNDING[engine], (1, FINAL))
+
+
+def test_sessions_that_follow_a_part_of_the_rows_share_one_graph(
+    models: dict[str, Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenVINO has a copy of the weights for each graph that it compiles."""
+    model = models["openvino"]
+    compiled: list[PagedGraph] = []
+    compile_graph = OpenvinoModel._compile
+
+    def counting(self: OpenvinoModel, graph: PagedGraph) -> object:
+        compiled.append(graph)
+        return compile_graph(self, graph)
+
+    monkeypatch.setattr(OpenvinoModel, "_compile", counting)
+    for layers in ((1, 3, FINAL), (3,), (FINAL, 1)):
+        session, notes = model.session(100), Notes()
+        assert isinstance(session, HiddenRows)
+        with closing(session):
+            session.follow(layers, notes)
+            session.prefill(TEXT)
+            session.decode([9])
+            session.rollback(61)
+            holds(model, notes, [*TEXT, 9], ROUNDING["openvino"], layers)
+    assert len(compiled) == 1
 
 
 @pytest.mark.parametrize("engine", ["llama", "onnx", "openvino"])

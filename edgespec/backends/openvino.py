@@ -137,9 +137,10 @@ class OpenvinoModel:
         )
 
     def _with_rows(self, names: tuple[str, ...]) -> CompiledGraph:
-        """The graph with outputs of hidden states. Later sessions have them, too: a second graph would have a second
+        """A graph with outputs of hidden states. Later sessions have them, too: a second graph would have a second
         copy of the weights."""
-        graph = self._graph(names)
+        known = (graph for graph in self._compiled.values() if {*names} <= {*graph.hidden})
+        graph = next(known, None) or self._graph(names)
         self._compiled = {(): graph, names: graph}
         return graph
 
