@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from statistics import geometric_mean
 
 import pytest
 
+from benchmarks.simulator import later
 from benchmarks.simulator.groups import VARIANTS, parts, speedup
 from benchmarks.simulator.trace import Trace
 from benchmarks.simulator.world import CURVES, World
@@ -268,6 +270,21 @@ def test_sums_that_make_no_sense_are_left_out(sums: object) -> None:
     assert Calibration.of({**kept, "speeds": [sums]}).kept() == Calibration().kept()
     ahead = kept["ahead"]["d"]
     assert Calibration.of({**kept, "ahead": {"d": [*ahead[:3], sums]}}).kept() == Calibration().kept()
+    first = [*ahead[0][:2], sums]
+    assert Calibration.of({**kept, "ahead": {"d": [first, *ahead[1:]]}}).kept() == Calibration().kept()
+
+
+def test_a_rate_of_a_group_is_a_share() -> None:
+    kept = _of_two_tasks().kept()
+    kept["ahead"]["d"][1][2] = [[0, 30.0, 3.0]]
+    assert Calibration.of(kept).kept() == Calibration().kept()
+
+
+def test_later_runs_gain_by_the_groups_of_earlier_ones() -> None:
+    """Of five texts, of which each is faster or hardly slower."""
+    without, known = (later.speeds(("lookup",), variant) for variant in ("without groups", "all of it"))
+    assert geometric_mean(known.values()) > 1.005 * geometric_mean(without.values())
+    assert all(known[text] > 0.995 * speed for text, speed in without.items())
 
 
 @pytest.mark.parametrize("with_model", [True, False])

@@ -20,13 +20,11 @@ import click
 from edgespec.controller.adaptive import Adaptive
 from edgespec.controller.calibration import Calibration
 from edgespec.controller.prompt_groups import GroupMean, PromptGroups
-from edgespec.drafters import Drafter
 
 from ..report import table
 from .measured import flat
 from .noise import SILENCE
-from .several import Other
-from .shadow import conversations
+from .shadow import conversations, drafters
 from .trace import Item, Trace
 from .world import CURVES, Curve, Deciding, World
 
@@ -75,19 +73,9 @@ def _taken(items: Iterator[Item], tokens: int) -> Iterator[Item]:
 
 
 def run(trace: Trace, curve: Curve, names: tuple[str, ...], calibration: Calibration) -> float:
-    """The speedup over plain decoding of a controller that begins with `calibration` and teaches it.
-
-    A *poor* head's guess takes 1.3 times as long as one of the model and is wrong at 45% of the places besides; a *bad*
-    one's a tenth, and at 70%.
-    """
+    """The speedup over plain decoding of a controller that begins with `calibration` and teaches it."""
     world = World(trace, curve, SILENCE, _DECIDING, reading=_READING)
-    known: dict[str, Drafter] = {
-        "lookup": world.look_up,
-        "model": world.model,
-        "poor": Other(world, "poor", price=1.3, wrong=0.45),
-        "bad": Other(world, "bad", price=0.1, wrong=0.7),
-    }
-    controller = Adaptive([known[name] for name in names], world.prices, calibration, clock=world.clock)
+    controller = Adaptive(drafters(world, names), world.prices, calibration, clock=world.clock)
     return trace.tokens / world.run(controller).seconds
 
 

@@ -81,20 +81,25 @@ def ordered(trace: Trace, order: int, tokens: int = _TOKENS) -> Trace:
     return part
 
 
-def speedup(trace: Trace, names: Sequence[str]) -> float:
-    """Over plain decoding, of a controller with the drafters of these names.
+def drafters(world: World, names: Sequence[str]) -> list[Drafter]:
+    """Drafters of a world by name.
 
     A *poor* head's guess takes 1.3 times as long as one of the model and is wrong at 45% of the places besides; a *bad*
     one's a tenth, and at 70%.
     """
-    world = World(trace, STEEP, SILENCE, _DECIDING, reading=_READING)
     known: dict[str, Drafter] = {
         "lookup": world.look_up,
         "model": world.model,
         "poor": Other(world, "poor", price=1.3, wrong=0.45),
         "bad": Other(world, "bad", price=0.1, wrong=0.7),
     }
-    outcome = world.run(Adaptive([known[name] for name in names], world.prices, clock=world.clock))
+    return [known[name] for name in names]
+
+
+def speedup(trace: Trace, names: Sequence[str]) -> float:
+    """Over plain decoding, of a controller with the drafters of these names."""
+    world = World(trace, STEEP, SILENCE, _DECIDING, reading=_READING)
+    outcome = world.run(Adaptive(drafters(world, names), world.prices, clock=world.clock))
     return outcome.tokens / outcome.seconds
 
 

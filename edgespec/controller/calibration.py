@@ -74,8 +74,9 @@ class Rate:
             ValueError: counts that no tries can have come to.
         """
         hits, tries, groups = counts
-        if not 0 <= hits <= tries + 0.01 or not tries < math.inf:
-            raise ValueError(counts)
+        for right, of in ((hits, tries), *((total, count) for _, total, count in groups)):
+            if not 0 <= right <= of + 0.01 or not of < math.inf:
+                raise ValueError(counts)
         share = min(1.0, most / tries) if tries else 0.0
         self.hits, self.tries = hits * share, tries * share
         self.group.remember(groups)

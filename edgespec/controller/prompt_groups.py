@@ -81,9 +81,9 @@ class PromptGroups:
         alike = [(shared, each) for each in self._prompts if (shared := each.shared(beginning)) is not None]
         if not alike:
             return None
-        fewest, most = (choice(shared for shared, _ in alike) for choice in (min, max))
-        latest = next(each for shared, each in reversed(alike) if shared == most)
-        return latest.group if most > fewest or latest.is_begun_by(most) else None
+        common, longest = min(shared for shared, _ in alike), max(shared for shared, _ in alike)
+        latest = next(each for shared, each in reversed(alike) if shared == longest)
+        return latest.group if longest > common or latest.is_begun_by(longest) else None
 
     def _fingerprint(self, prompt: Prompt | Fingerprint) -> Fingerprint:
         if isinstance(prompt, Fingerprint):
@@ -133,7 +133,8 @@ class GroupMean:
 
     def kept(self) -> list[list[float]]:
         """By group, the sum of the observations and their number, as JSON has them."""
-        return [[group, round(total, 3), round(count, 3)] for group, (total, count) in self._sums.items()]
+        sums = ((group, round(total, 3), round(count, 3)) for group, (total, count) in self._sums.items())
+        return [[group, total, count] for group, total, count in sums if count]
 
     def remember(self, kept: Iterable[Sequence[float]]) -> None:
         """Begin with what `kept` gave.
