@@ -82,7 +82,7 @@ def count(cells: Iterable[Cell]) -> Mapping[Cell, int]:
 
 def trusting(*names: str) -> Calibration:
     """A calibration that takes these drafters at their word: what they promised so far, they kept."""
-    kept = [[30.0, 30.0], *[[0.0, 0.0]] * len(Guesses().cells)]
+    kept = [[30.0, 30.0], *[[0.0, 0.0, []]] * len(Guesses().cells)]
     return Calibration.of({"guesses": [[name, rank, kept] for name in names for rank in range(4)]})
 
 

@@ -80,7 +80,7 @@ def test_a_later_run_begins_with_what_the_earlier_one_learned_and_leaves_it_as_i
     known.gained = 20.0
     later = LaterRun(earlier).calibration("match")
     assert later.gained == 20.0
-    assert later.ahead("model").first.value == pytest.approx(known.ahead("model").first.value, abs=0.02)
+    assert later.ahead("model").first.value == pytest.approx(known.ahead("model").first.value, abs=0.05)
     later.ahead("model").first.add(False)
     assert later.ahead("model").first.value < LaterRun(earlier).calibration("match").ahead("model").first.value
     again = LaterRun(earlier)

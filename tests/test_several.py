@@ -134,7 +134,7 @@ def test_a_trial_of_a_drafter_of_which_little_is_expected_reads_no_text(unread: 
     for priced in controller._priced:
         assert priced.is_new
         for rate in (priced.ahead.first, priced.ahead.later):
-            rate.remember((0.0, 30.0))
+            rate.remember((0.0, 30.0, ()), 30.0)
     context = [0] * 300
     for priced in controller._priced:
         priced.reading.read(context[: 300 - unread])
