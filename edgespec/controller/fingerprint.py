@@ -47,10 +47,6 @@ class Fingerprint:
         the earlier run did."""
         return max(self._alike(tokens), default=None)
 
-    def is_begun_by(self, shared: int) -> bool:  # noqa: ARG002 - as of `Prompt`
-        """A prompt of an earlier run is not gone on from."""
-        return False
-
     def kept(self) -> list[Any]:
         """The fingerprint, as JSON has it."""
         return [self.group, [list(mark) for mark in self.marks]]

@@ -15,8 +15,8 @@ from typing import Any
 from ..backends import common_prefix
 from .fingerprint import Fingerprint
 
-# That are remembered. 48 bring mixes 0.5% and 1.2% more than 16 do in a run; those of an earlier run bring 1.2% with 8,
-# 2.7% with 16 and 3.3% with 48 (simulated).
+# That are remembered. 48 bring mixes 0.5% and 1.2% more than 16 do in a run; those of an earlier run bring nothing with
+# 8, 2.7% with 16 and 3.3% with 48 (simulated).
 _PROMPTS = 48
 _COMPARED = 512  # of their tokens
 
@@ -31,10 +31,6 @@ class Prompt:
     def shared(self, tokens: Sequence[int]) -> int:
         """How many tokens a prompt has in common with this one."""
         return common_prefix(self.tokens, tokens)
-
-    def is_begun_by(self, shared: int) -> bool:
-        """Whether a prompt with so many tokens in common goes on from this one."""
-        return shared == len(self.tokens)
 
 
 class PromptGroups:
@@ -83,7 +79,8 @@ class PromptGroups:
             return None
         common, longest = min(shared for shared, _ in alike), max(shared for shared, _ in alike)
         latest = next(each for shared, each in reversed(alike) if shared == longest)
-        return latest.group if longest > common or latest.is_begun_by(longest) else None
+        continues = isinstance(latest, Prompt) and longest == len(latest.tokens)
+        return latest.group if longest > common or continues else None
 
     def _fingerprint(self, prompt: Prompt | Fingerprint) -> Fingerprint:
         if isinstance(prompt, Fingerprint):
