@@ -11,8 +11,6 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
-from .precision import multiplies_bfloat16
-
 _ENDS = (0, 2)  # of a text, of a turn
 _PADDING = 0
 
@@ -91,8 +89,7 @@ class Answering:
         for row, text in enumerate(texts):
             tokens[row, width - len(text) :] = torch.tensor(text)
         sees = (torch.arange(width)[None] >= width - torch.tensor([len(text) for text in texts])[:, None]).long()
-        kind = self._device.type
-        with torch.no_grad(), torch.autocast(kind, torch.bfloat16, enabled=multiplies_bfloat16(kind)):
+        with torch.no_grad():
             return self._decoded(tokens.to(self._device), sees.to(self._device))
 
     def _decoded(self, tokens: torch.Tensor, sees: torch.Tensor) -> list[list[int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,7 +76,10 @@ class Distilling:
     def losses(self, batch: Windows) -> dict[str, torch.Tensor]:
         """Of each student, in nats a guess."""
         kind = self._device.type
-        with torch.autocast(kind, torch.bfloat16, enabled=multiplies_bfloat16(kind)):
+        with warnings.catch_warnings(), torch.autocast(kind, torch.bfloat16, enabled=multiplies_bfloat16(kind)):
+            warnings.filterwarnings(
+                "ignore", "Mismatch dtype between input and weight"
+            )  # norms of heads: slower, right
             with torch.no_grad():
                 taught = taught_by(self._target, batch)
             return {name: each.loss(taught, self._generator) for name, each in self._students.items()}
