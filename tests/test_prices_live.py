@@ -396,3 +396,34 @@ def test_a_width_that_was_seen_is_corrected_by_several_passes_only() -> None:
     prices.observe(8, 100, 1.2)
     assert prices.price(4) == Q8_0[3]
     assert prices.price(8) == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize("before", [(), (1.6,), (3.5,)])
+@pytest.mark.parametrize("after", [(1.0, 1.0, 1.0), (1.0, 2.5, 1.0)])
+def test_wide_passes_made_before_a_spell_ended_do_not_stay_dear(
+    before: Sequence[float], after: Sequence[float]
+) -> None:
+    """Of three plain steps two are cheap and show that company has left; the first may be the last one in it. A wide
+    pass between them, which alone proves nothing, was not made in company."""
+    prices = Prices(Q8_0)
+    for n in (1, 1, 1, 4, 8):
+        prices.observe(n, 100, 1.6 * Q8_0[n - 1])
+    for seconds in before:
+        prices.observe(1, 100, seconds)
+    prices.observe(16, 100, 1.6 * Q8_0[15])
+    prices.observe(16, 100, Q8_0[15])
+    assert prices.price(8) == pytest.approx(1.6 * Q8_0[7], rel=0.05)
+    for seconds in after:
+        prices.observe(1, 100, seconds)
+    assert prices.curve() == pytest.approx(Q8_0, rel=0.05)
+
+
+def test_a_pass_that_takes_another_time_puts_its_price_in_doubt() -> None:
+    prices = Prices(Q8_0)
+    assert not prices.doubted(1)
+    for seconds, doubted in ((1.1, False), (1.6, True), (1.0, False), (0.7, True)):
+        prices.observe(1, 100, seconds)
+        assert prices.doubted(1) == doubted
+        assert not prices.doubted(4)
+    prices.observe(4, 100, 2 * Q8_0[3])
+    assert prices.doubted(4)

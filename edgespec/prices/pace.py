@@ -7,6 +7,7 @@ median says how large it is.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import deque
 from collections.abc import Sequence
@@ -49,6 +50,11 @@ class Pace:
     def sure(self) -> bool:
         """Whether passes have said more than what was assumed."""
         return self._assumed is None
+
+    @property
+    def doubted(self) -> bool:
+        """Whether the latest pass did not take what the pace says: it may be a hiccup, or the first at another pace."""
+        return bool(self._latest) and abs(self._latest[-1].surprise - self.log) > CHANGE
 
     def observe(self, round_: int, width: int, surprise: float) -> float:
         """Take a pass over `width` tokens, the log of its seconds over the table's; the log of the change of pace that
@@ -101,7 +107,9 @@ class Pace:
 
     def _change(self, log: float) -> float:
         before, self.log = self.log, _calmed(log)
-        self.since = self._latest[0].round
+        # A dearer pass that was overlooked may be the last one at the pace before.
+        side = math.copysign(1.0, log - before)
+        self.since = next(each.round for each in self._latest if side * (each.surprise - before) > CHANGE)
         self.narrowest = self._seen_narrowest()
         return self.log - before
 
