@@ -26,6 +26,7 @@ from .expansion import PROBE_ERRORS, Expansion, Passes
 from .exploration import Explorer
 from .passenger_value import PassengerValue
 from .priced_drafter import PricedDrafter
+from .recent_rounds import Compared, RecentRounds
 from .shadow import Shadow
 from .time_value import TimeValue
 
@@ -89,6 +90,7 @@ class Adaptive:
         self._time_value = TimeValue(self.calibration.speeds)
         self._budget = Budget(len(self._priced), self.calibration.gained)
         self._instalments = Instalments()
+        self._recent = RecentRounds()
         self._shadows = [Shadow(priced, self.calibration, clock, len(asked)) for priced in self._priced]
         self._explorer = Explorer()
         self._exploring = False
@@ -160,10 +162,15 @@ class Adaptive:
         Args:
             asked: whether drafters with a price were asked.
         """
+        if not (self.prices.unseen(1) or self.prices.doubted(1)):
+            self._budget.correct(*self._recent.correct(self.prices.plain))
         plain = self.prices.plain(round.held)
         reading = sum(priced.reading_seconds for priced in self._priced) if asked else 0.0
         paid = self._instalments.pay(reading / plain)
         compared, same = self._compared(round, reading)
+        if not same:
+            pace = round.verify_seconds / self.prices.price(round.width, round.held)
+            self._recent.add(Compared(round.held, compared, plain, pace, asked))
         steps = same + compared / plain
         self._time_value.observe(len(round.tokens), steps + paid)
         self._budget.observe(len(round.tokens), steps, paid, asked=asked)

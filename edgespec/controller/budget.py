@@ -94,6 +94,17 @@ class Budget:
         self._left = min(_CREDIT, self._left + borne + (0.0 if asked else gain) + refill)
         self._priced = min(_PRICED * _CREDIT, self._priced + priced + share)
 
+    def correct(self, free: float, asked: float) -> None:
+        """Rounds took so many plain steps less than was observed, or more where it is below 0; see `RecentRounds`.
+
+        Args:
+            free: rounds in which no drafter with a price was asked.
+            asked: the others. What was not borne of their loss beyond the part of these drafters is not given back.
+        """
+        borne = max(0.0, self._priced + asked) - max(0.0, self._priced)
+        self._left = min(_CREDIT, self._left + free + borne)
+        self._priced = min(_PRICED * _CREDIT, self._priced + asked)
+
     def _refill(self, steps: float) -> tuple[float, float]:
         """What so many plain steps refill: of all that may be lost, and of the part of drafters with a price."""
         whole, share = _SHARE * steps, _PRICED * _SHARE * steps

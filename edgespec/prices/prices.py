@@ -115,6 +115,10 @@ class Prices:
         """Whether the price of `n` tokens is a guess since the pace changed; passes of its kind settle it."""
         return not self._pace(n).sure
 
+    def doubted(self, n: int) -> bool:
+        """Whether the price of `n` tokens may have changed: the latest pass of its kind took another time."""
+        return self._pace(n).doubted
+
     def unseen(self, n: int) -> int:
         """Rounds since a pass over `n` tokens was last seen; all rounds if none was."""
         return self._rounds - self._last.get(n, 0)
