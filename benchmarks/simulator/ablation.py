@@ -28,6 +28,7 @@ from edgespec.controller import (
     exploration,
     priced_drafter,
     prompt_groups,
+    recent_rounds,
     shadow,
 )
 from edgespec.controller.adaptive import Adaptive
@@ -105,6 +106,7 @@ HEURISTICS: Mapping[str, Off] = {
     "what a guess opens the way to": _constant(expansion, _FURTHER=1),
     "budget of losses": lambda: patch.multiple(budget.Budget, is_left=True, is_left_for_priced=True),
     "budget: part of drafters with a price": _constant(budget, _PRICED=1.0),
+    "rounds compared again": lambda: patch.object(recent_rounds.Compared, "gained", lambda *_given: 0.0),
     "shadow drafts": lambda: patch.object(shadow.Shadow, "is_due", lambda *_given: False),
     "explorer": lambda: patch.object(exploration.Explorer, "due", False),
     "plain step every 64 rounds": _constant(adaptive, _PLAIN_EVERY=10**9),
