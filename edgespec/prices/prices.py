@@ -89,8 +89,10 @@ class Prices:
         if context is not None and context != self._context:
             self._context, self._curve = context, None
         if self._curve is None:
-            self._row = self._table.at(self._context)
-            self._curve = [seconds * math.exp(self._log(n)) for n, seconds in enumerate(self._row, 1)]
+            row = self._row = self._table.at(self._context)
+            narrow, wide = max(1, self._wide.narrowest - 1), math.exp(self._wide.log)
+            self._curve = [seconds * math.exp(self._log(n)) for n, seconds in enumerate(row[:narrow], 1)]
+            self._curve += [seconds * wide for seconds in row[narrow:]]
         return self._curve
 
     def calm(self, context: int) -> Sequence[float]:
