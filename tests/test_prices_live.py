@@ -403,8 +403,8 @@ def test_a_width_that_was_seen_is_corrected_by_several_passes_only() -> None:
 def test_wide_passes_made_before_a_spell_ended_do_not_stay_dear(
     before: Sequence[float], after: Sequence[float]
 ) -> None:
-    """Of three plain steps two are cheap and show that company has left; the first may be the last one in it. A wide
-    pass between them, which alone proves nothing, was not made in company."""
+    """Of three plain steps two are fast and show that a slow spell has ended; the first may be the last one in it. A
+    wide pass after that one, which alone proves nothing, was made after the spell."""
     prices = Prices(Q8_0)
     for n in (1, 1, 1, 4, 8):
         prices.observe(n, 100, 1.6 * Q8_0[n - 1])

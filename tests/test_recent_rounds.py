@@ -16,7 +16,6 @@ from .control_runs import book, bought
 from .helpers import round_context, trusting
 
 CURVE = (1.0, 1.5, 1.8, 1.8)
-DRAFT = Draft.chain((7, 7, 7), "book")
 
 
 @pytest.mark.parametrize(

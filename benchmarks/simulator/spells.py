@@ -124,7 +124,7 @@ def main() -> None:
         lost = sum(speed < 1 for speed in gaining)
         mean = statistics.geometric_mean(found)
         rows.append((spell, variant, f"{mean:.3f}", f"{min(found):.2f}", f"{lost} of {len(gaining)}"))
-    click.echo(table(("spell", "rounds", "mean", "worst", "lost"), rows))
+    click.echo(table(("spell", "variant", "mean", "worst", "lost"), rows))
 
 
 if __name__ == "__main__":
