@@ -45,7 +45,7 @@ class Prices:
     A price is that of the table, which rounds correct slowly, times the machine's pace: one for plain steps and one for
     wider passes, between which narrow ones may lie. The plain step has a pace of its own because all is weighed against
     it: were it dearer because drafts are, no draft would ever look too dear. When wider passes change their pace, it
-    follows downwards only.
+    follows downwards only. It takes no longer than the cheapest wider pass, unless it did when it was measured.
 
     Args:
         seconds: measured seconds for 1, 2, ... tokens with about `BASE` tokens in the cache; at least one, all
@@ -93,6 +93,8 @@ class Prices:
             narrow, wide = max(1, self._wide.narrowest - 1), math.exp(self._wide.log)
             self._curve = [seconds * math.exp(self._log(n)) for n, seconds in enumerate(row[:narrow], 1)]
             self._curve += [seconds * wide for seconds in row[narrow:]]
+            if self._plain.log > 0:  # a single plain step between wide passes takes longer than one of several in a row
+                self._curve[0] = max(row[0], min(self._curve))
         return self._curve
 
     def calm(self, context: int) -> Sequence[float]:
