@@ -63,10 +63,10 @@ class Times:
         sizes = ", ".join(f"{kind} {sum(timed.tokens for timed in plain[kind])}" for kind in kinds)
         return f"{table(['x plain / hiccups left in (tokens per pass)', *groups], rows)}\ntokens: {sizes}"
 
-    def ratios(self, kind: str) -> dict[str, float]:
-        """By configuration, how many times as fast as plain decoding, without hiccups."""
-        plain = self._of("plain", [kind])
-        return {name: round(_ratios(plain, self._of(name, [kind]))[0], 4) for name in self._names}
+    def ratios(self, kind: str, base: str = "plain") -> dict[str, float]:
+        """By configuration, how many times as fast as `base`, without hiccups."""
+        rounds = self._of(base, [kind])
+        return {name: round(_ratios(rounds, self._of(name, [kind]))[0], 4) for name in self._names}
 
     def best_by_kind(self, names: Sequence[str]) -> dict[str, str]:
         """By kind of text, the fastest of `names`."""

@@ -40,7 +40,7 @@ from .acceptance import drafter_of
 from .bench import take_turns
 from .categories import Timed, Times
 from .dialogues import FILE, Dialogues
-from .kinds import KINDS, MIX, Item, items, mixed
+from .kinds import KINDS, MIX, Item, items, texts
 
 _DIALOGUES = 1000  # of a file, at most
 PLAIN, AGAIN, TOGETHER = "plain", "plain, again", "all together"
@@ -76,6 +76,11 @@ class Configurations:
         model = open_model(path, device, self._interrupt)
         self._open.callback(model.close)
         return model
+
+    def require(self, chosen: Iterable[str]) -> None:
+        """Raises click.ClickException if there is no such configuration."""
+        if unknown := {*chosen} - {*self.names}:
+            raise click.ClickException(f"no configuration {', '.join(unknown)}; there are {', '.join(self.names)}")
 
     def runtime(self, name: str, learned: Learned | None = None) -> tuple[Runtime, ReplaySession]:
         """A runtime of the configuration `name`, by default without calibration, and its session."""
@@ -158,15 +163,14 @@ def main(  # noqa: PLR0913, PLR0917 - click passes every option
     """Measure TARGET with each draft alone, and with all."""
     kinds = (MIX,) if whole_mix else kinds
     configurations = Configurations(target, drafts, Device(2048, threads, backend=backend))
-    if unknown := {*chosen} - {*configurations.names}:
-        raise click.ClickException(
-            f"no configuration {', '.join(unknown)}; there are {', '.join(configurations.names)}"
-        )
+    configurations.require(chosen)
     names = [name for name in configurations.names if not chosen or name in {PLAIN, *chosen}]
     runtime, _ = configurations.runtime(PLAIN)
     with runtime:
         more = Dialogues(dialogues, _DIALOGUES).read() if dialogues is not None else ()
-        asked = {MIX: mixed(runtime, longest)} if whole_mix else items(runtime, tokens + before, longest, more)
+        asked = (
+            {MIX: list(texts(runtime, MIX, longest))} if whole_mix else items(runtime, tokens + before, longest, more)
+        )
     for kind in kinds:
         _require_more(kind, asked[kind], before)
     learned: dict[str, Learned] = {}
@@ -180,7 +184,7 @@ def main(  # noqa: PLR0913, PLR0917 - click passes every option
         if kind == kinds[0]:
             click.echo(_prices(speakers[names[-1]][0]))
         parts = Times(names)
-        for name, part, timed in _measured(speakers, asked[kind], before):
+        for name, part, timed in measured(speakers, asked[kind], before):
             times.add(name, kind, timed)
             parts.add(name, part, timed)
         for speaker, _ in speakers.values():
@@ -222,7 +226,7 @@ def _earlier_run(configurations: Configurations, names: Iterable[str], asked: It
     return learned
 
 
-def _measured(
+def measured(
     speakers: Mapping[str, tuple[Runtime, ReplaySession]], asked: Iterable[Item], before: int
 ) -> Iterator[tuple[str, str, Timed]]:
     """The configuration, the kind of text and the time of each round after the first `before` tokens."""

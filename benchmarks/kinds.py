@@ -42,13 +42,15 @@ def items(runtime: Runtime, tokens: int, longest: int, more: Sequence[list[Messa
         more: dialogues to ask after the bundled ones, of which there are some 1,800 tokens of answers.
     """
     streams = _streams(runtime, longest, more)
-    found = {kind: list(_taken(stream, tokens)) for kind, stream in streams.items()}
-    return {**found, MIX: list(_taken(_balanced(list(streams.values())), 2 * tokens))}
+    found = {kind: list(taken(stream, tokens)) for kind, stream in streams.items()}
+    return {**found, MIX: list(taken(_balanced(list(streams.values())), 2 * tokens))}
 
 
-def mixed(runtime: Runtime, longest: int) -> list[Item]:
-    """All items in equal shares of their kinds, until the questions of one end; see `items`."""
-    return list(_balanced(list(_streams(runtime, longest).values())))
+def texts(runtime: Runtime, kind: str, longest: int, more: Sequence[list[Message]] = ()) -> Iterator[Item]:
+    """All items of one kind, each answered when it is taken; of `mix` those of all kinds in equal shares, until the
+    questions of one end. See `items`."""
+    streams = _streams(runtime, longest, more)
+    return _balanced(list(streams.values())) if kind == MIX else streams[kind]
 
 
 def _streams(runtime: Runtime, longest: int, more: Sequence[list[Message]] = ()) -> dict[str, Iterator[Item]]:
@@ -83,7 +85,8 @@ def _items(runtime: Runtime, kind: str, questions: Sequence[Question], longest: 
             messages.append({"role": "assistant", "content": runtime.text(answer)})
 
 
-def _taken(stream: Iterator[Item], tokens: int) -> Iterator[Item]:
+def taken(stream: Iterator[Item], tokens: int) -> Iterator[Item]:
+    """The first items with `tokens` tokens of answers or a little more; all if there are fewer."""
     while tokens > 0:
         item = next(stream, None)
         if item is None:

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.categories import Timed, Times
 from benchmarks.drafters import LaterRun, _split
-from benchmarks.kinds import KINDS, Item, items, mixed
+from benchmarks.kinds import KINDS, MIX, Item, items, texts
 from edgespec import Device, load
 from edgespec.runtime.learned import Learned
 
@@ -31,7 +31,7 @@ def test_a_mix_has_as_many_tokens_of_each_kind_and_none_of_the_other_items(small
 
 def test_the_whole_mix_goes_on_until_the_texts_of_a_kind_end(small_pair: dict[str, Path]) -> None:
     with load(small_pair["target"], device=Device(threads=2)) as runtime:
-        whole = mixed(runtime, 20)
+        whole = list(texts(runtime, MIX, 20))
     tokens = {kind: sum(len(item.answer) for item in whole if item.kind == kind) for kind in KINDS[:-1]}
     assert max(tokens.values()) - min(tokens.values()) <= 20
     assert min(tokens.values()) > 200

@@ -29,7 +29,7 @@ from edgespec.text.template import ChatTemplate, Message
 from edgespec.types import Floats
 
 from ..dialogues import FILE, Dialogues, dialogues
-from ..kinds import mixed
+from ..kinds import MIX, texts
 from .trace import DEPTH, FOLDER, Item, Trace
 
 _CONTEXT = 2048
@@ -147,7 +147,7 @@ def _mixed(tasks: Sequence[Sequence[Item]]) -> Iterator[Item]:
 def _kinds(recorder: Recorder, target: Path) -> Trace:
     """The mix of `benchmarks/kinds.py`, whose dialogues the target answers greedily."""
     with load(str(target)) as runtime:
-        asked = mixed(runtime, _LONGEST)
+        asked = list(texts(runtime, MIX, _LONGEST))
     return Trace("kinds", [recorder.item(item.prompt, item.answer) for item in asked])
 
 
