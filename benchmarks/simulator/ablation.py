@@ -115,6 +115,10 @@ HEURISTICS: Mapping[str, Off] = {
     "prices: pace of narrow widths": lambda: patch.object(
         pace.Pace, "narrowest", property(lambda _self: 1, _ignore), create=True
     ),
+    "prices: narrow hiccups forgotten": lambda: patch.object(pace.Pace, "forget_narrower", _ignore),
+    "prices: plain steps cost no more than wider passes": lambda: patch.object(
+        prices, "_plain_price", lambda curve, _measured: curve[0]
+    ),
     "prices: first pass corrects others": lambda: patch.object(prices.Prices, "_confirm", _ignore),
     "prices: slow correction": _constant(prices, _MOST=0.0),
     "prices: learning at all": lambda: patch.object(prices.Prices, "observe", _ignore),

@@ -91,6 +91,12 @@ class Pace:
         shifted = (each._replace(surprise=each.surprise - by) for each in self._latest)
         self._latest = deque(shifted, maxlen=self._latest.maxlen)
 
+    def forget_narrower(self) -> None:
+        """A pass narrower than those that showed the pace took no longer than expected: if one before it did, that was a
+        hiccup. Otherwise two hiccups, however far apart, would move the pace to their width."""
+        kept = (each for each in self._latest if each.width >= self.narrowest)
+        self._latest = deque(kept, maxlen=self._latest.maxlen)
+
     def saw(self, since: int) -> bool:
         """Whether a pass was seen since the round `since`."""
         return bool(self._latest) and self._latest[-1].round >= since

@@ -93,8 +93,8 @@ class Prices:
             narrow, wide = max(1, self._wide.narrowest - 1), math.exp(self._wide.log)
             self._curve = [seconds * math.exp(self._log(n)) for n, seconds in enumerate(row[:narrow], 1)]
             self._curve += [seconds * wide for seconds in row[narrow:]]
-            if self._plain.log > 0:  # a single plain step between wide passes takes longer than one of several in a row
-                self._curve[0] = max(row[0], min(self._curve))
+            if self._plain.log > 0:
+                self._curve[0] = _plain_price(self._curve, row[0])
         return self._curve
 
     def calm(self, context: int) -> Sequence[float]:
@@ -155,7 +155,9 @@ class Prices:
         cell.latest.append((self._rounds, surprise))
         if (row, n) not in self._known:
             self._teach(row, n, cell)
-        elif not self._is_expected(n, surprise):
+        elif self._is_expected(n, surprise):
+            self._wide.forget_narrower()
+        else:
             self._follow(row, n, cell, surprise)
         self._believe_faster()
 
@@ -282,3 +284,12 @@ class Prices:
             for pace in paces:
                 pace.shift(pace.log)
             self._curve = None
+
+
+def _plain_price(curve: Sequence[float], measured: float) -> float:
+    """The price of a plain step, which is that of the cheapest wider pass at most.
+
+    A single plain step between wide passes takes longer than one of several in a row, and three such may look like a
+    change of pace. Where the plain step was measured to be the dearer one, that is no evidence.
+    """
+    return max(measured, min(curve))
