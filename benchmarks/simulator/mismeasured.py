@@ -20,6 +20,7 @@ from unittest.mock import patch
 import click
 
 from edgespec.controller.adaptive import Adaptive
+from edgespec.drafters import Drafter
 from edgespec.prices import Prices, pace
 
 from ..report import table
@@ -72,7 +73,7 @@ def speed(trace: Trace, prices: tuple[float, ...], seed: int, *, model: bool) ->
     """Speedup by the clock of a run that begins with these prices."""
     world = World(trace, IN_ROUNDS, Hiccups(seed), _DECIDING, reading=_READING)
     world.prices = Prices(prices)
-    drafters = [world.look_up, world.model] if model else [world.look_up]
+    drafters: list[Drafter] = [world.look_up, *([world.model] if model else [])]
     outcome = world.run(Adaptive(drafters, world.prices, clock=world.clock))
     return outcome.tokens / outcome.seconds
 

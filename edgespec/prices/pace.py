@@ -92,8 +92,10 @@ class Pace:
         self._latest = deque(shifted, maxlen=self._latest.maxlen)
 
     def forget_narrower(self) -> None:
-        """A pass narrower than those that showed the pace took no longer than expected: if one before it did, that was a
-        hiccup. Otherwise two hiccups, however far apart, would move the pace to their width."""
+        """A pass narrower than those that showed the pace took what was expected: one before it that did not was a hiccup.
+
+        Otherwise two hiccups, however far apart, would move the pace to their width.
+        """
         kept = (each for each in self._latest if each.width >= self.narrowest)
         self._latest = deque(kept, maxlen=self._latest.maxlen)
 
