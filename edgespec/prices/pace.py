@@ -92,7 +92,7 @@ class Pace:
         self._latest = deque(shifted, maxlen=self._latest.maxlen)
 
     def forget_narrower(self) -> None:
-        """A pass narrower than those that showed the pace took what was expected: one before it that did not was a hiccup.
+        """A pass narrower than those that showed the pace took what was expected: dearer ones before it were hiccups.
 
         Otherwise two hiccups, however far apart, would move the pace to their width.
         """
