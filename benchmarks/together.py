@@ -76,7 +76,7 @@ def compared(
 @click.option("--backend", default="auto", show_default=True, help="The target's engine")
 @click.option("--kind", type=click.Choice(KINDS), required=True, help="The kind of text")
 @click.option("--single", "singles", multiple=True, required=True, help="A configuration to compare with; repeatable")
-@click.option("--runs", default=6, show_default=True)
+@click.option("--runs", type=click.IntRange(1), default=6, show_default=True)
 @click.option("--tokens", default=600, show_default=True, help="Tokens of a run that are measured, about")
 @click.option("--warm-up", "before", default=150, show_default=True, help="Tokens of a run before those")
 @click.option("--pool", default=2400, show_default=True, help="Tokens of the texts of which a run takes some")

@@ -51,8 +51,8 @@ def test_two_narrow_passes_show_that_they_are_as_dear() -> None:
 
 
 def test_hiccups_of_narrow_passes_that_others_contradict_are_none() -> None:
-    """In lists passes over 4 tokens took 30 ms, and one in twelve 45. After two of them all were taken to cost 47 and
-    not bought for 400 tokens, for only those that took longer than expected were remembered."""
+    """In lists passes over 4 tokens take 30 ms. After two hiccups all were taken to cost 47 for 372 tokens, and few
+    were made, for only those that took longer than expected were remembered."""
     passes = [(16, DEARER)] * 4
     for _ in range(3):
         passes += [(4, DEARER), *[(4, 1.0)] * 5, (16, DEARER)]
@@ -98,7 +98,7 @@ def seen(prices: Prices, widths: Iterable[int], times: float, measured: Sequence
 def test_plain_steps_between_wide_passes_are_no_dearer_than_these() -> None:
     """In rewritten texts three such steps took 46, 46 and 37 ms, wide passes before and after them what was measured.
 
-    A plain step was then taken to cost 46 ms for 100 rounds in which passes over 2 to 5 tokens took 28 to 37.
+    A plain step was then taken to cost 46 ms for 100 rounds in which passes over 2 to 5 tokens took 28 to 50.
     """
     prices = Prices(FLAT)
     for _ in range(3):
