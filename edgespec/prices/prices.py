@@ -290,6 +290,6 @@ def _plain_price(curve: Sequence[float], measured: float) -> float:
     """The price of a plain step, which is that of the cheapest wider pass at most.
 
     A single plain step between wide passes takes longer than one of several in a row, and three such may look like a
-    change of pace. Where the plain step was measured to be the dearer one, that is no evidence.
+    change of pace. It costs no less than was measured, for a wider pass may have been measured to be the cheaper one.
     """
     return max(measured, min(curve))
