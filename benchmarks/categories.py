@@ -71,13 +71,13 @@ class Times:
     def best_by_kind(self, names: Sequence[str]) -> dict[str, str]:
         """By kind of text, the fastest of `names`."""
         kinds = dict.fromkeys(kind for _, kind in self._rounds)
-        return {kind: max(names, key=self.ratios(kind).__getitem__) for kind in kinds}
+        return {kind: max(names, key=self.ratios(kind, names[0]).__getitem__) for kind in kinds}
 
-    def chosen(self, choice: Mapping[str, str]) -> float:
-        """How many times as fast as plain decoding it is to decode each kind of text as `choice` says, without
-        hiccups."""
-        plain = {kind: _calm(self._of("plain", [kind])) for kind in choice}
-        return sum(plain.values()) / sum(plain[kind] / self.ratios(kind)[name] for kind, name in choice.items())
+    def chosen(self, choice: Mapping[str, str], base: str = "plain") -> float:
+        """How many times as fast as `base` it is to decode each kind of text as `choice` says, without hiccups."""
+        seconds = {kind: _calm(self._of(base, [kind])) for kind in choice}
+        took = sum(seconds[kind] / self.ratios(kind, base)[name] for kind, name in choice.items())
+        return sum(seconds.values()) / took
 
     def _of(self, name: str, kinds: Sequence[str]) -> list[Timed]:
         return [timed for kind in kinds for timed in self._rounds[name, kind]]

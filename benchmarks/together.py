@@ -5,7 +5,8 @@
 In one run of some hundred tokens a few rounds change a ratio by several per cent (`benchmarks/drafters.py` measures
 every drafter in one run). Here each run begins at another place of the texts of a kind, without calibration, and
 answers --warm-up tokens before those that are measured; all configurations take turns by the round. A ratio is the
-geometric mean of all runs, with its standard error.
+geometric mean of all runs, with its standard error. Of a mix there is also the ratio to the fastest of the given
+single drafters for each kind of text, chosen afterwards.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -29,6 +31,7 @@ from .kinds import KINDS, Item, taken, texts
 
 _DIALOGUES = 1000  # of a file, at most
 _TEXTS = "texts"  # of one run, of whatever kinds
+BEST = "the best single one of each kind"
 
 
 class Ratio(NamedTuple):
@@ -58,15 +61,21 @@ def parts(pool: Sequence[Item], tokens: int, runs: int) -> Iterator[list[Item]]:
 def compared(
     configurations: Configurations, singles: Sequence[str], asked: Sequence[Item], before: int
 ) -> dict[str, float]:
-    """How many times as fast as each of `singles` all together are in one run, after its first `before` tokens."""
+    """How many times as fast as each of `singles` all together are in one run, after its first `before` tokens; of
+    texts of several kinds also than `BEST`."""
     names = (*singles, TOGETHER)
     speakers = configurations.runtimes(names, {})
-    times = Times(names)
-    for name, _, timed in measured(speakers, asked, before):
+    times, kinds = Times(names), Times(names)
+    for name, kind, timed in measured(speakers, asked, before):
         times.add(name, _TEXTS, timed)
+        kinds.add(name, kind, timed)
     for runtime, _ in speakers.values():
         runtime.close()
-    return {name: times.ratios(_TEXTS, name)[TOGETHER] for name in singles}
+    ratios = {name: times.ratios(_TEXTS, name)[TOGETHER] for name in singles}
+    best = kinds.best_by_kind(singles)
+    if len(best) > 1:
+        ratios[BEST] = kinds.chosen(dict.fromkeys(best, TOGETHER), singles[0]) / kinds.chosen(best, singles[0])
+    return ratios
 
 
 @click.command()
@@ -99,7 +108,7 @@ def main(  # noqa: PLR0913, PLR0917 - click passes every option
     out: Path | None,
 ) -> None:
     """Measure TARGET with all drafts against each of SINGLE."""
-    ratios: dict[str, list[float]] = {name: [] for name in singles}
+    ratios: defaultdict[str, list[float]] = defaultdict(list)
     with closing(Configurations(target, drafts, Device(2048, threads, backend=backend))) as configurations:
         configurations.require(singles)
         runtime, _ = configurations.runtime(PLAIN)

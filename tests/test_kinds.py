@@ -62,6 +62,7 @@ def test_the_best_choice_by_kind_weighs_each_kind_by_its_time() -> None:
     assert chosen == {"copies": "a", "dialogues": "b"}
     assert times.chosen(chosen) == pytest.approx(8 / 5, abs=1e-3)
     assert times.chosen(dict.fromkeys(chosen, "a")) == pytest.approx(8 / 6, abs=1e-3)
+    assert times.chosen(chosen, "a") == pytest.approx(6 / 5, abs=1e-3)
 
 
 @pytest.mark.parametrize(("tokens", "first"), [(0, 0), (1, 1), (5, 1), (6, 2), (10, 2), (11, 3)])

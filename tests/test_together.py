@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from click.testing import CliRunner
 
+from benchmarks import categories, together
+from benchmarks.categories import Timed
+from benchmarks.drafters import TOGETHER
 from benchmarks.kinds import Item
-from benchmarks.together import Ratio, main, parts
+from benchmarks.together import BEST, Ratio, main, parts
 
 
 def test_a_ratio_is_a_geometric_mean_with_its_standard_error() -> None:
@@ -33,6 +37,21 @@ def test_each_run_begins_at_another_place_of_the_texts() -> None:
     assert [item.prompt[0] for item in wrapped] == [*range(15, 20), *range(5)]
 
 
+def test_texts_of_several_kinds_are_compared_with_the_fastest_drafter_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = {
+        "copy": {"lookup": 1.0, "model": 3.0, TOGETHER: 1.0},
+        "dialogue": {"lookup": 5.0, "model": 4.0, TOGETHER: 3.0},
+    }
+    rounds = [(name, kind, Timed(1, 1, each)) for kind, found in seconds.items() for name, each in found.items()]
+    monkeypatch.setattr(together, "measured", lambda *_: rounds)
+    monkeypatch.setattr(categories, "_HICCUP", math.inf)
+    nothing = Mock(runtimes=lambda *_: {})
+    ratios = together.compared(nothing, ("lookup", "model"), [], 0)
+    assert ratios == pytest.approx({"lookup": 6 / 4, "model": 7 / 4, BEST: 5 / 4}, abs=1e-3)
+    rounds = rounds[:3]
+    assert together.compared(nothing, ("lookup", "model"), [], 0).keys() == {"lookup", "model"}
+
+
 def test_a_run_writes_its_ratios(small_pair: dict[str, Path], tmp_path: Path) -> None:
     found = tmp_path / "ratios.jsonl"
     sizes = ["--tokens", "20", "--warm-up", "10", "--pool", "60", "--longest", "10", "--runs", "2"]
@@ -41,7 +60,7 @@ def test_a_run_writes_its_ratios(small_pair: dict[str, Path], tmp_path: Path) ->
     assert done.exit_code == 0, done.output
     kept = json.loads(found.read_text(encoding="utf-8"))
     assert kept["kind"] == "mix"
-    assert {name: len(each) for name, each in kept["ratios"].items()} == {"lookup": 2, "model": 2}
+    assert {name: len(each) for name, each in kept["ratios"].items()} == {"lookup": 2, "model": 2, BEST: 2}
     assert f"mix: all together over model {Ratio.of(kept['ratios']['model'])} (standard error, 2 runs)" in done.output
 
 
