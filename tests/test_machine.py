@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from edgespec.backends import Device, Interrupt
 from edgespec.backends.machine import OtherPrograms
 from edgespec.backends.toy import ToyModel, ToySession, ngram_rule
 from edgespec.prices import Prices, calmed, keep, recall, restless
@@ -73,6 +74,33 @@ def test_prices_measured_beside_busy_programs_serve_while_these_are_busy(
     assert load() == SimpleNamespace(measured=True, trusted=True)
     busy(True)
     assert load() == SimpleNamespace(measured=False, trusted=True)
+
+
+class Named(ToyModel):
+    """A toy model whose prices are kept apart from those of others."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def session(self, context: int, interrupt: Interrupt | None = None) -> ToySession:
+        session = super().session(context, interrupt)
+        session.identity = self._name
+        return session
+
+
+@pytest.mark.parametrize(("target", "is_believed"), [(1.0, False), (1e-8, True)])
+def test_a_draft_model_is_taken_to_be_no_slower_than_its_target(
+    own_cache: object, busy: Callable[[bool], None], target: float, is_believed: bool
+) -> None:
+    """A step of some microseconds takes much longer than recalled."""
+    busy(False)
+    recalled = 1e-8
+    for name, seconds in (("target", target), ("draft", recalled)):
+        keep(Named(name).session(64), Prices([seconds] * 16))
+    with assemble(Named("target"), Named("draft"), device=Device(64)) as runtime:
+        found = runtime.step_prices["model"]
+    assert (found > 10 * recalled) if is_believed else (found == pytest.approx(recalled))
 
 
 def test_what_was_measured_beside_busy_programs_never_replaces_better(own_cache: object) -> None:

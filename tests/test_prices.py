@@ -186,6 +186,23 @@ def test_refreshing_takes_three_plain_steps_and_scales() -> None:
     assert list(prices.curve()) == pytest.approx([2.2 * s for s in STAIRS])
 
 
+@pytest.mark.parametrize(("slowdown", "scaled"), [(4.0, 2.2), (1.5, 1.5), (1.0, 1.0)])
+def test_refreshing_scales_no_further_than_the_slowdown_given(slowdown: float, scaled: float) -> None:
+    clock = Clock()
+    prices = Prices(STAIRS)
+    refresh(Priced(RULE, 8, clock, [2.2]), prices, clock.perf_counter, slowdown=slowdown)
+    assert list(prices.curve()) == pytest.approx([scaled * s for s in STAIRS])
+    assert prices.slowdown == pytest.approx(scaled)
+
+
+def test_a_faster_machine_slows_nothing_down() -> None:
+    clock = Clock()
+    prices = Prices(STAIRS)
+    refresh(Priced(RULE, 8, clock, [0.5]), prices, clock.perf_counter, slowdown=1.0)
+    assert list(prices.curve()) == pytest.approx([0.5 * s for s in STAIRS])
+    assert prices.slowdown == 1.0
+
+
 def session(identity: str = "toy") -> ToySession:
     made = ToySession(RULE, 8)
     made.identity = identity

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -89,11 +90,22 @@ def filler(session: Session, n: int, text: Sequence[int] = ()) -> list[int]:
     return _Stretches(session, text).following(n)
 
 
-def refresh(session: Session, prices: Prices, clock: Clock = time.perf_counter, *, text: Sequence[int] = ()) -> None:
+def refresh(
+    session: Session,
+    prices: Prices,
+    clock: Clock = time.perf_counter,
+    *,
+    text: Sequence[int] = (),
+    slowdown: float = math.inf,
+) -> None:
     """Scale recalled `prices` to what a plain step takes now: a laptop on battery, or with company, is another machine.
 
     Takes three plain steps or more, which also bring the weights into memory; those until the price has settled are not
     counted. The session must be empty, and is so afterwards.
+
+    Args:
+        text: as for `measure_here`.
+        slowdown: how many times as long as recalled a plain step may take at most; more was a disturbance.
     """
     times, stretches = [], _Stretches(session, text)
     if session.settling:
@@ -105,7 +117,7 @@ def refresh(session: Session, prices: Prices, clock: Clock = time.perf_counter, 
         session.decode(tokens)
         times.append(clock() - before)
     session.rollback(0)
-    prices.rescale(min(times[unsettled:]) / prices.plain(0))
+    prices.rescale(min(slowdown, min(times[unsettled:]) / prices.plain(0)))
 
 
 def _warm(session: Session, widest: int, stretches: _Stretches) -> None:

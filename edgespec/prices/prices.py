@@ -115,6 +115,11 @@ class Prices:
         """Seconds of a plain step."""
         return self.curve(context)[0]
 
+    @property
+    def slowdown(self) -> float:
+        """How many times as long as measured plain steps take, at least once: more while the machine is slow."""
+        return math.exp(max(0.0, self._plain.log))
+
     def unsure(self, n: int) -> bool:
         """Whether the price of `n` tokens is a guess since the pace changed; passes of its kind settle it."""
         return not self._pace(n).sure

@@ -211,7 +211,7 @@ class Opening:
 
     def _priced(self, role: str, session: Session, model: Model) -> Prices:
         def measured() -> Prices:
-            return _priced(session, sample_text(model.vocabulary), role, self.on_progress)
+            return _priced(session, sample_text(model.vocabulary), role, self.on_progress, self.weights.slowdown)
 
         return self.weights.prices(role, session, measured)
 
@@ -257,19 +257,27 @@ def _opened(model: Model, context: int, interrupt: Interrupt | None) -> Session:
     return model.session(context) if interrupt is None else model.session(context, interrupt)
 
 
-def _priced(session: Session, text: Sequence[int], what: str, on_progress: OnProgress | None) -> Prices:
+def _priced(
+    session: Session, text: Sequence[int], what: str, on_progress: OnProgress | None, slowdown: float
+) -> Prices:
+    """The prices of `session`, recalled or measured.
+
+    A draft model is taken to be at most as many times slower than recalled as its target, by `slowdown`. Steps of a
+    millisecond or two are timed, which a short disturbance makes several times as long, and a drafter that seems four
+    times too dear is hardly asked again, so nothing would correct its price (docs/controller.md).
+    """
     prices = recall(session)
-    if prices is not None and _holds(session, text, prices):
+    if prices is not None and _holds(session, text, prices, slowdown):
         return prices
     report = on_progress or (lambda _what, _share: None)
     return measure_and_keep(session, text, lambda share: report(what, share))
 
 
-def _holds(session: Session, text: Sequence[int], prices: Prices) -> bool:
+def _holds(session: Session, text: Sequence[int], prices: Prices, slowdown: float) -> bool:
     """Whether recalled `prices` are valid, scaled to the present pace of the machine. Those measured on a busy machine
     are valid only while it is busy."""
     with OtherPrograms() as others:
-        refresh(session, prices, text=text)
+        refresh(session, prices, text=text, slowdown=slowdown)
         if not prices.trusted:
             time.sleep(_OBSERVED)
     return prices.trusted or others.busy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -76,6 +77,12 @@ class Weights:
             if role == "target":  # prices of the draft model do not change after loading
                 self._closing.callback(_keep, session, known)
         return known
+
+    @property
+    def slowdown(self) -> float:
+        """How many times as long as recalled plain steps of the target take now; unbounded before they were timed."""
+        target = self._prices.get("target")
+        return math.inf if target is None else target.slowdown
 
     def head_step(self, kind: str, measured: Callable[[], float]) -> float:
         """The seconds of a pass of the head of this kind; `measured` is called for the first user."""
