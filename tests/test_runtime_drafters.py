@@ -60,7 +60,7 @@ def test_an_answer_goes_on_without_a_drafter_that_fails(
 ) -> None:
     cheap = {"target": 1e-2, "draft": 1e-4}  # so that the adaptive controller asks it
     monkeypatch.setattr(
-        "edgespec.runtime.opening._priced", lambda _session, _text, role, _tell: Prices([cheap[role]] * 16)
+        "edgespec.runtime.opening._priced", lambda _session, _text, role, *_rest: Prices([cheap[role]] * 16)
     )
     measured = Failing(TALK, 10**9, error)
     interrupt = Interrupt()

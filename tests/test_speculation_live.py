@@ -33,7 +33,7 @@ def trees(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             widths.append(len(tokens))
         return decode(session, tokens, tree)
 
-    def flat(session: LlamaSession, _text: object, what: str, _tell: object) -> Prices:
+    def flat(session: LlamaSession, _text: object, what: str, *_rest: object) -> Prices:
         return Prices([{"target": 2e-3, "draft": 1e-4}[what]] * min(16, session.widest))
 
     monkeypatch.setattr(LlamaSession, "decode", noted)
