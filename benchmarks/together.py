@@ -62,7 +62,7 @@ def compared(
     configurations: Configurations, singles: Sequence[str], asked: Sequence[Item], before: int
 ) -> dict[str, float]:
     """How many times as fast as each of `singles` all together are in one run, after its first `before` tokens; of
-    texts of several kinds also than `BEST`."""
+    texts of several kinds also than `BEST`, if there are several of `singles`."""
     names = (*singles, TOGETHER)
     speakers = configurations.runtimes(names, {})
     times, kinds = Times(names), Times(names)
@@ -73,7 +73,7 @@ def compared(
         runtime.close()
     ratios = {name: times.ratios(_TEXTS, name)[TOGETHER] for name in singles}
     best = kinds.best_by_kind(singles)
-    if len(best) > 1:
+    if len(best) > 1 and len(singles) > 1:
         ratios[BEST] = kinds.chosen(dict.fromkeys(best, TOGETHER), singles[0]) / kinds.chosen(best, singles[0])
     return ratios
 

@@ -48,6 +48,7 @@ def test_texts_of_several_kinds_are_compared_with_the_fastest_drafter_of_each(mo
     nothing = Mock(runtimes=lambda *_: {})
     ratios = together.compared(nothing, ("lookup", "model"), [], 0)
     assert ratios == pytest.approx({"lookup": 6 / 4, "model": 7 / 4, BEST: 5 / 4}, abs=1e-3)
+    assert together.compared(nothing, ("lookup",), [], 0).keys() == {"lookup"}
     rounds = rounds[:3]
     assert together.compared(nothing, ("lookup", "model"), [], 0).keys() == {"lookup", "model"}
 
