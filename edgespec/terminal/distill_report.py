@@ -51,9 +51,13 @@ class DistillReport:
             yield f"{each.tokens:11,}  {loss:>5}  {each.acceptance:28.1%}  {each.length:{len(width)}.2f}"
         for name, value in (("before", self.before), ("after", self.after)):
             shares = " ".join(f"{share:.0%}" for share in value.acceptance) or "not known: too few drafts were verified"
+            drafts = next((tested for tested, _ in value.depths), 0)
             k, gain = value.best
             speedup = f"{gain:.2f}x at K = {k}" if k else "none, plain decoding is fastest"
-            yield (f"{name:6} acceptance by depth {shares}; speedup expected at the prices of this machine: {speedup}")
+            yield (
+                f"{name:6} acceptance by depth {shares} ({drafts} drafts on {self.prompts} held-out prompts); "
+                f"speedup expected at the prices of this machine: {speedup}"
+            )
         yield f"checkpoint {self.place.trained}, converted to {self.kind.draft}"
 
     def write(self) -> None:
