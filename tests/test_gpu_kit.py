@@ -10,6 +10,7 @@ import sys
 import tarfile
 import threading
 import time
+import zipfile
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -124,6 +125,22 @@ def test_a_kit_with_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert not any(word.startswith("numpy") for words in downloads for word in words)
     with pytest.raises(OptionError, match="give the name of a new folder"):
         packing.pack(kit, packing.Wanted())
+
+
+def test_pip_installs_a_wheel_that_was_compressed_again(tmp_path: Path) -> None:
+    wheel, site = tmp_path / "word-1-py3-none-any.whl", tmp_path / "site"
+    text = "".join(f"WORD_{each} = {each * each}\n" for each in range(1000))
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("word.py", text)
+        archive.writestr("word-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: word\nVersion: 1\n")
+        archive.writestr("word-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("word-1.dist-info/RECORD", "word.py,,\nword-1.dist-info/RECORD,,\n")
+    before = wheel.stat().st_size
+    packing._compress(wheel)
+    assert wheel.stat().st_size < before
+    assert [path.name for path in tmp_path.iterdir()] == [wheel.name]
+    packing._pip("install", "--no-index", "--no-deps", "--target", str(site), str(wheel))
+    assert (site / "word.py").read_text("utf-8") == text
 
 
 def test_modules_of_the_run_need_no_package() -> None:
