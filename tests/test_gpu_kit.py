@@ -110,7 +110,17 @@ def test_packages_that_travel() -> None:
 def test_a_kit_with_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All but pip, which reaches an index."""
     asked: list[Sequence[str]] = []
-    monkeypatch.setattr(packing, "_pip", lambda *words: asked.append(words))
+
+    def pip(*words: str) -> None:
+        asked.append(words)
+        if words[0] == "download":
+            for name in ("hf_xet", "click"):
+                with zipfile.ZipFile(
+                    Path(words[words.index("--dest") + 1]) / f"{name}-1-py3-none-any.whl", "w"
+                ) as wheel:
+                    wheel.writestr("a.py", "a = 1\n" * 1000)
+
+    monkeypatch.setattr(packing, "_pip", pip)
     inside = "llama_cpp_python-1"
     bindings = archive(tmp_path / "b.tar.gz", f"{inside}/vendor/llama.cpp/src/llama.cpp", f"{inside}/llama_cpp/a.py")
     built = archive(tmp_path / "built-86-real.tar.gz", "lib/libllama.so")
@@ -120,6 +130,10 @@ def test_a_kit_with_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         path.name for path in kit.iterdir()
     }
     assert (kit / "source" / "benchmarks" / "gpu" / "run.py").is_file()
+    (wheel,) = (kit / "wheels").iterdir()
+    assert wheel.name.startswith("click-")
+    with zipfile.ZipFile(wheel) as packed:
+        assert {each.compress_type for each in packed.infolist()} == {zipfile.ZIP_LZMA}
     downloads = [words for words in asked if words[0] == "download"]
     assert [words[words.index("--python-version") + 1] for words in downloads] == ["3.11", "3.12"]
     assert not any(word.startswith("numpy") for words in downloads for word in words)

@@ -26,7 +26,7 @@ MOST = 60 << 20  #: bytes that a kit may have
 ROOT = Path(__file__).parents[2]
 _SOURCE = ("benchmarks", "tests")  # modules that are no part of the package
 _BUILT_THERE = ("llama-cpp-python", "onnxruntime", "onnxruntime-gpu")  # ONNX Runtime with CUDA alone has 260 MB
-_UNUSED = ("hf-xet",)  # huggingface-hub downloads by it
+_UNUSED = ("hf-xet",)  # huggingface-hub needs it for downloads only
 _BINDINGS = ("diskcache", "typing-extensions")  # what llama-cpp-python needs beside what edgespec needs
 _PLATFORMS = tuple(f"manylinux{tag}_x86_64" for tag in ("_2_28", "_2_27", "_2_17", "2014", "_2_12", "2010", "1"))
 _COMMAND = '''"""The command of this kit: README.md."""
@@ -181,7 +181,7 @@ def _download(names: Sequence[str], python: str, wheels: Path) -> None:
 
 
 def _compress(wheel: Path) -> None:
-    """Compress a wheel by LZMA, which pip reads, too: NumPy's takes 11 MB in place of 16."""
+    """Recompress a wheel by LZMA, which pip can read, if that is smaller: NumPy's has 11 MB in place of 16."""
     part = temporary(wheel)
     with zipfile.ZipFile(wheel) as before, zipfile.ZipFile(part, "w") as after:
         for each in before.infolist():
