@@ -32,6 +32,8 @@ def _race(setting: Setting, size: str, weights: str) -> Callable[[], dict[str, A
         names = _CONFIGURATIONS[:2] if setting.small else _CONFIGURATIONS
         target, drafts = setting.target(size, weights), [setting.draft()]  # llama-server takes one
         with contenders(target, drafts, setting.place(context=_CONTEXT), names, setting) as (found, left_out):
+            if not any(each.name in PEERS for each in found):
+                raise RuntimeError(f"no {_SERVER} started: {'; '.join(left_out.values())}")
             run = answered(found, read("demo").limited(setting.questions), 0.0, setting.tokens)
         ours = {each.name: over(run, OURS, each.name) for each in run.contenders if each.name in PEERS}
         return {**figures(run), "edgespec over": ours, "left out": left_out}
