@@ -1,4 +1,4 @@
-"""The GPU kit's step "peers": a race without a rival is no comparison."""
+"""The GPU kit's step "peers" where llama-server does not start."""
 
 from __future__ import annotations
 
